@@ -1,0 +1,1 @@
+"""subjectdp.cli"""

@@ -1,0 +1,45 @@
+"""The library's error types: every one names the key, the value and what is allowed, and is a ValueError."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Iterable
+
+
+class SubjectDPError(ValueError):
+    """Base of all errors that a user can cause and mend; the command line prints it without a traceback."""
+
+
+class ConfigError(SubjectDPError):
+    """A configuration value that is unknown, out of range or does not fit the others."""
+
+
+class DataError(SubjectDPError):
+    """A data file that is missing, corrupt, or not what the configuration says it is."""
+
+
+class DownloadError(SubjectDPError):
+    """A download that failed or whose content was refused."""
+
+
+class PrivacyError(SubjectDPError):
+    """A privacy plan that cannot be accounted for, or whose preconditions do not hold."""
+
+
+class ModelError(SubjectDPError):
+    """A model that does not fit the data or holds a layer that private training cannot use."""
+
+
+def expected(key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
+    """Builds the one error message form of the project: ``Expected KEY to be ALLOWED, got VALUE.``"""
+    return error(f"Expected {key} to be {allowed}, got {value!r}.")
+
+
+def unknown(
+    key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError
+) -> SubjectDPError:
+    """An unknown name, with the nearest known one when there is one."""
+    names = sorted(known)
+    near = get_close_matches(value, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return error(f"Unknown {key} {value!r}.{hint} Known: {', '.join(names)}.")

@@ -1,0 +1,106 @@
+"""Atomic file output: temporary name beside the target, fsync, rename.
+
+A reader never sees half a file: it finds the old content, the new content, or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def atomic_path(target: Path | str) -> Iterator[Path]:
+    """Yields a temporary path beside ``target``; on a clean exit its content replaces ``target``.
+
+    The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an
+    exception the temporary file is removed and ``target`` stays as it was.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=f".tmp{target.suffix}")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _sync(temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        _sync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Opens a temporary file for writing that becomes ``target`` on a clean exit."""
+    with atomic_path(target) as temporary, open(temporary, mode) as stream:
+        yield stream
+
+
+def write_bytes(target: Path | str, content: bytes) -> None:
+    """Writes ``content`` atomically."""
+    with atomic_open(target) as stream:
+        stream.write(content)
+
+
+def write_text(target: Path | str, content: str) -> None:
+    """Writes ``content`` as UTF-8, atomically."""
+    write_bytes(target, content.encode())
+
+
+def write_json(target: Path | str, content: Any) -> None:
+    """Writes ``content`` as indented JSON with sorted keys, atomically."""
+    write_text(target, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_array(target: Path | str, array: np.ndarray[Any, Any]) -> None:
+    """Writes a numpy array as .npy, atomically."""
+    import numpy as np
+
+    with atomic_open(target) as stream:
+        np.save(stream, array, allow_pickle=False)
+
+
+def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
+    """Writes a data frame by its target's suffix (.parquet or .csv), atomically."""
+    with atomic_path(target) as temporary:
+        if Path(target).suffix == ".parquet":
+            frame.to_parquet(temporary, index=False)
+        else:
+            frame.to_csv(temporary, index=False)
+
+
+def sha256_of(path: Path | str) -> str:
+    """The hex sha256 of a file's content, read in chunks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

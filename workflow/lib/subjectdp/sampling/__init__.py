@@ -1,0 +1,1 @@
+"""Keyed randomness and the samplers of items, subjects and silos."""

@@ -1,0 +1,104 @@
+"""Which items a silo's mini-batch holds and which silos take part in a round.
+
+The draws are keyed by (root seed, round, silo, step) and by nothing else: in particular not by the algorithm, so that
+all algorithms of one seed see the same mini-batches as long as their sampling probability and silo are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.plan import SamplingMethod, SiloSchedule
+from subjectdp.sampling.keys import Purpose, numpy_generator
+
+
+class BatchStatistics(NamedTuple):
+    """What is recorded of a mini-batch: all 0 for an empty one."""
+
+    items: int
+    subjects: int  # distinct subjects
+    largest_group: int  # Z: most items of any one subject
+
+
+def poisson_positions(generator: np.random.Generator, n_items: int, probability: float) -> NDArray[np.int64]:
+    """Sorted positions in 0..n_items-1, each one in independently with ``probability`` (Poisson sampling).
+
+    Drawn as a size K ~ Binomial(n, q) and then a uniform K-subset. That is the same law: a given set A of k positions
+    comes out with probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), which is what n independent coins
+    give. It costs O(K) random numbers instead of O(n).
+    """
+    size = int(generator.binomial(n_items, probability))
+    return _subset(generator, n_items, size)
+
+
+def fixed_positions(generator: np.random.Generator, n_items: int, size: int) -> NDArray[np.int64]:
+    """Sorted positions in 0..n_items-1, exactly ``size`` of them, uniform without replacement."""
+    return _subset(generator, n_items, size)
+
+
+def sample_items(
+    n_items: int,
+    plan_silo: SiloSchedule,
+    method: SamplingMethod,
+    batch_size: int,
+    seed: int,
+    round_: int,
+    silo: int,
+    step: int,
+) -> NDArray[np.int64]:
+    """The mini-batch of one step: int64 positions into the silo's items, ascending, without repeats.
+
+    Poisson takes each item independently with the plan's sampling probability (the batch may be empty);
+    fixed-size takes exactly ``batch_size`` items without replacement.
+
+    Raises:
+        PrivacyError: the silo does not hold the items that the plan was made for, or its probability is not in (0, 1].
+        ConfigError: a fixed batch larger than the silo.
+    """
+    if n_items != plan_silo.items:
+        raise expected(f"items of silo {silo}", n_items, f"the plan's {plan_silo.items}", PrivacyError)
+    generator = numpy_generator(seed, Purpose.ITEM_SAMPLING, round_, silo, step)
+    if method is SamplingMethod.FIXED_BATCH_SIZE:
+        if not 1 <= batch_size <= n_items:
+            raise expected("training.batch_size", batch_size, f"1 to {n_items}, the items of silo {silo}")
+        return fixed_positions(generator, n_items, batch_size)
+    probability = plan_silo.sampling_probability
+    if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
+        raise expected(f"sampling probability of silo {silo}", probability, "in (0, 1]", PrivacyError)
+    return poisson_positions(generator, n_items, probability)
+
+
+def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.int64]:
+    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; None means all.
+
+    Raises:
+        ConfigError: s is not in 1..n.
+    """
+    if s is None:
+        return np.arange(n, dtype=np.int64)
+    if not 1 <= s <= n:
+        raise expected("training.silos_per_round", s, f"1 to {n}, the number of silos (partition.silos)")
+    return _subset(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
+
+
+def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatistics:
+    """Items, distinct subjects and largest group of a mini-batch, from the subject of each of its items."""
+    items = len(subjects_of_batch)
+    if items == 0:
+        return BatchStatistics(0, 0, 0)
+    ordered = np.sort(subjects_of_batch)
+    last_of_group = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), items - 1)
+    sizes = np.diff(last_of_group, prepend=-1)
+    return BatchStatistics(items, len(sizes), int(sizes.max()))
+
+
+def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
+    """A uniform ``size``-subset of 0..n-1 in ascending order: the order carries no meaning, and reads are local."""
+    chosen = generator.choice(n, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
+    chosen.sort()
+    return chosen

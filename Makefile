@@ -1,0 +1,68 @@
+# Thin aliases: everything below is `snakemake`, `pytest` or a linter, called from the pinned environment in .venv.
+#   make figures        the embedded scenario: figures, tables and report, without any download
+#   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
+#   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
+# Variables: CORES (default: all), PYTHON (3.11), ARGS (passed on to snakemake or pytest).
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := figures
+
+PYTHON ?= $(or $(shell command -v python3.11),python3)
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+ARGS ?=
+
+BIN := .venv/bin
+LOCKS := requirements.lock requirements-dev.lock pyproject.toml
+STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:16])')
+SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
+CONFIG_FILES = --configfile config/scenarios/$@.yaml
+
+.PHONY: figures venv test lint format clean clean-results $(SCENARIOS)
+
+# ---- scenarios -----------------------------------------------------------------------------------------------
+figures: embedded
+
+$(SCENARIOS): venv
+	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS)
+	$(SNAKEMAKE) $(CONFIG_FILES) --report results/$@/report.html
+	@echo "Figures, tables and report: results/$@/"
+
+# ---- environment ---------------------------------------------------------------------------------------------
+venv: $(STAMP)
+
+# The stamp carries a hash of the locks: an unchanged environment costs nothing and needs no network. torch goes in
+# first and alone, so that pip takes a CPU build where it is offered one.
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "error: Python 3.11 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	rm -f .venv/.installed-*
+	touch $@
+
+# ---- checks --------------------------------------------------------------------------------------------------
+test: venv
+	$(BIN)/pytest --numprocesses $(CORES) --dist loadfile $(ARGS)
+
+lint: venv
+	.ci/lint
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/shfmt --write --indent 2 .ci/run .ci/lint
+
+# ---- cleaning ------------------------------------------------------------------------------------------------
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist workflow/lib/subjectdp.egg-info
+	find workflow tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Deletes every result, prepared data included; the environment stays.
+clean-results:
+	find results -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
+	rm -rf .snakemake

@@ -1,1 +1,1 @@
-"""subjectdp.data"""
+"""Sources of the two data sets: fetching, preparing, splitting and partitioning by subject."""

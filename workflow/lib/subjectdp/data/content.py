@@ -1,0 +1,108 @@
+"""A data set in memory, as the parsers return it: its invariants, its counts, and the expected counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.data.splits import IMAGE, Integers, sizes_after_split
+from subjectdp.errors import DataError, expected
+
+Bytes = NDArray[np.uint8]
+_LARGEST_ADDRESS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """A data set in memory, before it is written.
+
+    ``first_items`` and ``items`` are (subjects,) int64: subject i has the addresses ``first_items[i] ..
+    first_items[i] + items[i] - 1`` in LEAF's order. ``groups`` names the play of a character, or is empty.
+    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`.
+    """
+
+    dataset: str
+    kind: str
+    features: Bytes
+    labels: Bytes
+    subject_ids: list[str]
+    groups: list[str]
+    first_items: Integers
+    items: Integers
+    classes: int
+    window: int = 0
+    vocabulary: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_content(content: Content) -> None:
+    """DataError unless lengths, addresses, labels and names of ``content`` are consistent."""
+    name, subjects = content.dataset, len(content.subject_ids)
+    if subjects == 0:
+        raise DataError(f"The {name} source holds no subject with an item.")
+    lengths = {len(content.groups), len(content.first_items), len(content.items)}
+    if lengths != {subjects}:
+        raise DataError(f"{name}: columns of lengths {sorted(lengths)} for {subjects} subjects.")
+    if len(set(content.subject_ids)) != subjects:
+        raise DataError(f"{name}: the subject ids are not unique.")
+    if len(content.features) > _LARGEST_ADDRESS:
+        raise DataError(f"{name}: {len(content.features)} addresses do not fit 32 bits.")
+    last = content.first_items + content.items + content.window
+    if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > len(content.features):
+        raise DataError(f"{name}: a subject without items, or with items outside of the features.")
+    _check_symbols(content)
+
+
+def _check_symbols(content: Content) -> None:
+    image = content.kind == IMAGE
+    if image and len(content.labels) != len(content.features):
+        raise DataError(f"{content.dataset}: {len(content.features)} images, {len(content.labels)} labels.")
+    largest = int((content.labels if image else content.features).max())
+    if largest >= content.classes:
+        key = f"{content.dataset} {'labels' if image else 'symbols'}"
+        raise expected(key, largest, f"0..{content.classes - 1}", DataError)
+
+
+def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
+    """Users, items, groups, classes, vocabulary, statistics of items a user, and the counts after the split.
+
+    ``classes`` are those that occur (image) or the vocabulary's (text); ``std`` is the population's; the
+    split's counts follow LEAF's rule for ``test_fraction`` (before the validation part is taken off).
+    """
+    items = content.items
+    train, test, kept = sizes_after_split(items, test_fraction, content.kind)
+    image = content.kind == IMAGE
+    return {
+        "users": len(items),
+        "items": int(items.sum()),
+        "groups": len({group for group in content.groups if group != ""}),
+        "classes": len(np.unique(content.labels)) if image else content.classes,
+        "vocabulary": len(content.vocabulary),
+        "mean": float(items.mean()),
+        "std": float(items.std()),
+        "median": float(np.median(items)),
+        "min": int(items.min()),
+        "max": int(items.max()),
+        "users_after_split": int(kept.sum()),
+        "train_items": int(train[kept].sum()),
+        "test_items": int(test[kept].sum()),
+    }
+
+
+def check_expected(counts: Mapping[str, Any], wanted: Mapping[str, int | None]) -> None:
+    """DataError listing each count of ``wanted`` (None: not checked) that differs from ``counts``."""
+    differences = [
+        f"{key}: expected {value}, found {counts.get(key, 'no such count')}"
+        for key, value in wanted.items()
+        if value is not None and counts.get(key) != value
+    ]
+    if differences:
+        raise DataError(
+            "The data are not what data.expected says: "
+            + "; ".join(differences)
+            + ". Another edition of the source, or a wrong file; correct data.path or data.expected."
+        )

@@ -1,0 +1,139 @@
+"""Train, validation and test items of each subject, by LEAF's rules for images and for text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import DataError, expected
+from subjectdp.sampling.keys import Purpose, numpy_generator
+
+if TYPE_CHECKING:
+    from subjectdp.data.store import PreparedData
+
+IMAGE = "image"
+TEXT = "text"
+WINDOW = 80  # characters of a Shakespeare window (LEAF's SEQ_LEN)
+DEFAULT_TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
+
+Integers = NDArray[np.int64]
+Addresses = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Item addresses of each part, ordered by subject and address, with each one's subject index (int32)."""
+
+    train_items: Addresses
+    train_subjects: Addresses
+    validation_items: Addresses
+    validation_subjects: Addresses
+    test_items: Addresses
+    test_subjects: Addresses
+
+
+def split_items(
+    prepared: PreparedData, seed: int, test_fraction: float, validation_fraction: float
+) -> Splits:
+    """Splits each subject's items into train, validation and test.
+
+    Test: LEAF's split by sample with train fraction ``1 - test_fraction``. Images: at random, keyed by seed
+    and subject id, so that a subject's split depends on no other subject. Text: first part train, then a gap
+    of ``window - 1`` windows, so that no test window's input shares a character with a train window's input,
+    then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
+    them. Validation: the same rule on the train part with ``validation_fraction``, but a subject may have no
+    validation items. The test fraction lies in (0, 1), the validation fraction in [0, 1); DataError
+    otherwise.
+    """
+    _check_fractions(test_fraction, validation_fraction)
+    train, test, kept = sizes_after_split(prepared.items, test_fraction, prepared.kind)
+    if not kept.any():
+        raise DataError(f"No subject of {prepared.dataset} is left at data.test_fraction {test_fraction}.")
+    indices = np.nonzero(kept)[0]
+    fit, _ = part_sizes(train, validation_fraction)
+    if prepared.kind == TEXT:
+        return _split_text(prepared, indices, train[kept], test[kept], fit[kept])
+    return _split_images(prepared, indices, train[kept], fit[kept], seed)
+
+
+def _check_fractions(test_fraction: float, validation_fraction: float) -> None:
+    if not 0 < test_fraction < 1:
+        raise expected("data.test_fraction", test_fraction, "in (0, 1)", DataError)
+    if not 0 <= validation_fraction < 1:
+        raise expected("data.validation_fraction", validation_fraction, "in [0, 1)", DataError)
+
+
+def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
+    """Sizes of the part that stays, max(1, int((1 - fraction) n)) but 1 of 2, and of the part taken off."""
+    kept = round(1 - fraction, 12)  # 1 - 0.1 must act as the 0.9 that LEAF is given
+    first = np.maximum(1, (kept * items).astype(np.int64))
+    if fraction > 0:
+        first = np.where(items == 2, 1, first)
+    first = np.minimum(first, items)
+    return first, items - first
+
+
+def sizes_after_split(
+    items: Integers, test_fraction: float, kind: str
+) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+    """Train and real test items (after the gap) of each subject, and which subjects LEAF keeps."""
+    train, test = part_sizes(items, test_fraction)
+    if kind == TEXT:
+        test = np.maximum(0, test - (WINDOW - 1))
+    return train, test, (items >= 2) & (test >= 1)
+
+
+def _split_text(
+    prepared: PreparedData, indices: NDArray[np.intp], train: Integers, test: Integers, fit: Integers
+) -> Splits:
+    first = prepared.first_items[indices]
+    end = first + prepared.items[indices]
+    validation = np.maximum(0, train - fit - (WINDOW - 1))
+    return Splits(
+        *_spans(first, fit, indices),
+        *_spans(first + train - validation, validation, indices),
+        *_spans(end - test, test, indices),
+    )
+
+
+def _spans(starts: Integers, lengths: Integers, subjects: NDArray[np.intp]) -> tuple[Addresses, Addresses]:
+    """The addresses of the spans, one after another, with each one's subject."""
+    before = np.cumsum(lengths) - lengths
+    items = np.arange(int(lengths.sum()), dtype=np.int32)
+    items += np.repeat((starts - before).astype(np.int32), lengths)
+    return items, np.repeat(subjects.astype(np.int32), lengths)
+
+
+def _split_images(
+    prepared: PreparedData, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int
+) -> Splits:
+    parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
+    for subject, n_train, n_fit in zip(indices, train, fit, strict=True):
+        generator = numpy_generator(seed, Purpose.SPLIT, str(prepared.subject_ids[subject]))
+        order = generator.permutation(int(prepared.items[subject]))
+        for part, chosen in zip(parts, np.split(order, [n_fit, n_train]), strict=True):
+            part.append(np.sort(chosen) + prepared.first_items[subject])
+    labelled = indices.astype(np.int32)
+    columns: list[Addresses] = []
+    for part in parts:
+        columns.append(np.concatenate(part).astype(np.int32))
+        columns.append(np.repeat(labelled, [len(chosen) for chosen in part]))
+    return Splits(*columns)
+
+
+def split_statistics(splits: Splits) -> dict[str, Any]:
+    """Users and items of each part, and mean, std, min and max of the train items of a subject."""
+    _, counts = np.unique(splits.train_subjects, return_counts=True)
+    return {
+        "users": len(counts),
+        "train_items": len(splits.train_items),
+        "validation_items": len(splits.validation_items),
+        "test_items": len(splits.test_items),
+        "train_mean": float(counts.mean()),
+        "train_std": float(counts.std()),
+        "train_min": int(counts.min()),
+        "train_max": int(counts.max()),
+    }

@@ -1,0 +1,220 @@
+"""The prepared data set: one compact format for both data sets, written once and opened as a memory map.
+
+A folder holds four files. ``features.npy``: FEMNIST uint8 (N, 28, 28), grey levels exactly as LEAF has them
+before its division by 255; Shakespeare uint8 (L,), one stream of vocabulary indices. ``labels.npy``: FEMNIST
+uint8 (N,); Shakespeare empty, because the label of address a is ``stream[a + window]``. ``subjects.parquet``:
+one row a subject with its first address and number of items. ``meta.json``: what the data are, counts, and
+checksums.
+
+An item is an integer address. Windows of text are never materialised: the item at address a is the ``window``
+characters from a on, and a subject's text is followed by enough characters of its own for its last window.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from subjectdp.data.content import Bytes, Content, check_content, check_expected, count_content
+from subjectdp.data.splits import (
+    DEFAULT_TEST_FRACTION,
+    IMAGE,
+    TEXT,
+    WINDOW,
+    Integers,
+    Splits,
+    split_items,
+    split_statistics,
+)
+from subjectdp.errors import DataError, expected
+from subjectdp.io import atomic
+
+__all__ = [
+    "DEFAULT_TEST_FRACTION",
+    "IMAGE",
+    "TEXT",
+    "WINDOW",
+    "Content",
+    "InputFile",
+    "PreparedData",
+    "Splits",
+    "check_content",
+    "check_expected",
+    "count_content",
+    "load_prepared",
+    "split_items",
+    "split_statistics",
+    "write_prepared",
+]
+
+FORMAT_VERSION = 1
+_FILES = {"features": "features.npy", "labels": "labels.npy", "subjects": "subjects.parquet"}
+_META_KEYS = {"dataset", "kind", "classes", "window", "synthetic", "sha256", "bytes", "format"}
+_ADVICE = "Remove the folder and prepare it again."
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file that a prepared data set was made from."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A prepared data set, opened read-only (features memory-mapped); arrays as in :class:`Content`."""
+
+    folder: Path
+    features: Bytes
+    labels: Bytes
+    subject_ids: NDArray[np.object_]
+    groups: NDArray[np.object_]
+    first_items: Integers
+    items: Integers
+    meta: Mapping[str, Any]
+
+    @property
+    def dataset(self) -> str:
+        """``femnist`` or ``shakespeare``."""
+        return str(self.meta["dataset"])
+
+    @property
+    def kind(self) -> str:
+        """``image`` or ``text``."""
+        return str(self.meta["kind"])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes that a model has to tell apart."""
+        return int(self.meta["classes"])
+
+    @property
+    def window(self) -> int:
+        """Characters of a text item; 0 for images."""
+        return int(self.meta["window"])
+
+    @property
+    def synthetic(self) -> bool:
+        """True for generated data: to be said wherever results are shown."""
+        return bool(self.meta["synthetic"])
+
+    @property
+    def subjects(self) -> int:
+        """Number of subjects."""
+        return len(self.items)
+
+    def first_subjects(self, count: int) -> PreparedData:
+        """The data of the first ``count`` subjects (Small-FEMNIST: 350); DataError if there are fewer."""
+        if not 1 <= count <= self.subjects:
+            raise expected("data.subjects", count, f"1..{self.subjects} (the data set's subjects)", DataError)
+        return replace(
+            self,
+            subject_ids=self.subject_ids[:count],
+            groups=self.groups[:count],
+            first_items=self.first_items[:count],
+            items=self.items[:count],
+        )
+
+
+def write_prepared(
+    folder: Path, content: Content, source: str, inputs: list[InputFile], test_fraction: float
+) -> dict[str, Any]:
+    """Checks ``content`` and writes the folder; returns its meta.
+
+    meta.json goes away first and comes last, so that its presence means that the folder is complete.
+    """
+    check_content(content)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "meta.json").unlink(missing_ok=True)
+    atomic.write_array(folder / _FILES["features"], content.features)
+    atomic.write_array(folder / _FILES["labels"], content.labels)
+    atomic.write_frame(folder / _FILES["subjects"], _subjects_frame(content))
+    meta = {
+        "format": FORMAT_VERSION,
+        "dataset": content.dataset,
+        "kind": content.kind,
+        "source": source,
+        "synthetic": source == "embedded",
+        "classes": content.classes,
+        "window": content.window,
+        "vocabulary": content.vocabulary,
+        "test_fraction": test_fraction,
+        "counts": count_content(content, test_fraction),
+        "notes": dict(content.notes),
+        "sha256": {key: atomic.sha256_of(folder / name) for key, name in _FILES.items()},
+        "bytes": {key: (folder / name).stat().st_size for key, name in _FILES.items()},
+        "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
+    }
+    atomic.write_json(folder / "meta.json", meta)
+    return meta
+
+
+def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
+    """Opens a prepared folder; DataError if a file is missing, truncated or changed.
+
+    The small files are hashed always, the features only with ``verify`` (else their size is compared).
+    """
+    folder = Path(folder)
+    meta = _read_meta(folder)
+    for key, name in _FILES.items():
+        _check_file(folder / name, meta, key, hashed=verify or key != "features")
+    frame = pd.read_parquet(folder / _FILES["subjects"])
+    data = PreparedData(
+        folder=folder,
+        features=np.load(folder / _FILES["features"], mmap_mode="r", allow_pickle=False),
+        labels=np.load(folder / _FILES["labels"], allow_pickle=False),
+        subject_ids=frame["subject_id"].to_numpy(dtype=object),
+        groups=frame["group"].to_numpy(dtype=object),
+        first_items=frame["first_item"].to_numpy(dtype=np.int64),
+        items=frame["items"].to_numpy(dtype=np.int64),
+        meta=meta,
+    )
+    last = int((data.first_items + data.items).max()) + data.window
+    if last > len(data.features):
+        raise DataError(f"{folder}: items reach {last}, features.npy ends at {len(data.features)}. {_ADVICE}")
+    return data
+
+
+def _subjects_frame(content: Content) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "subject_id": content.subject_ids,
+            "group": content.groups,
+            "first_item": content.first_items,
+            "items": content.items,
+        }
+    )
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    path = folder / "meta.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is no complete prepared data set: meta.json is missing. Prepare it again.")
+    try:
+        meta = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}). {_ADVICE}") from None
+    if not isinstance(meta, dict) or not meta.keys() >= _META_KEYS:
+        raise DataError(f"{path} lacks some of {sorted(_META_KEYS)}. {_ADVICE}")
+    if meta["format"] != FORMAT_VERSION:
+        raise expected(f"{path}: format", meta["format"], str(FORMAT_VERSION), DataError)
+    return meta
+
+
+def _check_file(path: Path, meta: Mapping[str, Any], key: str, hashed: bool) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is missing. {_ADVICE}")
+    size, written = path.stat().st_size, meta["bytes"][key]
+    if size != written:
+        raise DataError(f"{path} has {size} bytes, {written} were written. {_ADVICE}")
+    if hashed and atomic.sha256_of(path) != meta["sha256"][key]:
+        raise DataError(f"{path} was changed after it was written (its sha256 differs). {_ADVICE}")

@@ -1,7 +1,7 @@
 """Which items a silo's mini-batch holds and which silos take part in a round.
 
-The draws are keyed by (root seed, round, silo, step) and by nothing else: in particular not by the algorithm, so that
-all algorithms of one seed see the same mini-batches as long as their sampling probability and silo are the same.
+The draws are keyed by (root seed, round, silo, step) and by nothing else: in particular not by the algorithm, so
+that all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class BatchStatistics(NamedTuple):
 def poisson_positions(generator: np.random.Generator, n_items: int, probability: float) -> NDArray[np.int64]:
     """Sorted positions in 0..n_items-1, each one in independently with ``probability`` (Poisson sampling).
 
-    Drawn as a size K ~ Binomial(n, q) and then a uniform K-subset. That is the same law: a given set A of k positions
-    comes out with probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), which is what n independent coins
-    give. It costs O(K) random numbers instead of O(n).
+    Drawn as a size K ~ Binomial(n, q) and then a uniform K-subset. That is the same law: a given set of k
+    positions comes out with probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), which is what n
+    independent coins give. It costs O(K) random numbers instead of O(n).
     """
     size = int(generator.binomial(n_items, probability))
     return _subset(generator, n_items, size)
@@ -57,7 +57,8 @@ def sample_items(
     fixed-size takes exactly ``batch_size`` items without replacement.
 
     Raises:
-        PrivacyError: the silo does not hold the items that the plan was made for, or its probability is not in (0, 1].
+        PrivacyError: the silo does not hold the items that the plan was made for, or its probability is not in
+            (0, 1].
         ConfigError: a fixed batch larger than the silo.
     """
     if n_items != plan_silo.items:
@@ -74,7 +75,7 @@ def sample_items(
 
 
 def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.int64]:
-    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; None means all.
+    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; None: all.
 
     Raises:
         ConfigError: s is not in 1..n.
@@ -98,7 +99,7 @@ def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatis
 
 
 def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """A uniform ``size``-subset of 0..n-1 in ascending order: the order carries no meaning, and reads are local."""
+    """A uniform ``size``-subset of 0..n-1, ascending: the order carries no meaning, and reads are local."""
     chosen = generator.choice(n, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
     chosen.sort()
     return chosen

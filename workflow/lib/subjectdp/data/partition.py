@@ -1,0 +1,246 @@
+"""Spreads the subjects' train items over the silos of a federation, and stores the result.
+
+Only train items are spread; validation and test items are pooled, as the papers evaluate one global model. A
+partition depends on the data, their split, the section ``partition`` and the seed, never on the algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from subjectdp.data import partition_files, store
+from subjectdp.data.splits import DEFAULT_TEST_FRACTION, Addresses, Integers, Splits, split_items
+from subjectdp.data.spread import PartitionSettings, check_settings, keep_within_cap, spread_items
+from subjectdp.errors import expected
+from subjectdp.mechanisms.plan import FederationFacts
+
+
+class DataSettings(Protocol):
+    """What a partition reads of the section ``data`` of a run's configuration."""
+
+    @property
+    def subjects(self) -> int | None: ...
+    @property
+    def test_fraction(self) -> float | None: ...
+    @property
+    def validation_fraction(self) -> float: ...
+
+
+class RunSettings(Protocol):
+    """What a partition reads of a run's configuration: the same for all algorithms of a seed."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def data(self) -> DataSettings: ...
+    @property
+    def partition(self) -> PartitionSettings: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A federation: which items (addresses in the prepared data) each silo trains on, and whose they are.
+
+    ``train_items`` and ``train_subjects`` are int32 (n,), ordered by silo, subject and address; silo i owns
+    ``train_offsets[i]:train_offsets[i + 1]``. A subject is a row of the partition's ``subjects.parquet``.
+    ``validation_items`` and ``test_items`` are int32 addresses of all subjects, in the order of the subjects.
+    """
+
+    train_items: Addresses
+    train_subjects: Addresses
+    train_offsets: Integers
+    validation_items: Addresses
+    test_items: Addresses
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def silos(self) -> int:
+        """Number of silos."""
+        return len(self.train_offsets) - 1
+
+    @property
+    def subjects(self) -> int:
+        """Number of subjects with train items before any cap, over all silos."""
+        return int(self.facts["counts"]["subjects"])
+
+    def silo(self, index: int) -> tuple[Addresses, Addresses]:
+        """Item addresses and subject indices of one silo: two views of equal length, ordered by subject."""
+        if not 0 <= index < self.silos:
+            raise expected("silo", index, f"0 to {self.silos - 1}")
+        part = slice(int(self.train_offsets[index]), int(self.train_offsets[index + 1]))
+        return self.train_items[part], self.train_subjects[part]
+
+    def counts(self) -> Integers:
+        """Items of each subject in each silo: int64 (silos, subjects)."""
+        silo = np.repeat(np.arange(self.silos, dtype=np.int64), np.diff(self.train_offsets))
+        flat = np.bincount(silo * self.subjects + self.train_subjects, minlength=self.silos * self.subjects)
+        return flat.reshape(self.silos, self.subjects)
+
+    def federation_facts(self) -> FederationFacts:
+        """The facts that a privacy plan may use.
+
+        ``silos_per_subject`` is the bound that the partition enforces (``partition.silos_per_subject``, else
+        all silos), not the observed number: a neighbouring federation may hold a subject at more silos.
+        """
+        facts = self.facts
+        cap = facts["partition"]["max_items_per_subject"]
+        return FederationFacts(
+            items=tuple(facts["silo_items"]),
+            subjects=tuple(facts["silo_subjects"]),
+            largest_subject=tuple(facts["silo_largest_subject"]),
+            cap_enforced=cap is not None,
+            max_items_per_subject=cap,
+            silos_per_subject=facts["silos_per_subject_limit"],
+        )
+
+
+def partition_subjects(
+    splits: Splits, subject_ids: Sequence[str], settings: PartitionSettings, seed: int
+) -> Partition:
+    """Spreads the train items of ``splits`` over the silos.
+
+    ``subject_ids`` are those of the prepared data that ``splits`` index. The partition's subjects are those
+    with train items, renumbered from 0 in the same order.
+
+    Raises:
+        ConfigError: a setting is out of range, or a silo is left without items.
+    """
+    kept, items = np.unique(splits.train_subjects, return_counts=True)
+    ids = [str(subject_ids[subject]) for subject in kept]
+    silos = spread_items(seed, ids, items, settings)
+    cap = settings.max_items_per_subject
+    addresses = splits.train_items
+    subjects = np.repeat(np.arange(len(kept), dtype=np.int32), items)
+    if cap is not None:
+        keep = keep_within_cap(seed, ids, items, silos, cap)
+        addresses, subjects, silos = addresses[keep], subjects[keep], silos[keep]
+    order = np.argsort(silos, kind="stable")  # keeps subject and address ascending within a silo
+    silo_items = np.bincount(silos, minlength=settings.silos)
+    _refuse_empty_silos(silo_items, settings, len(kept), int(items.sum()))
+    partition = Partition(
+        train_items=np.ascontiguousarray(addresses[order], dtype=np.int32),
+        train_subjects=np.ascontiguousarray(subjects[order], dtype=np.int32),
+        train_offsets=np.concatenate([[0], np.cumsum(silo_items)]).astype(np.int64),
+        validation_items=splits.validation_items,
+        test_items=splits.test_items,
+        facts={"counts": {"subjects": len(kept)}},
+    )
+    partition.facts.update(_facts(partition, settings, seed, int(items.sum())))
+    return partition
+
+
+def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subjects: int, items: int) -> None:
+    empty = np.flatnonzero(silo_items == 0)
+    if len(empty) > 0:
+        allowed = (
+            f"small enough for {subjects} subjects with {items} train items that every silo holds an item"
+            f" (silo {empty[0]} and {len(empty) - 1} others hold none; partition.alpha is {settings.alpha:g})"
+        )
+        raise expected("partition.silos", settings.silos, allowed)
+
+
+def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_cap: int) -> dict[str, Any]:
+    """What partition.json says beside the checksums."""
+    counts = partition.counts()
+    limit = settings.silos if settings.silos_per_subject is None else settings.silos_per_subject
+    return {
+        "seed": seed,
+        "partition": {
+            "silos": settings.silos,
+            "distribution": str(settings.distribution),
+            "alpha": float(settings.alpha),
+            "max_items_per_subject": settings.max_items_per_subject,
+            "silos_per_subject": settings.silos_per_subject,
+        },
+        "counts": {
+            "subjects": partition.subjects,
+            "train_items": len(partition.train_items),
+            "train_items_dropped_by_cap": before_cap - len(partition.train_items),
+            "validation_items": len(partition.validation_items),
+            "test_items": len(partition.test_items),
+        },
+        "silo_items": counts.sum(axis=1).tolist(),
+        "silo_subjects": np.count_nonzero(counts, axis=1).tolist(),
+        "silo_largest_subject": counts.max(axis=1).tolist(),
+        "most_silos_of_a_subject": int(np.count_nonzero(counts, axis=0).max()),
+        "silos_per_subject_limit": limit,
+    }
+
+
+def silo_table(partition: Partition) -> pd.DataFrame:
+    """One row a silo: silo, items, subjects, mean and most items of a subject that it holds."""
+    facts = partition.facts
+    frame = pd.DataFrame({"silo": np.arange(partition.silos), "items": facts["silo_items"]})
+    frame["subjects"] = facts["silo_subjects"]
+    frame["mean_items_per_subject"] = frame["items"] / frame["subjects"]
+    frame["max_items_per_subject"] = facts["silo_largest_subject"]
+    return frame
+
+
+def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
+    """One row a subject of the partition: id, items of each part, silos that hold it, most items in one silo.
+
+    ``train_items`` counts what the silos hold, after the cap; ``dropped_items`` what the cap took away.
+    """
+    kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
+    size = len(subject_ids)
+    counts = partition.counts()
+    held = counts.sum(axis=0)
+    return pd.DataFrame(
+        {
+            "subject_id": [str(subject_ids[subject]) for subject in kept],
+            "train_items": held,
+            "validation_items": np.bincount(splits.validation_subjects, minlength=size)[kept],
+            "test_items": np.bincount(splits.test_subjects, minlength=size)[kept],
+            "dropped_items": before_cap - held,
+            "silos": np.count_nonzero(counts, axis=0),
+            "max_items_in_a_silo": counts.max(axis=0),
+        }
+    )
+
+
+def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunSettings) -> Partition:
+    """Trims, splits and spreads a prepared data set as ``run`` says, writes the folder, returns the result.
+
+    Raises:
+        ConfigError: a setting is out of range, or a silo is left without items.
+        DataError: the prepared data are corrupt, or hold fewer subjects than ``data.subjects``.
+    """
+    check_settings(run.partition)
+    prepared = store.load_prepared(prepared_folder)
+    if run.data.subjects is not None:
+        prepared = prepared.first_subjects(run.data.subjects)
+    fraction = run.data.test_fraction
+    if fraction is None:
+        fraction = DEFAULT_TEST_FRACTION[prepared.dataset]
+    splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
+    partition = partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
+    partition.facts["data"] = {
+        "dataset": prepared.dataset,
+        "synthetic": prepared.synthetic,
+        "subjects": run.data.subjects,
+        "test_fraction": fraction,
+        "validation_fraction": run.data.validation_fraction,
+        "sha256": dict(prepared.meta["sha256"]),
+    }
+    subjects = subject_table(partition, splits, list(prepared.subject_ids))
+    arrays = {name: getattr(partition, name) for name in partition_files.ARRAYS}
+    tables = {"silos.csv": silo_table(partition), "subjects.parquet": subjects}
+    partition.facts.update(partition_files.write(Path(partition_folder), arrays, tables, partition.facts))
+    return partition
+
+
+def load_partition(folder: Path | str) -> Partition:
+    """Opens a partition folder (arrays memory-mapped, read-only) after checking checksums, types and bounds.
+
+    Raises:
+        DataError: a file is missing, truncated, changed, or does not fit the others.
+    """
+    arrays, facts = partition_files.read(Path(folder))
+    return Partition(**arrays, facts=facts)

@@ -1,0 +1,38 @@
+"""Job logs: printed lines, user errors and crashes all end up where one looks for them."""
+
+import sys
+
+import pytest
+
+from subjectdp.errors import ConfigError
+from subjectdp.io.joblog import EXIT_USER_ERROR, job_log
+
+
+def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):
+    with job_log(tmp_path / "deep" / "job.log"):
+        print("round 1")
+        print("warning", file=sys.stderr)
+        assert (tmp_path / "deep" / "job.log").read_text() == "round 1\nwarning\n", "progress is visible at once"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_user_error_is_one_line_in_both_places(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended, job_log(tmp_path / "job.log"):
+        raise ConfigError("Expected privacy.delta to be in (0, 1), got 2.")
+    assert ended.value.code == EXIT_USER_ERROR
+    line = "error: Expected privacy.delta to be in (0, 1), got 2.\n"
+    assert (tmp_path / "job.log").read_text() == line
+    assert capsys.readouterr().err == line
+
+
+def test_a_crash_leaves_its_traceback_in_the_log_and_goes_on(tmp_path):
+    with pytest.raises(ZeroDivisionError), job_log(tmp_path / "job.log"):
+        _ = 1 / 0
+    assert "ZeroDivisionError" in (tmp_path / "job.log").read_text()
+
+
+def test_streams_are_restored(tmp_path):
+    before = sys.stdout, sys.stderr
+    with job_log(tmp_path / "job.log"):
+        pass
+    assert (sys.stdout, sys.stderr) == before

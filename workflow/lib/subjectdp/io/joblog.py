@@ -1,0 +1,35 @@
+"""What a workflow job prints: into its log file, with user errors in one line instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from subjectdp.errors import SubjectDPError
+
+EXIT_USER_ERROR = 2
+
+
+@contextmanager
+def job_log(path: Path | str) -> Iterator[None]:
+    """Sends what the block prints to ``path``, line by line, so that progress can be followed while it runs.
+
+    A :class:`~subjectdp.errors.SubjectDPError` ends the process with status 2 and ``error: <message>`` in the log and
+    on the console; any other exception leaves its traceback in the log and goes on.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    console = sys.stderr
+    with open(path, "w", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            yield
+        except SubjectDPError as problem:
+            for stream in (log, console):
+                print(f"error: {problem}", file=stream, flush=True)
+            raise SystemExit(EXIT_USER_ERROR) from problem
+        except BaseException:
+            traceback.print_exc(file=log)
+            raise

@@ -1,0 +1,156 @@
+"""Pen strokes of the 62 FEMNIST classes, taken from the fonts that matplotlib ships.
+
+A printed glyph has stems of the typeface's own weight; a pen draws a line of the pen's width. Each glyph is therefore
+thinned to its one-pixel skeleton, and what is kept is the distance of every pixel to that skeleton: drawing the glyph
+with a pen of radius r is then nothing but "distance <= r", for any r, and any smooth warp of the plane can be put
+in between. Distances and coordinates are fixed-point integers, so that a pixel does not flip where a processor
+rounds the last bit differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CLASSES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""The characters of the labels 0..61, in LEAF's order."""
+
+GRID = 112
+"""Height and width of a distance field, in grid pixels."""
+
+CAP_HEIGHT = 60
+"""Height of a capital H on the grid, in grid pixels."""
+
+DISTANCE_UNIT = 32
+"""Distances are stored as integers in units of 1/32 grid pixel."""
+
+# Faces whose skeleton looks like something a hand could have written. Each entry: file, characters that the face
+# lends (cmmi10's digits are old-style figures and cmsy10 has script capitals only).
+_LETTERS = CLASSES[10:]
+_FACES: tuple[tuple[str, str], ...] = (
+    ("cmss10.ttf", CLASSES),
+    ("DejaVuSans.ttf", CLASSES),
+    ("DejaVuSansMono.ttf", CLASSES),
+    ("cmti10.ttf", CLASSES),
+    ("STIXGeneralItalic.ttf", CLASSES),
+    ("DejaVuSerif-Italic.ttf", CLASSES),
+    ("cmtt10.ttf", CLASSES),
+    ("STIXGeneral.ttf", CLASSES[:10] + _LETTERS),
+    ("cmmi10.ttf", _LETTERS),
+    ("cmsy10.ttf", CLASSES[10:36]),
+)
+FACES = len(_FACES)
+
+
+@dataclass(frozen=True)
+class StrokeFields:
+    """Distance fields of all faces: what a pen is drawn through.
+
+    ``distance`` is uint16 of shape (FACES, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face, class]``
+    says whether the face has a shape of its own for the class (where it has none, face 0's shape stands in).
+    """
+
+    distance: NDArray[np.uint16]
+    lends: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=1)
+def stroke_fields() -> StrokeFields:
+    """The distance fields of every face and class; computed once a process (about a second)."""
+    from scipy.ndimage import distance_transform_edt
+
+    lends = np.array([[character in lent for character in CLASSES] for _, lent in _FACES])
+    bitmaps = np.zeros((int(lends.sum()), GRID, GRID), dtype=bool)
+    owners = np.argwhere(lends)
+    for face, (name, _) in enumerate(_FACES):
+        rows = np.flatnonzero(owners[:, 0] == face)
+        bitmaps[rows] = _rasterise(name, [CLASSES[owners[row, 1]] for row in rows])
+    skeletons = thin(bitmaps)
+    distance = np.zeros((FACES, len(CLASSES), GRID, GRID), dtype=np.uint16)
+    for (face, label), skeleton in zip(owners, skeletons, strict=True):
+        exact = distance_transform_edt(~skeleton)
+        distance[face, label] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
+    distance = np.where(lends[:, :, None, None], distance, distance[:1])
+    return StrokeFields(distance=distance, lends=lends)
+
+
+def _rasterise(face: str, characters: list[str]) -> NDArray[np.bool_]:
+    """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's bounding box in the centre."""
+    import matplotlib
+    from PIL import Image, ImageDraw, ImageFont
+
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / face
+    probe = ImageFont.truetype(str(path), 200, layout_engine=ImageFont.Layout.BASIC)
+    _, top, _, bottom = probe.getbbox("H")
+    size = round(200 * CAP_HEIGHT / (bottom - top))
+    font = ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
+    bitmaps = np.zeros((len(characters), GRID, GRID), dtype=bool)
+    for index, character in enumerate(characters):
+        left, top, right, bottom = font.getbbox(character)
+        canvas = Image.new("L", (GRID, GRID), 0)
+        origin = ((GRID - left - right) / 2, (GRID - top - bottom) / 2)
+        ImageDraw.Draw(canvas).text(origin, character, fill=255, font=font)
+        bitmaps[index] = np.asarray(canvas) > 127
+    return bitmaps
+
+
+def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Skeletons of a stack of bitmaps (n, h, w): the parallel thinning of Zhang and Suen (CACM 27(3), 1984).
+
+    Every connected piece (8-neighbourhood) keeps at least one pixel and stays connected.
+    """
+    first, second = _thinning_tables()
+    image = bitmaps.astype(np.uint8)
+    while True:
+        before = int(image.sum())
+        for table in (first, second):
+            image[table[_neighbour_code(image)]] = 0
+        if int(image.sum()) == before:
+            return _restore_vanished(bitmaps, image.astype(bool))
+
+
+def _restore_vanished(bitmaps: NDArray[np.bool_], skeletons: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Gives each piece that thinning wiped out one pixel back (it erases a square of 2 x 2: the dot of an i)."""
+    from scipy.ndimage import label
+
+    in_plane = np.zeros((3, 3, 3), dtype=bool)
+    in_plane[1] = True
+    pieces, count = label(bitmaps, structure=in_plane)
+    lost = np.setdiff1d(np.arange(1, count + 1), pieces[skeletons])
+    for piece in lost:
+        where = np.argwhere(pieces == piece)
+        skeletons[tuple(where[len(where) // 2])] = True
+    return skeletons
+
+
+# The neighbours P2..P9 of a pixel, clockwise from the one above, as (row, column) steps.
+_RING = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
+
+
+def _neighbour_code(image: NDArray[np.uint8]) -> NDArray[np.int16]:
+    """Of each pixel, its eight neighbours as bits 0..7 and itself as bit 8."""
+    code = image.astype(np.int16) << 8
+    height, width = image.shape[1:]
+    padded = np.pad(image, ((0, 0), (1, 1), (1, 1))).astype(np.int16)
+    for bit, (down, right) in enumerate(_RING):
+        code |= padded[:, 1 + down : 1 + down + height, 1 + right : 1 + right + width] << bit
+    return code
+
+
+def _thinning_tables() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """For each of the 512 neighbour codes, whether the first or the second pass removes the pixel."""
+    tables: Any = np.zeros((2, 512), dtype=bool)
+    for code in range(256, 512):
+        ring = [code >> bit & 1 for bit in range(8)]
+        steps = sum(ring[k] == 0 and ring[(k + 1) % 8] == 1 for k in range(8))
+        if not (2 <= sum(ring) <= 6 and steps == 1):
+            continue
+        above, right, below, left = ring[0], ring[2], ring[4], ring[6]
+        tables[0, code] = above * right * below == 0 and right * below * left == 0
+        tables[1, code] = above * right * left == 0 and above * below * left == 0
+    return tables[0], tables[1]

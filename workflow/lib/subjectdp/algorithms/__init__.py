@@ -1,1 +1,1 @@
-"""subjectdp.algorithms"""
+"""The papers' algorithms, one file each, and their registry."""

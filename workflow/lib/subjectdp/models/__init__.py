@@ -1,1 +1,5 @@
-"""subjectdp.models"""
+"""The networks of the papers and small ones for quick runs."""
+
+from subjectdp.models.registry import build_model, model_names
+
+__all__ = ["build_model", "model_names"]

@@ -1,0 +1,65 @@
+"""UserLDP: the whole mini-batch's gradient is clipped and noised (arXiv 2206.03617 v1, Algorithm 1; v3, Algorithm 3).
+
+| symbol | here | line of v1 |
+| --- | --- | --- |
+| S | ``batch`` | 3 |
+| g(S) | ``step.gradient_sum(batch) / items``, the mini-batch mean, (P,) | 5 |
+| ḡ(S) | ``clipped`` | 7 |
+| σ | ``step.noise_multiplier`` | 9 |
+
+The noise is not divided by B: the clipped object is already a mean. Two mini-batches of different silos differ by up
+to 2C, not by C as Lemma 3.2 says (deviation D4).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from subjectdp.algorithms.base import Algorithm, LocalStep
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    Adjacency,
+    Clipping,
+    DivisorRule,
+    Mechanism,
+    NoiseRule,
+    PrivacyUnit,
+    PublishedSampling,
+    TrustModel,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def local_step(step: LocalStep) -> Tensor:
+    """g̃(S) = g(S) / max(1, ‖g(S)‖/C) + N(0, σ²C² I)."""
+    batch = step.sample_batch()  # line 3
+    mean = step.gradient_sum(batch) / max(1, batch.items)  # line 5
+    clipped = step.clip(mean)  # line 7
+    return step.add_noise(clipped, step.noise_multiplier(batch))  # line 9
+
+
+ALGORITHM = Algorithm(
+    name="user_ldp",
+    label="UserLDP",
+    variants=(None,),
+    mechanisms=tuple(
+        Mechanism(
+            algorithm="user_ldp",
+            variant=None,
+            mode=mode,
+            claimed_unit=PrivacyUnit.SUBJECT,
+            claimed_adjacency=Adjacency.ADD_REMOVE,
+            clipping=Clipping.PER_BATCH,
+            noise_rule=NoiseRule.CONSTANT,
+            divisor_rule=DivisorRule.ONE,
+            trust=TrustModel.LOCAL,
+            published_sampling=PublishedSampling.NONE,
+            horizontal_composition=True,
+            reference="arXiv 2206.03617 v1, Algorithm 1; v3, Algorithm 3 (q = 1)",
+        )
+        for mode in AccountingMode
+    ),
+    local_step=local_step,
+)

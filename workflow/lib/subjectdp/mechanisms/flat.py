@@ -1,0 +1,50 @@
+"""A model whose parameters are views of one flat vector, so that averaging, noise and updates are vector operations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """Moves a model's parameters into one contiguous vector, in the order of ``named_parameters``.
+
+    Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
+
+    Attributes:
+        vector: float32 (P,), the parameters themselves: writing to it changes the model.
+        shapes: parameter name -> shape.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        parameters = dict(model.named_parameters())
+        self.shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+        self.size = sum(p.numel() for p in parameters.values())
+        device = next(iter(parameters.values())).device
+        self.vector = torch.empty(self.size, dtype=torch.float32, device=device)
+        for (name, parameter), view in zip(parameters.items(), self.views(self.vector).values(), strict=True):
+            view.copy_(parameter.detach())
+            parameter.data = view
+            parameter.requires_grad_(False)
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Each parameter's part of any (P,) vector, in the parameter's own shape."""
+        parts: dict[str, Tensor] = {}
+        start = 0
+        for name, shape in self.shapes.items():
+            count = 1
+            for extent in shape:
+                count *= extent
+            flat = vector[start : start + count]
+            if len(shape) == 4:
+                out, inner, height, width = shape
+                parts[name] = flat.view(out, height, width, inner).permute(0, 3, 1, 2)
+            else:
+                parts[name] = flat.view(shape)
+            start += count
+        return parts
+
+    def load(self, vector: Tensor) -> None:
+        """Copies ``vector`` (P,) into the model."""
+        self.vector.copy_(vector)

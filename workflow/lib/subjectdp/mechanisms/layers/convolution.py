@@ -1,0 +1,108 @@
+"""2-D convolutions: per-item weight gradients by cache-blocked im2col, in channels-last memory.
+
+The Gram ("ghost") form is never cheaper here: a 14x14 map has 196 positions, so the T x T products cost more than
+the gradient itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
+
+_BLOCK = 4  # items whose im2col copy stays in cache
+_KEEP_BYTES = 256 << 20  # per-item gradients up to this size are kept for the weighted sum, not computed again
+
+
+class ConvolutionRule:
+    """nn.Conv2d with zero padding and one group."""
+
+    def forward(self, module: nn.Conv2d, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        convolved = F.conv2d(inputs, module.weight, module.bias, module.stride, module.padding, module.dilation)
+        output = wanted(convolved)
+        return output, [output], inputs.detach()
+
+    def captured(self, module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
+        return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
+
+
+def supports(module: nn.Conv2d) -> bool:
+    """True where the rule's im2col covers the layer; others take the generic rule."""
+    return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+
+
+@dataclass
+class ConvolutionCaptured:
+    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last."""
+
+    module: nn.Conv2d
+    inputs: Tensor
+    delta: Tensor
+
+    def squared_norms(self) -> Tensor:
+        batch = self.inputs.shape[0]
+        rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
+        self.bias_gradients = rows.sum(1) if self.module.bias is not None else None
+        gradients = self._gradient_store(batch)
+        norms = rows.new_empty(batch)
+        for start in range(0, batch, _BLOCK):
+            part = slice(start, min(start + _BLOCK, batch))
+            out = gradients[part] if self.kept else gradients[: part.stop - part.start]
+            torch.bmm(rows[part].transpose(1, 2), self._columns(self.inputs[part]), out=out)
+            norms[part] = squared_rows(out.flatten(1))
+        self.gradients = gradients if self.kept else None
+        return norms + squared_rows(self.bias_gradients) if self.bias_gradients is not None else norms
+
+    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
+        weight = into["weight"]
+        if self.gradients is not None:
+            summed = coefficients @ self.gradients.flatten(1)
+            out, inner, height, width = weight.shape
+            weight.add_(summed.view(out, height, width, inner).permute(0, 3, 1, 2))
+        else:
+            weight.add_(self._plain_weight_gradient(coefficients))
+        if self.bias_gradients is not None:
+            into["bias"].add_(coefficients @ self.bias_gradients)
+
+    def _gradient_store(self, batch: int) -> Tensor:
+        out, inner, height, width = self.module.weight.shape
+        size = height * width * inner
+        self.kept = batch * out * size * 4 <= _KEEP_BYTES
+        return self.inputs.new_empty(batch if self.kept else _BLOCK, out, size)
+
+    def _columns(self, inputs: Tensor) -> Tensor:
+        """im2col of a few items: (n, H'W', kh·kw·I), a copy that stays in cache."""
+        (kh, kw), (sh, sw) = self.module.kernel_size, self.module.stride
+        (dh, dw), (ph, pw) = self.module.dilation, self.module.padding
+        padded = F.pad(inputs.permute(0, 2, 3, 1), (0, 0, int(pw), int(pw), int(ph), int(ph)))
+        items, height, width, inner = padded.shape
+        _, _, out_h, out_w = self.delta.shape
+        row = width * inner
+        windows = padded.as_strided(
+            (items, out_h, out_w, kh, kw, inner),
+            (height * row, sh * row, sw * inner, dh * row, dw * inner, 1),
+        )
+        return windows.reshape(items, out_h * out_w, kh * kw * inner)
+
+    def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
+        module = self.module
+        result = torch.ops.aten.convolution_backward(
+            self.delta * coefficients.view(-1, 1, 1, 1),
+            self.inputs,
+            module.weight,
+            None,
+            list(module.stride),
+            list(module.padding),
+            list(module.dilation),
+            False,
+            [0, 0],
+            1,
+            [False, True, False],
+        )
+        gradient: Tensor = result[1]
+        return gradient

@@ -1,1 +1,26 @@
-"""subjectdp.config"""
+"""Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
+
+from subjectdp.config.models import DataConfig, RunConfig
+from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run_ids import data_key, partition_id, run_id
+from subjectdp.config.scenarios import (
+    Scenario,
+    expand_runs,
+    load_run,
+    load_scenario,
+    load_scenario_from_mapping,
+)
+
+__all__ = [
+    "DataConfig",
+    "RunConfig",
+    "Scenario",
+    "data_key",
+    "expand_runs",
+    "load_run",
+    "load_scenario",
+    "load_scenario_from_mapping",
+    "partition_id",
+    "resolve_defaults",
+    "run_id",
+]

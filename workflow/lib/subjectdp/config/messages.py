@@ -1,0 +1,197 @@
+"""Pydantic's errors in the project's words: one line a problem, with full dotted key, value and what is allowed."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from subjectdp.errors import ConfigError, expected, unknown
+
+_MOST_SHOWN = 200
+
+_WORDS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    dict: "a mapping (key: value)",
+    list: "a list",
+}
+
+
+def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
+    """All of ``problem`` as one ConfigError with a line for each; ``prefix`` is put before every dotted key."""
+    lines = dict.fromkeys(line for details in problem.errors() for line in _lines(details, model, prefix))
+    return ConfigError("\n".join(lines))
+
+
+def join_errors(problems: Iterable[str]) -> ConfigError:
+    """One ConfigError of several problems, each once, in order."""
+    return ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> ConfigError:
+    """An unknown dotted key, with the nearest valid one: among its siblings, or of that name in another section."""
+    siblings = list(siblings)
+    section, _, name = key.rpartition(".")
+    same_name = [known for known in elsewhere if known.rpartition(".")[2] == name]
+    if same_name and not get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1, cutoff=0.75):
+        hint = f" Did you mean {same_name[0]!r}?"
+        return ConfigError(f"Unknown key {key!r}.{hint} Known: {', '.join(sorted(siblings))}.")
+    near = get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1)
+    full = f"{section}.{near[0]}" if near and section else (near[0] if near else None)
+    hint = f" Did you mean {full!r}?" if full else ""
+    return ConfigError(f"Unknown key {key!r}.{hint} Known: {', '.join(sorted(siblings))}.")
+
+
+@cache
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> tuple[str, ...]:
+    """All keys of ``model``, sections before what they hold: ``("seed", "data", "data.dataset", ...)``."""
+    return tuple(key for key, _ in walk_fields(model, prefix))
+
+
+def walk_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """(dotted key, field) of ``model`` and its sections, in the order they are declared."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}.{name}" if prefix else name
+        yield key, field
+        section = section_of(field)
+        if section is not None:
+            yield from walk_fields(section, key)
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model class of a field that is a section, else None."""
+    annotation = field.annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None
+
+
+def allowed_text(field: FieldInfo) -> str:
+    """What a field accepts, in words: ``a finite number greater than 0, or null``."""
+    kinds, metadata = _alternatives(field.annotation)
+    bounds = _bounds([*metadata, *field.metadata])
+    words = " or ".join(_kind_text(kind) for kind in kinds if kind is not type(None))
+    text = f"{words} {bounds}" if bounds else words
+    return f"{text}, or null" if type(None) in kinds else text
+
+
+def _alternatives(annotation: Any) -> tuple[list[Any], list[Any]]:
+    """The members of a union and the metadata of Annotated, flattened."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        inner, *metadata = typing.get_args(annotation)
+        kinds, more = _alternatives(inner)
+        flat = [m for item in metadata for m in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        return kinds, [*flat, *more]
+    if origin is typing.Union or isinstance(annotation, types.UnionType):
+        parts = [_alternatives(member) for member in typing.get_args(annotation)]
+        return [kind for kinds, _ in parts for kind in kinds], [m for _, more in parts for m in more]
+    return [annotation], []
+
+
+def _kind_text(kind: Any) -> str:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(str(value) for value in typing.get_args(kind))
+    if origin is dict:
+        return _WORDS[dict]
+    if origin in (list, tuple):
+        return "a list"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return _WORDS[dict]
+    return _WORDS.get(kind, str(kind))
+
+
+def _bounds(metadata: Iterable[Any]) -> str:
+    """Ranges and patterns of a field in words."""
+    words: list[str] = []
+    for item in metadata:
+        for name, text in (("gt", "greater than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most")):
+            bound = getattr(item, name, None)
+            if bound is not None and bound != 2**63 - 1:
+                words.append(f"{text} {bound:g}" if isinstance(bound, float) else f"{text} {bound}")
+        pattern = getattr(item, "pattern", None)
+        if pattern is not None:
+            words.append(f"matching {pattern}")
+        length = getattr(item, "max_length", None)
+        if length is not None:
+            words.append(f"of at most {length} {'entries' if length <= 32 else 'characters'}")
+    return " and ".join(words)
+
+
+def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[str]:
+    """The lines of one pydantic error."""
+    context = details.get("ctx", {})
+    inner = context.get("error")
+    if isinstance(inner, ConfigError):
+        return str(inner).split("\n")
+    path = [str(part) for part in details["loc"]]
+    field, names = _find(model, path)
+    key = ".".join([prefix, *names] if prefix else names)
+    if details["type"] == "extra_forbidden":
+        parent = ".".join(path[:-1])
+        siblings = [k for k in dotted_keys(model) if k.rpartition(".")[0] == parent]
+        return [str(unknown_key(key, siblings, dotted_keys(model)))]
+    return [str(_value_error(details, key, field))]
+
+
+def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, list[str]]:
+    """The field at ``path`` and its names, without the tags that pydantic adds for members of a union."""
+    field: FieldInfo | None = None
+    names: list[str] = []
+    section: type[BaseModel] | None = model
+    for part in path:
+        if section is None:
+            if field is not None and typing.get_origin(field.annotation) is dict and len(names) < len(path):
+                names.append(part)
+            break
+        names.append(part)
+        field = section.model_fields.get(part)
+        section = section_of(field) if field is not None else None
+    return field, names
+
+
+def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> ConfigError:
+    value = shown(details["input"])
+    kind = details["type"]
+    if kind == "literal_error" and isinstance(details["input"], str) and field is not None:
+        kinds, _ = _alternatives(field.annotation)
+        known = [v for k in kinds if typing.get_origin(k) is typing.Literal for v in typing.get_args(k)]
+        return _as_config(unknown(key, value, known))
+    if kind == "missing":
+        return ConfigError(f"Expected {key} to be given.")
+    allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
+    return _as_config(expected(key, _Shown(value), allowed))
+
+
+class _Shown(str):
+    """Text whose repr is itself: the value has been put into words already."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def shown(value: Any) -> Any:
+    """``value`` for a message: the repr on one line, cut where it is long; text stays text."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, Mapping):
+        text = "a mapping with keys " + ", ".join(str(k) for k in list(value)[:5])
+    else:
+        text = repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text)} characters)"
+
+
+def _as_config(problem: Exception) -> ConfigError:
+    return problem if isinstance(problem, ConfigError) else ConfigError(str(problem))

@@ -1,0 +1,117 @@
+"""Where every file of a workflow lies: pure functions of ids, usable with Snakemake wildcards as well.
+
+All paths are relative to the working directory and start with ``results`` unless another root is given.
+"""
+
+from __future__ import annotations
+
+RESULTS = "results"
+"""Root folder of everything the workflow writes."""
+
+PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")
+"""Files of a prepared data set."""
+
+PARTITION_FILES = (
+    "train_items.npy",
+    "train_subjects.npy",
+    "train_offsets.npy",
+    "validation_items.npy",
+    "test_items.npy",
+    "silos.csv",
+    "subjects.parquet",
+    "partition.json",
+)
+"""Files of a partition."""
+
+RUN_FILES = ("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log")
+"""Files of a finished run."""
+
+
+def data_dir(data_key: str, results: str = RESULTS) -> str:
+    """Folder of one data set: its source and its prepared form."""
+    return f"{results}/data/{data_key}"
+
+
+def source_dir(data_key: str, results: str = RESULTS) -> str:
+    """Folder of the fetched or generated archives."""
+    return f"{data_dir(data_key, results)}/source"
+
+
+def prepared_dir(data_key: str, results: str = RESULTS) -> str:
+    """Folder of the prepared arrays (:data:`PREPARED_FILES`)."""
+    return f"{data_dir(data_key, results)}/prepared"
+
+
+def prepared_file(data_key: str, name: str, results: str = RESULTS) -> str:
+    """One file of the prepared data set."""
+    return f"{prepared_dir(data_key, results)}/{name}"
+
+
+def prepared_files(data_key: str, results: str = RESULTS) -> list[str]:
+    """All files of the prepared data set."""
+    return [prepared_file(data_key, name, results) for name in PREPARED_FILES]
+
+
+def partition_dir(partition_id: str, results: str = RESULTS) -> str:
+    """Folder of a partition (:data:`PARTITION_FILES`)."""
+    return f"{results}/partitions/{partition_id}"
+
+
+def partition_file(partition_id: str, name: str, results: str = RESULTS) -> str:
+    """One file of a partition."""
+    return f"{partition_dir(partition_id, results)}/{name}"
+
+
+def partition_files(partition_id: str, results: str = RESULTS) -> list[str]:
+    """All files of a partition."""
+    return [partition_file(partition_id, name, results) for name in PARTITION_FILES]
+
+
+def calibration_cache_dir(results: str = RESULTS) -> str:
+    """Folder where calibrated noise multipliers are kept between runs."""
+    return f"{results}/cache/calibration"
+
+
+def run_dir(run_id: str, results: str = RESULTS) -> str:
+    """Folder of a run (:data:`RUN_FILES`)."""
+    return f"{results}/runs/{run_id}"
+
+
+def run_file(run_id: str, name: str, results: str = RESULTS) -> str:
+    """One file of a run."""
+    return f"{run_dir(run_id, results)}/{name}"
+
+
+def run_files(run_id: str, results: str = RESULTS) -> list[str]:
+    """All files of a run."""
+    return [run_file(run_id, name, results) for name in RUN_FILES]
+
+
+def scenario_dir(scenario: str, results: str = RESULTS) -> str:
+    """Folder of a scenario's collected results."""
+    return f"{results}/{scenario}"
+
+
+def runs_table(scenario: str, results: str = RESULTS) -> str:
+    """The index of a scenario's runs, one row a run."""
+    return f"{scenario_dir(scenario, results)}/runs.parquet"
+
+
+def table_file(scenario: str, table: str, results: str = RESULTS) -> str:
+    """A table of a scenario, as CSV."""
+    return f"{scenario_dir(scenario, results)}/tables/{table}.csv"
+
+
+def figure_dir(scenario: str, figure: str, results: str = RESULTS) -> str:
+    """Folder of a figure's panels."""
+    return f"{scenario_dir(scenario, results)}/figures/{figure}"
+
+
+def figure_file(scenario: str, figure: str, panel: str, suffix: str, results: str = RESULTS) -> str:
+    """One panel of a figure; ``suffix`` is svg, png or csv."""
+    return f"{figure_dir(scenario, figure, results)}/{panel}.{suffix}"
+
+
+def report_file(scenario: str, results: str = RESULTS) -> str:
+    """The self-contained report of a scenario."""
+    return f"{scenario_dir(scenario, results)}/report.html"

@@ -1,0 +1,139 @@
+"""Defaults that depend on other keys, filled in; values that nothing reads, set back to their defaults.
+
+A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same object,
+hence to the same run id and the same ``config.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from subjectdp.config.models import (
+    DataConfig,
+    EmbeddedConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    RunConfig,
+    ServerOptimizerConfig,
+    TrainingConfig,
+)
+from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
+from subjectdp.errors import expected
+
+TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
+"""The papers' test split of each data set."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def resolve_defaults(run: RunConfig) -> RunConfig:
+    """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
+    return run.model_copy(
+        update={
+            "data": resolve_data(run.data),
+            "partition": resolve_partition(run.partition),
+            "algorithm": run.algorithm.model_copy(update={"variant": resolved_variant(run)}),
+            "privacy": _resolve_privacy(run),
+            "training": _resolve_training(run),
+            "model": resolve_model(run),
+        }
+    )
+
+
+def resolve_data(data: DataConfig) -> DataConfig:
+    """Fills the test fraction and the path's variables; resets what the source does not read."""
+    changes: dict[str, Any] = {}
+    if data.test_fraction is None:
+        changes["test_fraction"] = TEST_FRACTION[data.dataset]
+    if data.path is not None:
+        changes["path"] = expand_variables(data.path)
+    if data.source != "embedded":
+        changes["embedded"] = EmbeddedConfig()
+    if data.dataset != "femnist":
+        changes["duplicate_first_image_bug"] = False
+    return data.model_copy(update=changes)
+
+
+def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
+    """Fills the number of silos that may hold a subject."""
+    if partition.silos_per_subject is not None:
+        return partition
+    return partition.model_copy(update={"silos_per_subject": partition.silos})
+
+
+def resolved_variant(run: RunConfig) -> str | None:
+    """The algorithm's variant, its first one where none is given; None for an algorithm without variants."""
+    known = VARIANTS_OF_ALGORITHM.get(run.algorithm.name)
+    if known is None or run.algorithm.variant is not None:
+        return run.algorithm.variant
+    return known[0]
+
+
+def resolve_model(run: RunConfig) -> ModelConfig:
+    """Fills the model's name by data set."""
+    if run.model.name is not None:
+        return run.model
+    return run.model.model_copy(update={"name": MODELS_OF_DATASET[run.data.dataset][0]})
+
+
+def expand_variables(path: str) -> str:
+    """Replaces ``${NAME}`` and ``${NAME:-default}`` from the environment, and a leading ``~``.
+
+    An unset (or, with a default, empty) variable without a default raises ConfigError.
+    """
+
+    def value_of(match: re.Match[str]) -> str:
+        name, default = match.group(1), match.group(2)
+        value = os.environ.get(name)
+        if default is not None:
+            return value if value else default
+        if value is None:
+            raise expected("data.path", path, f"a path whose variables are set (${name} is not)")
+        return value
+
+    return os.path.expanduser(_VARIABLE.sub(value_of, path))
+
+
+def _resolve_privacy(run: RunConfig) -> PrivacyConfig:
+    algorithm, privacy = run.algorithm.name, run.privacy
+    if algorithm == "fed_avg":
+        return PrivacyConfig()
+    changes: dict[str, Any] = {}
+    if algorithm == "local_item_dp":
+        changes["horizontal"] = _default(PrivacyConfig, "horizontal")
+    if algorithm != "central_sub_dp":
+        changes["noise_placement"] = _default(PrivacyConfig, "noise_placement")
+    if privacy.max_items_per_subject is None:
+        changes["max_items_per_subject"] = run.partition.max_items_per_subject
+    return privacy.model_copy(update=changes)
+
+
+def _resolve_training(run: RunConfig) -> TrainingConfig:
+    training = run.training
+    changes: dict[str, Any] = {
+        "optimizer": _resolve_optimizer(training.optimizer),
+        "server_optimizer": _resolve_server(training.server_optimizer),
+    }
+    if training.silos_per_round is None:
+        changes["silos_per_round"] = run.partition.silos
+    if run.algorithm.name == "central_sub_dp":
+        changes["local_steps"] = 1
+    return training.model_copy(update=changes)
+
+
+def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
+    unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
+    return optimizer.model_copy(update={key: _default(OptimizerConfig, key) for key in unread})
+
+
+def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
+    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
+    return optimizer.model_copy(update={key: _default(ServerOptimizerConfig, key) for key in unread})
+
+
+def _default(section: type[Any], key: str) -> Any:
+    return section.model_fields[key].default

@@ -1,0 +1,132 @@
+"""Rules between keys of a run: checked before anything is computed, all reported at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from subjectdp.errors import ConfigError, expected, unknown
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import RunConfig
+
+MODELS_OF_DATASET: dict[str, tuple[str, ...]] = {
+    "femnist": ("leaf_cnn", "small_cnn"),
+    "shakespeare": ("leaf_lstm", "small_lstm"),
+}
+"""Models that fit each data set; the first is the default."""
+
+VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {"higrad_avg_dp": ("v1", "v3"), "central_sub_dp": ("v0",)}
+"""Variants of the algorithms that have any; the first is the default."""
+
+SUBJECT_LEVEL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp", "central_sub_dp"})
+"""Algorithms whose paper claims privacy of a subject (or more)."""
+
+HORIZONTAL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp"})
+"""Algorithms that the papers' horizontal rules apply to."""
+
+Rule = Callable[["RunConfig"], Iterator[ConfigError]]
+
+
+def check_run(run: RunConfig) -> None:
+    """Raises one ConfigError, a line for each rule that ``run`` breaks."""
+    problems = [str(problem) for rule in _RULES for problem in rule(run)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _variant(run: RunConfig) -> Iterator[ConfigError]:
+    name, variant = run.algorithm.name, run.algorithm.variant
+    if variant is None:
+        return
+    known = VARIANTS_OF_ALGORITHM.get(name, ())
+    if not known:
+        yield expected("algorithm.variant", variant, f"null ({name} has no variants)")
+    elif variant not in known:
+        yield unknown(f"algorithm.variant of {name}", variant, known)
+
+
+def _model_fits(run: RunConfig) -> Iterator[ConfigError]:
+    fitting = MODELS_OF_DATASET[run.data.dataset]
+    if run.model.name is not None and run.model.name not in fitting:
+        allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
+        yield expected("model.name", run.model.name, allowed)
+
+
+def _source(run: RunConfig) -> Iterator[ConfigError]:
+    data = run.data
+    if data.source == "leaf_json" and data.path is None:
+        yield expected("data.path", None, "the folder or zip of LEAF's JSON when data.source is leaf_json")
+    if data.source == "embedded" and data.path is not None:
+        yield expected("data.path", data.path, "null when data.source is embedded (did you mean leaf_json?)")
+    if data.source == "leaf_json" and data.duplicate_first_image_bug:
+        yield expected("data.duplicate_first_image_bug", True, "false when data.source is leaf_json")
+
+
+def _subjects(run: RunConfig) -> Iterator[ConfigError]:
+    data = run.data
+    if data.source == "embedded" and data.subjects is not None and data.subjects > data.embedded.subjects:
+        allowed = f"at most data.embedded.subjects ({data.embedded.subjects})"
+        yield expected("data.subjects", data.subjects, allowed)
+
+
+def _silos(run: RunConfig) -> Iterator[ConfigError]:
+    silos = run.partition.silos
+    allowed = f"at most partition.silos ({silos})"
+    if run.training.silos_per_round is not None and run.training.silos_per_round > silos:
+        yield expected("training.silos_per_round", run.training.silos_per_round, allowed)
+    if run.partition.silos_per_subject is not None and run.partition.silos_per_subject > silos:
+        yield expected("partition.silos_per_subject", run.partition.silos_per_subject, allowed)
+
+
+def _alpha(run: RunConfig) -> Iterator[ConfigError]:
+    if run.partition.distribution == "uniform" and run.partition.alpha != 1.0:
+        allowed = "1 when partition.distribution is uniform (set it to power)"
+        yield expected("partition.alpha", run.partition.alpha, allowed)
+
+
+def _rounds(run: RunConfig) -> Iterator[ConfigError]:
+    if run.algorithm.name not in HORIZONTAL or run.privacy.horizontal != "rounds_over_sqrt_s":
+        return
+    limits = (run.partition.silos, run.partition.silos_per_subject, run.training.silos_per_round)
+    involved = min(limit for limit in limits if limit is not None)
+    least = math.isqrt(involved - 1) + 1
+    if run.training.rounds < least:
+        allowed = f"at least {least} (privacy.horizontal rounds_over_sqrt_s runs floor(R/sqrt({involved})) rounds)"
+        yield expected("training.rounds", run.training.rounds, allowed)
+
+
+def _sound_cap(run: RunConfig) -> Iterator[ConfigError]:
+    if run.privacy.mode != "sound" or run.algorithm.name not in SUBJECT_LEVEL:
+        return
+    cap, bound = run.partition.max_items_per_subject, run.privacy.max_items_per_subject
+    if cap is None:
+        allowed = f"an enforced cap when privacy.mode is sound and algorithm.name is {run.algorithm.name}"
+        yield expected("partition.max_items_per_subject", None, allowed)
+    elif bound is not None and bound < cap:
+        allowed = f"at least partition.max_items_per_subject ({cap}) when privacy.mode is sound"
+        yield expected("privacy.max_items_per_subject", bound, allowed)
+
+
+def _one_local_step(run: RunConfig) -> Iterator[ConfigError]:
+    steps = run.training.local_steps
+    if run.algorithm.name == "joint_noise" and run.privacy.mode == "sound" and steps != 1:
+        allowed = "1 when algorithm.name is joint_noise and privacy.mode is sound"
+        yield expected("training.local_steps", steps, allowed)
+    if run.algorithm.name == "central_sub_dp" and steps not in (None, 1):
+        allowed = "1 or null when algorithm.name is central_sub_dp (one mini-batch a silo and round)"
+        yield expected("training.local_steps", steps, allowed)
+
+
+_RULES: tuple[Rule, ...] = (
+    _variant,
+    _model_fits,
+    _source,
+    _subjects,
+    _silos,
+    _alpha,
+    _rounds,
+    _sound_cap,
+    _one_local_step,
+)

@@ -1,0 +1,114 @@
+"""Ids of prepared data, partitions and runs: a readable prefix and ten hex digits of a hash.
+
+An id covers exactly what can change the result, with defaults filled in: writing a default out, or changing a value
+that the chosen algorithm, source or optimiser does not read, gives the same id. Left out:
+
+- ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
+- where the data lie: for ``leaf_json`` only the last component of ``data.path`` counts (moving a file keeps its
+  results, another file beside it gets its own), for ``upstream`` nothing of it (the content is verified by hash).
+  The sha256 of the content is recorded with the prepared data and in every run's manifest.
+
+``data.subjects``, the split fractions' validation part and the seed belong to the partition, not to the prepared data,
+so that many partitions share one download and one preparation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import DataConfig, RunConfig
+
+ID_VERSION = 1
+"""Part of every hash; raised when the meaning of a key changes."""
+
+_HASH_DIGITS = 10
+
+ALGORITHM_LABELS: dict[str, str] = {
+    "fed_avg": "FedAvg",
+    "local_item_dp": "LocalItemDP",
+    "user_ldp": "UserLDP",
+    "local_group_dp": "LocalGroupDP",
+    "higrad_avg_dp": "HiGradAvgDP",
+    "central_sub_dp": "CentralSubDP",
+    "joint_noise": "JointNoise",
+}
+
+
+def algorithm_label(name: str, variant: str | None) -> str:
+    """Display name of an algorithm; the variant is shown where there is more than one."""
+    label = ALGORITHM_LABELS[name]
+    return f"{label} ({variant or 'v1'})" if name == "higrad_avg_dp" else label
+
+
+def data_key(data: DataConfig) -> str:
+    """Id of the prepared data, e.g. ``femnist-embedded-3f09a1c2d4``."""
+    return f"{data.dataset}-{data.source}-{_digest(data_ingredients(data))}"
+
+
+def partition_id(run: RunConfig) -> str:
+    """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
+    partition = run.partition
+    shape = "uniform" if partition.distribution == "uniform" else f"power{partition.alpha:g}"
+    digest = _digest(partition_ingredients(run))
+    return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
+
+
+def run_id(run: RunConfig) -> str:
+    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write the same run."""
+    from subjectdp.config.resolve import resolve_defaults
+
+    resolved = resolve_defaults(run)
+    algorithm = resolved.algorithm
+    name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
+    return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest(run_ingredients(resolved))}"
+
+
+def data_ingredients(data: DataConfig) -> dict[str, Any]:
+    """What the prepared data depend on."""
+    from subjectdp.config.resolve import resolve_data
+
+    data = resolve_data(data)
+    ingredients: dict[str, Any] = {
+        "dataset": data.dataset,
+        "source": data.source,
+        "test_fraction": data.test_fraction,
+        "duplicate_first_image_bug": data.duplicate_first_image_bug,
+    }
+    if data.source == "embedded":
+        ingredients["embedded"] = data.embedded.model_dump()
+    if data.source == "leaf_json" and data.path is not None:
+        ingredients["name"] = PurePath(data.path).name
+    return ingredients
+
+
+def partition_ingredients(run: RunConfig) -> dict[str, Any]:
+    """What a partition depends on."""
+    from subjectdp.config.resolve import resolve_partition
+
+    return {
+        "seed": run.seed,
+        "data": data_ingredients(run.data),
+        "subjects": run.data.subjects,
+        "validation_fraction": run.data.validation_fraction,
+        "partition": resolve_partition(run.partition).model_dump(),
+    }
+
+
+def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
+    """What the result of a resolved run depends on."""
+    return {
+        **partition_ingredients(resolved),
+        "algorithm": resolved.algorithm.model_dump(),
+        "privacy": resolved.privacy.model_dump(),
+        "training": resolved.training.model_dump(),
+        "model": resolved.model.model_dump(),
+    }
+
+
+def _digest(ingredients: dict[str, Any]) -> str:
+    text = json.dumps({"version": ID_VERSION, **ingredients}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]

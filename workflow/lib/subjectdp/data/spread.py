@@ -1,13 +1,14 @@
 """The law by which a subject's items are spread over the silos, and the cap on them.
 
-Uniform: each item of a subject goes to any silo with equal probability. Power (arXiv 2206.03617, sec. 4.2):
-each item draws x in [0, 1] with density alpha x^(alpha-1) and goes to the silo ranked floor(S x) in an order
-of the silos that is drawn anew for each subject. One order for all subjects would pile the items up in a few
+Uniform: each item of a subject goes to any silo with equal probability. Power (Marathe and Kanani, "Subject
+Granular Differential Privacy in Federated Learning", first version, section 4.2): each item draws x in [0, 1]
+with density alpha x^(alpha-1) and goes to the silo ranked floor(S x) in an order of the silos that is drawn
+anew for each subject. One order for all subjects would pile the items up in a few
 silos and does not give the group sizes that the paper reports. Uniform is power with alpha = 1, to the bit.
 
 Every draw is keyed by the run's seed and the subject's id: a subject's items go to the same silos whatever
-the algorithm, the other subjects, or the number of subjects taken, and a cap of 4 keeps a subset of what a cap of
-8 keeps.
+the algorithm, the other subjects, or the number of subjects taken, and a cap of 4 keeps a subset of what a
+cap of 8 keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which items a silo's mini-batch holds and which silos take part in a round.
 
-The draws are keyed by (root seed, round, silo, step) and by nothing else: in particular not by the algorithm, so
-that all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
+The draws are keyed by (root seed, round, silo, step) and by nothing else: not by the algorithm, so that
+all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def sample_items(
     fixed-size takes exactly ``batch_size`` items without replacement.
 
     Raises:
-        PrivacyError: the silo does not hold the items that the plan was made for, or its probability is not in
-            (0, 1].
+        PrivacyError: the silo does not hold the plan's number of items, or its probability is not in (0, 1].
         ConfigError: a fixed batch larger than the silo.
     """
     if n_items != plan_silo.items:

@@ -1,13 +1,13 @@
 """Mini-batch statistics at the papers' full scale, from sampling alone: no image, no text, no training.
 
 What a mini-batch holds (distinct subjects, largest group Z) depends only on how many items of each subject
-each silo has. So the papers' figures of mini-batches by group size and by distinct subjects can be made exactly
-as large as theirs: FEMNIST 3,500 subjects of 145 train items, Shakespeare 660 subjects, 16 silos.
+each silo has. So the papers' figures of mini-batches by group size and by distinct subjects can be made
+exactly as large as theirs: FEMNIST 3,500 subjects of 145 train items, Shakespeare 660 subjects, 16 silos.
 
 The item counts are the train items after both splits of the papers (80 % of LEAF's train part): FEMNIST
 226.83 x 0.8 x 0.8 = 145, Shakespeare 3,678,452 x 0.8 / 660 = 4,458.7 a subject. Shakespeare's counts are
-very uneven; they are read from a prepared data set where there is one (:func:`train_counts`), and are otherwise
-the quantiles of a lognormal distribution (:func:`shakespeare_counts`).
+very uneven; they are read from a prepared data set where there is one (:func:`train_counts`), and are
+otherwise the quantiles of a lognormal distribution (:func:`shakespeare_counts`).
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def shakespeare_counts(
 ) -> Integers:
     """A model of Shakespeare's items of each subject: quantiles of a lognormal law, int64 (subjects,).
 
-    The real counts cannot be shipped. The quantiles (i + 1/2) / subjects are scaled to the given mean, and the
-    shape is solved for so that they have the given variation (standard deviation / mean). Both follow from
-    aggregates: the 1,130 characters have 3,740 windows on average with deviation 6,210 (LEAF publishes 3,743
-    and 6,212); the 660 that survive the 0.9 split hold 3,678,452 / 0.9 of the windows, the others 296 each; so
-    the 660 have mean 6,193 and deviation 7,180, whose ratio the further splits leave as it is.
+    The real counts cannot be shipped. The quantiles (i + 1/2) / subjects are scaled to the given mean, and
+    the shape is solved for so that they have the given variation (standard deviation / mean). Both follow
+    from aggregates: the 1,130 characters have 3,740 windows on average with deviation 6,210 (LEAF publishes
+    3,743 and 6,212); the 660 that survive the 0.9 split hold 3,678,452 / 0.9 of the windows, the others 296
+    each; so the 660 have mean 6,193 and deviation 7,180, whose ratio the further splits leave as it is.
     """
     normal = NormalDist()
     z = np.array([normal.inv_cdf((i + 0.5) / subjects) for i in range(subjects)])
@@ -180,7 +180,7 @@ def simulate_batches(
         ]
         blocks.append(_frame(silo, np.array(found, dtype=np.int32)))
     frame = pd.concat(blocks, ignore_index=True)
-    frame.insert(0, "setting", pd.Categorical([setting] * len(frame), categories=[setting]))
+    frame.insert(0, "setting", pd.Series([setting] * len(frame), dtype="category"))
     return frame
 
 
@@ -206,7 +206,7 @@ def _frame(silo: int, found: NDArray[np.int32]) -> pd.DataFrame:
 def simulate_setting(
     seed: int, setting: Setting, items: Integers | None = None, draw: Draw = Draw.FIXED_BATCH_SIZE
 ) -> pd.DataFrame:
-    """The mini-batches of one of the papers' settings; ``items`` overrides the modelled items of a subject."""
+    """The mini-batches of one of the papers' settings; ``items`` replaces the modelled items a subject."""
     if items is None:
         shakespeare = setting.dataset == "shakespeare"
         equal = np.full(setting.subjects, FEMNIST_ITEMS, dtype=np.int64)

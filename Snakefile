@@ -1,0 +1,28 @@
+# Subject-granular differential privacy in federated learning: from raw data to the papers' figures.
+#   snakemake --cores 2                                                    the embedded scenario
+#   snakemake --cores 2 --configfile config/scenarios/NAME.yaml            another one; more files are overlays
+#   snakemake --cores 2 figure1 --configfile config/scenarios/paper.yaml   one figure
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+# A scenario is a whole configuration of its own: the default one must not shine through another.
+if "name" not in config:
+
+    configfile: "config/scenarios/embedded.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+rule all:
+    input:
+        scenario_targets(),
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/figures.smk"
+include: "workflow/rules/report.smk"

@@ -1,0 +1,78 @@
+"""Runs Snakemake on a copy of the project, so that no test touches the working tree's results or locks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm")
+_JOBS = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of the project in a folder of its own."""
+
+    root: Path
+
+    def snakemake(
+        self, *arguments: str, check: bool = True, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs snakemake there with one core; its output, both streams together, is in ``stdout``."""
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.root,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "XDG_CACHE_HOME": str(self.root / ".cache"),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+        if check and done.returncode != 0:
+            logs = [
+                f"{path}:\n{path.read_text()[-2000:]}"
+                for path in sorted(self.root.glob("results/logs/*/*.log"))
+            ]
+            pytest.fail(
+                f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-6000:]}\n"
+                + "\n".join(logs[-3:])
+            )
+        return done
+
+    def planned_jobs(self, *arguments: str) -> list[str]:
+        """Names of the rules of the jobs that a run would execute, target rules left out."""
+        printed = self.snakemake("--dry-run", *arguments).stdout
+        targets = {"all", *re.findall(r"^figure\w+$", printed, re.MULTILINE)}
+        return sorted(name for name in _JOBS.findall(printed) if name not in targets)
+
+
+def copy_project(target: Path) -> Project:
+    """Copies what a run needs (no results, no environment) into the new folder ``target``."""
+    target.mkdir(parents=True)
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        elif source.exists():
+            shutil.copy2(source, target / part, follow_symlinks=False)
+    return Project(target)
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy for dry runs: nothing has been run in it, and nothing is."""
+    return copy_project(tmp_path_factory.mktemp("dry") / "project")

@@ -1,0 +1,98 @@
+"""Every scenario plans the jobs that its sweep asks for, quickly, and a wrong one ends in one clear message."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from subjectdp.config.scenarios import load_scenario
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
+LIMIT = 12.0  # seconds for 2,000 runs; measured at about a third of it on a busy two-core machine
+
+
+def job_counts(printed: str) -> dict[str, int]:
+    """Rule -> number of jobs, from the table that a dry run prints."""
+    table = printed.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+
+
+def write_scenario(folder: Path, content: dict) -> str:
+    """A scenario file of its own for one test."""
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_scenario_plans_its_runs(project, path):
+    scenario = load_scenario(path)
+    assert scenario.name == path.stem
+    printed = project.snakemake(
+        "--dry-run", "--quiet", "rules", "--configfile", f"config/scenarios/{path.name}"
+    ).stdout
+    jobs = job_counts(printed)
+    assert jobs["train"] == len(scenario.runs)
+    assert jobs["partition"] == len({run.partition_id for run in scenario.runs})
+    assert jobs["fetch"] == jobs["prepare"] == len({run.data_key for run in scenario.runs})
+    assert jobs["collect"] == 1
+    assert jobs.get("figure", 0) == len(scenario.figures)
+
+
+def test_without_a_scenario_the_embedded_one_runs(project):
+    expected = job_counts(
+        project.snakemake("-n", "-q", "rules", "--configfile", "config/scenarios/embedded.yaml").stdout
+    )
+    assert job_counts(project.snakemake("-n", "-q", "rules").stdout) == expected
+
+
+def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
+    file = write_scenario(tmp_path, {"name": "bare", "run": {"training": {"rounds": 3}}})
+    jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)
+    assert jobs["train"] == 1 and "figure" not in jobs
+
+
+def test_a_figure_is_a_target_of_its_own(project):
+    jobs = job_counts(project.snakemake("-n", "-q", "rules", "figure1").stdout)
+    assert jobs["figure1"] == jobs["figure"] == 1
+    assert "all" not in jobs
+
+
+def test_two_thousand_runs_plan_quickly(project, tmp_path):
+    sweep = {"seed": list(range(1000)), "algorithm": ["fed_avg", "local_item_dp"]}
+    file = write_scenario(tmp_path, {"name": "many", "sweep": [sweep], "figures": ["figure1"]})
+    started = time.perf_counter()
+    printed = project.snakemake("--dry-run", "--quiet", "rules", "--configfile", file).stdout
+    seconds = time.perf_counter() - started
+    print(f"2,000 runs planned in {seconds:.1f} s")
+    assert job_counts(printed)["train"] == 2000
+    assert seconds < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"name": "x", "run": {"algorithm": {"name": "local_itm_dp"}}}, ["local_itm_dp", "local_item_dp"]),
+        ({"name": "x", "run": {"privcy": {"epsilon": 4}}}, ["privcy", "privacy"]),
+        (
+            {"name": "x", "run": {"partition": {"distribution": "power", "alpha": 0}}},
+            ["partition.alpha", "0"],
+        ),
+        ({"name": "data"}, ["name", "data"]),
+        ({"name": "x", "figures": ["figure99"]}, ["figure99", "figure1"]),
+    ],
+    ids=["algorithm", "key", "alpha", "name", "figure"],
+)
+def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, content, told):
+    done = project.snakemake("--dry-run", "--configfile", write_scenario(tmp_path, content), check=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout
+    message = done.stdout[done.stdout.index("error: ") :]
+    for word in told:
+        assert word in message
+    assert not (project.root / "results").exists()

@@ -1,0 +1,267 @@
+"""Item and silo sampling: the law of a mini-batch, its keys, and that the tests would see a wrong law."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.mechanisms.plan import SamplingMethod, SiloSchedule
+from subjectdp.sampling.batches import (
+    BatchStatistics,
+    batch_statistics,
+    fixed_positions,
+    poisson_positions,
+    sample_items,
+    sample_silos,
+)
+
+POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
+Sampler = Callable[[np.random.Generator, int, float], NDArray[np.int64]]
+SMALL, PROBABILITY = 4, 0.3
+ALARM = 1e-6  # a correct sampler fails a test with this probability; fixed seeds make it never or always
+
+
+def schedule(items: int, probability: float = 0.1) -> SiloSchedule:
+    return SiloSchedule(items, 10, probability, 8, 5, 1.0, items * probability)
+
+
+def draw(
+    items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **key: int
+) -> NDArray[np.int64]:
+    full = {"seed": 0, "round_": 1, "silo": 0, "step": 0} | key
+    return sample_items(items, schedule(items, q), method, 100, **full)
+
+
+# What a correct Poisson sampler is, and wrong ones that the tests below must tell from it.
+
+
+def few_coins(generator: np.random.Generator, items: int, q: float) -> NDArray[np.int64]:
+    return np.flatnonzero(generator.random(items) < 0.9 * q)
+
+
+def many_coins(generator: np.random.Generator, items: int, q: float) -> NDArray[np.int64]:
+    return np.flatnonzero(generator.random(items) < 1.1 * q)
+
+
+def fixed_size(generator: np.random.Generator, items: int, q: float) -> NDArray[np.int64]:
+    return fixed_positions(generator, items, max(1, round(items * q)))
+
+
+def neighbours_together(generator: np.random.Generator, items: int, q: float) -> NDArray[np.int64]:
+    """Right inclusion probability and right mean size, but items come in pairs."""
+    coins = np.repeat(generator.random(items // 2) < q, 2)
+    return np.flatnonzero(coins)
+
+
+def rotating_block(generator: np.random.Generator, items: int, q: float) -> NDArray[np.int64]:
+    """Right size law and right inclusion probability, but the batch is a contiguous block."""
+    size = generator.binomial(items, q)
+    return np.sort((generator.integers(items) + np.arange(size)) % items)
+
+
+WRONG = [few_coins, many_coins, fixed_size, neighbours_together, rotating_block]
+
+
+def subset_law(sampler: Sampler, draws: int = 12_000) -> float:
+    """p-value of all 2^n subsets of n items against independent coins: the complete joint law."""
+    generator = np.random.default_rng(11)
+    seen = Counter(int((1 << sampler(generator, SMALL, PROBABILITY)).sum()) for _ in range(draws))
+    sizes = np.array([bin(mask).count("1") for mask in range(1 << SMALL)])
+    law = PROBABILITY**sizes * (1 - PROBABILITY) ** (SMALL - sizes)
+    observed = [seen[mask] for mask in range(1 << SMALL)]
+    return float(stats.chisquare(observed, law * draws).pvalue)
+
+
+def test_every_subset_has_its_poisson_probability() -> None:
+    assert subset_law(poisson_positions) > ALARM
+
+
+@pytest.mark.parametrize("sampler", WRONG)
+def test_the_subset_law_rejects_wrong_samplers(sampler: Sampler) -> None:
+    assert subset_law(sampler) < ALARM
+
+
+def size_law(sampler: Sampler, items: int = 30_000, batch: int = 512, draws: int = 800) -> float:
+    """Smaller p-value of two: mean and variance of the size against Binomial(items, batch / items)."""
+    generator = np.random.default_rng(5)
+    q = batch / items
+    sizes = np.array([len(sampler(generator, items, q)) for _ in range(draws)])
+    variance = items * q * (1 - q)
+    mean_p = 2 * stats.norm.sf(abs(sizes.mean() - batch) / np.sqrt(variance / draws))
+    chi2 = (draws - 1) * sizes.var(ddof=1) / variance
+    spread_p = 2 * min(stats.chi2.cdf(chi2, draws - 1), stats.chi2.sf(chi2, draws - 1))
+    return float(min(mean_p, spread_p))
+
+
+def test_batch_size_is_binomial_at_full_scale() -> None:
+    assert size_law(poisson_positions) > ALARM
+
+
+@pytest.mark.parametrize("sampler", [few_coins, many_coins, fixed_size, neighbours_together])
+def test_the_size_law_rejects_wrong_samplers(sampler: Sampler) -> None:
+    assert size_law(sampler, draws=300) < ALARM
+
+
+def keyed_membership(method: SamplingMethod, items: int, q: float, draws: int) -> NDArray[np.bool_]:
+    """(draws, items): which item is in the mini-batch of which step, through the keyed entry point."""
+    inside = np.zeros((draws, items), dtype=bool)
+    for step in range(draws):
+        inside[step, sample_items(items, schedule(items, q), method, round(items * q), 3, 1, 2, step)] = True
+    return inside
+
+
+def test_inclusion_probability_of_each_item_over_steps() -> None:
+    draws, items, q = 4000, 60, 0.2
+    counts = keyed_membership(POISSON, items, q, draws).sum(axis=0)
+    z = (counts - draws * q) / np.sqrt(draws * q * (1 - q))
+    assert abs(z).max() < 4.9
+    assert stats.chi2.sf((z**2).sum(), items) > ALARM
+    for wrong in (0.9 * q, 1.1 * q):
+        shifted = (counts.sum() - draws * items * wrong) / np.sqrt(draws * items * wrong * (1 - wrong))
+        assert abs(shifted) > 6
+
+
+def test_items_are_pairwise_independent_and_fixed_batches_are_not() -> None:
+    draws, items, q = 4000, 40, 0.25
+
+    def mean_correlation(method: SamplingMethod) -> float:
+        correlation = np.corrcoef(keyed_membership(method, items, q, draws).T)
+        return float(correlation[np.triu_indices(items, 1)].mean() * np.sqrt(draws * items * (items - 1) / 2))
+
+    assert abs(mean_correlation(POISSON)) < 5
+    assert mean_correlation(FIXED) < -20  # without replacement: correlation -1 / (items - 1)
+
+
+def test_steps_rounds_and_silos_are_independent() -> None:
+    """Overlap of two mini-batches is q of a batch, whichever part of the key differs by one."""
+    items, q, pairs = 2000, 0.1, 300
+    for other in ({"step": 1}, {"round_": 1}, {"silo": 1}, {"seed": 1}):
+        overlap = 0
+        for index in range(pairs):
+            base = {"seed": 10, "round_": 20, "silo": 30, "step": 10 * index}
+            moved = {key: value + other.get(key, 0) for key, value in base.items()}
+            overlap += len(np.intersect1d(draw(items, q, **base), draw(items, q, **moved)))
+        expected_overlap = pairs * items * q * q
+        assert abs(overlap - expected_overlap) < 5 * np.sqrt(expected_overlap)
+
+
+def test_same_key_same_batch_and_each_part_of_the_key_matters() -> None:
+    base = draw(seed=0, round_=1, silo=2, step=3)
+    assert np.array_equal(base, draw(seed=0, round_=1, silo=2, step=3))
+    others = [
+        draw(seed=1, round_=1, silo=2, step=3),
+        draw(seed=0, round_=2, silo=1, step=3),
+        draw(seed=0, round_=1, silo=3, step=2),
+        draw(seed=0, round_=3, silo=2, step=1),
+        draw(seed=0, round_=1, silo=23, step=0),
+        draw(seed=0, round_=12, silo=0, step=3),
+    ]
+    distinct = {tuple(batch) for batch in [base, *others]}
+    assert len(distinct) == 7
+
+
+def test_no_batch_repeats_in_a_whole_run() -> None:
+    keys = [(r, s, t) for r in range(8) for s in range(8) for t in range(8)]
+    batches = {draw(round_=r, silo=s, step=t).tobytes() for r, s, t in keys}
+    assert len(batches) == len(keys)
+
+
+def test_algorithms_of_one_seed_share_their_batches() -> None:
+    """What an algorithm sets in the schedule (noise, divisor, cap) leaves the draw alone."""
+    plain = schedule(1000)
+    private = replace(plain, noise_multiplier=9.0, divisor=77.0, max_items_per_subject=1, steps_per_round=99)
+    first = sample_items(1000, plain, POISSON, 100, 5, 1, 2, 3)
+    assert np.array_equal(first, sample_items(1000, private, POISSON, 100, 5, 1, 2, 3))
+
+
+@pytest.mark.parametrize("method", list(SamplingMethod))
+def test_positions_are_sorted_unique_and_inside(method: SamplingMethod) -> None:
+    for step in range(50):
+        batch = draw(317, 0.3, method, step=step)
+        assert batch.dtype == np.int64
+        assert np.all(np.diff(batch) > 0)
+        assert len(batch) == 0 or (batch[0] >= 0 and batch[-1] < 317)
+
+
+def test_poisson_batches_can_be_empty_and_are_so_as_often_as_they_should() -> None:
+    draws = 2000
+    empty = sum(len(draw(5, 0.1, step=step)) == 0 for step in range(draws))
+    assert stats.binomtest(empty, draws, 0.9**5).pvalue > ALARM
+
+
+def test_extremes() -> None:
+    assert np.array_equal(draw(50, 1.0), np.arange(50))
+    assert np.array_equal(draw(100, 0.5, FIXED), np.arange(100))
+    assert len(draw(1, 0.5)) in (0, 1)
+    sizes = {len(draw(1000, 0.1, FIXED, step=step)) for step in range(20)}
+    assert sizes == {100}
+
+
+def test_fixed_batches_hold_every_item_equally_often() -> None:
+    draws, items = 3000, 50
+    counts = keyed_membership(FIXED, items, 0.2, draws).sum(axis=0)
+    assert counts.sum() == draws * 10
+    statistic = ((counts - draws * 0.2) ** 2).sum() / (draws * 0.2 * 0.8) * (items - 1) / items
+    assert stats.chi2.sf(statistic, items - 1) > ALARM
+
+
+@pytest.mark.parametrize("probability", [0.0, -0.1, 1.0001, float("nan"), float("inf")])
+def test_a_probability_outside_of_its_range_is_refused(probability: float) -> None:
+    with pytest.raises(PrivacyError, match=r"sampling probability of silo 3.*\(0, 1\]"):
+        sample_items(10, schedule(10, probability), POISSON, 5, 0, 1, 3, 0)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 11])
+def test_a_fixed_batch_larger_than_the_silo_is_refused(batch_size: int) -> None:
+    with pytest.raises(ConfigError, match=rf"training.batch_size to be 1 to 10.*got {batch_size}"):
+        sample_items(10, schedule(10), FIXED, batch_size, 0, 1, 0, 0)
+
+
+def test_a_silo_that_the_plan_was_not_made_for_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="items of silo 2 to be the plan's 10, got 11"):
+        sample_items(11, schedule(10), POISSON, 5, 0, 1, 2, 0)
+
+
+def test_all_silos_or_some() -> None:
+    assert np.array_equal(sample_silos(5, None, 0, 1), np.arange(5))
+    assert np.array_equal(sample_silos(5, 5, 0, 1), np.arange(5))
+    chosen = sample_silos(16, 4, 0, 1)
+    assert len(chosen) == 4 and np.all(np.diff(chosen) > 0) and chosen[-1] < 16
+    assert np.array_equal(chosen, sample_silos(16, 4, 0, 1))
+    assert len({tuple(sample_silos(16, 4, 0, r)) for r in range(30)}) > 20
+    assert len({tuple(sample_silos(16, 4, seed, 1)) for seed in range(30)}) > 20
+
+
+def test_every_set_of_silos_is_equally_likely() -> None:
+    seen = Counter(tuple(sample_silos(5, 2, 7, round_)) for round_ in range(3000))
+    assert len(seen) == 10
+    assert stats.chisquare(list(seen.values())).pvalue > ALARM
+
+
+@pytest.mark.parametrize("s", [0, -1, 6])
+def test_more_silos_than_there_are_is_refused(s: int) -> None:
+    with pytest.raises(ConfigError, match=r"training.silos_per_round to be 1 to 5.*got"):
+        sample_silos(5, s, 0, 1)
+
+
+@given(st.lists(st.integers(0, 30), max_size=80))
+def test_statistics_of_a_batch_against_a_counter(subjects: list[int]) -> None:
+    counter = Counter(subjects)
+    wanted = BatchStatistics(len(subjects), len(counter), max(counter.values(), default=0))
+    assert batch_statistics(np.array(subjects, dtype=np.int32)) == wanted
+
+
+def test_statistics_of_special_batches() -> None:
+    assert batch_statistics(np.array([], dtype=np.int32)) == (0, 0, 0)
+    assert batch_statistics(np.array([7], dtype=np.int32)) == (1, 1, 1)
+    assert batch_statistics(np.array([2, 2, 2], dtype=np.int64)) == (3, 1, 3)
+    assert batch_statistics(np.array([5, 1, 5, 1, 5], dtype=np.uint8)) == (5, 2, 3)

@@ -1,5 +1,7 @@
 """Job logs: printed lines, user errors and crashes all end up where one looks for them."""
 
+import logging
+import re
 import sys
 
 import pytest
@@ -12,7 +14,9 @@ def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):
     with job_log(tmp_path / "deep" / "job.log"):
         print("round 1")
         print("warning", file=sys.stderr)
-        assert (tmp_path / "deep" / "job.log").read_text() == "round 1\nwarning\n", "progress is visible at once"
+        assert (tmp_path / "deep" / "job.log").read_text() == "round 1\nwarning\n", (
+            "progress is visible at once"
+        )
     assert capsys.readouterr() == ("", "")
 
 
@@ -31,8 +35,15 @@ def test_a_crash_leaves_its_traceback_in_the_log_and_goes_on(tmp_path):
     assert "ZeroDivisionError" in (tmp_path / "job.log").read_text()
 
 
-def test_streams_are_restored(tmp_path):
-    before = sys.stdout, sys.stderr
+def test_logged_lines_carry_the_time(tmp_path):
     with job_log(tmp_path / "job.log"):
-        pass
-    assert (sys.stdout, sys.stderr) == before
+        logging.getLogger("subjectdp.training").info("round %d of %d", 3, 10)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d round 3 of 10\n", (tmp_path / "job.log").read_text())
+
+
+def test_streams_and_logging_are_restored(tmp_path):
+    root = logging.getLogger()
+    before = sys.stdout, sys.stderr, list(root.handlers), root.level
+    with pytest.raises(SystemExit), job_log(tmp_path / "job.log"):
+        raise ConfigError("no")
+    assert (sys.stdout, sys.stderr, root.handlers, root.level) == before

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,12 @@ def copy_project(target: Path) -> Project:
         elif source.exists():
             shutil.copy2(source, target / part, follow_symlinks=False)
     return Project(target)
+
+
+@pytest.fixture(scope="session")
+def make_project() -> Callable[[Path], Project]:
+    """Copies the project into a new folder."""
+    return copy_project
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Every scenario plans the jobs that its sweep asks for, quickly, and a wrong one ends in one clear message."""
+"""Every scenario plans the jobs that its sweep asks for, quickly; a wrong one ends in one clear message."""
 
 from __future__ import annotations
 

@@ -11,15 +11,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from workflow.conftest import Project, copy_project
 
 SMOKE = ("--configfile", "config/scenarios/smoke.yaml")
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def smoke(make_project, tmp_path_factory):
     """A copy of the project in which the smoke scenario has been run."""
-    project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
+    project = make_project(tmp_path_factory.mktemp("smoke") / "project")
     project.snakemake(*SMOKE)
     return project
 
@@ -35,11 +34,11 @@ def appended(path: Path, text: str) -> Iterator[None]:
         path.write_bytes(before)
 
 
-def scenario(project: Project) -> dict:
+def scenario(project) -> dict:
     return yaml.safe_load((project.root / "config/scenarios/smoke.yaml").read_text())
 
 
-def runs(project: Project) -> pd.DataFrame:
+def runs(project) -> pd.DataFrame:
     return pd.read_parquet(project.root / "results/smoke/runs.parquet")
 
 

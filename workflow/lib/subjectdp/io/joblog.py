@@ -1,7 +1,8 @@
-"""What a workflow job prints: into its log file, with user errors in one line instead of a traceback."""
+"""What a workflow job prints and logs: into its log file, user errors in one line instead of a traceback."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ EXIT_USER_ERROR = 2
 
 @contextmanager
 def job_log(path: Path | str) -> Iterator[None]:
-    """Sends what the block prints to ``path``, line by line, so that progress can be followed while it runs.
+    """Sends what the block prints or logs to ``path``, line by line, so that progress can be followed while it runs.
 
     A :class:`~subjectdp.errors.SubjectDPError` ends the process with status 2 and ``error: <message>`` in the log and
     on the console; any other exception leaves its traceback in the log and goes on.
@@ -24,6 +25,11 @@ def job_log(path: Path | str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr
     with open(path, "w", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        handler = logging.StreamHandler(log)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        root, level = logging.getLogger(), logging.getLogger().level
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
         try:
             yield
         except SubjectDPError as problem:
@@ -33,3 +39,6 @@ def job_log(path: Path | str) -> Iterator[None]:
         except BaseException:
             traceback.print_exc(file=log)
             raise
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(level)

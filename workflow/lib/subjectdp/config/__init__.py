@@ -1,5 +1,6 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
+from subjectdp.config.fingerprints import fingerprint
 from subjectdp.config.models import DataConfig, RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run_ids import data_key, partition_id, run_id
@@ -17,6 +18,7 @@ __all__ = [
     "Scenario",
     "data_key",
     "expand_runs",
+    "fingerprint",
     "load_run",
     "load_scenario",
     "load_scenario_from_mapping",

@@ -26,7 +26,7 @@ _MOST_LINES = 40
 
 
 def expand(scenario: Scenario) -> dict[str, RunConfig]:
-    """Run id -> resolved run, in the order of the sweep; raises ConfigError with each problem of any run once."""
+    """Run id -> resolved run, in the order of the sweep; raises ConfigError with each problem once."""
     _check_size(scenario.sweep)
     builder = _Builder(scenario)
     runs: dict[str, RunConfig] = {}
@@ -86,7 +86,9 @@ class _Builder:
 
     def _choices(self, assignment: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """(data set, algorithm, variant) that the overrides are chosen by, unchecked."""
-        chosen = {key: self._run[key] for key in ("data", "algorithm") if isinstance(self._run.get(key), Mapping)}
+        chosen = {
+            key: self._run[key] for key in ("data", "algorithm") if isinstance(self._run.get(key), Mapping)
+        }
         for key, value in assignment.items():
             if key.partition(".")[0] in ("data", "algorithm"):
                 chosen = set_dotted(chosen, key, value)
@@ -134,5 +136,3 @@ def _check_size(sweep: list[dict[str, Any]]) -> None:
     total = sum(math.prod(len(_values(value)) for value in block.values()) for block in sweep)
     if total > LARGEST_SWEEP:
         raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-
-

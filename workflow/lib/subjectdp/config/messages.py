@@ -1,4 +1,4 @@
-"""Pydantic's errors in the project's words: one line a problem, with full dotted key, value and what is allowed."""
+"""Pydantic's errors in the project's words: a line for each, with dotted key, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS: dict[type, str] = {
 
 
 def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
-    """All of ``problem`` as one ConfigError with a line for each; ``prefix`` is put before every dotted key."""
+    """All of ``problem`` as one ConfigError with a line for each; ``prefix`` goes before every dotted key."""
     lines = dict.fromkeys(line for details in problem.errors() for line in _lines(details, model, prefix))
     return ConfigError("\n".join(lines))
 
@@ -39,7 +39,7 @@ def join_errors(problems: Iterable[str]) -> ConfigError:
 
 
 def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> ConfigError:
-    """An unknown dotted key, with the nearest valid one: among its siblings, or of that name in another section."""
+    """An unknown dotted key, with the nearest valid one: a sibling, or that name in another section."""
     siblings = list(siblings)
     section, _, name = key.rpartition(".")
     same_name = [known for known in elsewhere if known.rpartition(".")[2] == name]
@@ -116,7 +116,12 @@ def _bounds(metadata: Iterable[Any]) -> str:
     """Ranges and patterns of a field in words."""
     words: list[str] = []
     for item in metadata:
-        for name, text in (("gt", "greater than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most")):
+        for name, text in (
+            ("gt", "greater than"),
+            ("ge", "at least"),
+            ("lt", "less than"),
+            ("le", "at most"),
+        ):
             bound = getattr(item, name, None)
             if bound is not None and bound != 2**63 - 1:
                 words.append(f"{text} {bound:g}" if isinstance(bound, float) else f"{text} {bound}")

@@ -1,9 +1,10 @@
 """The configuration of one run: frozen pydantic models, one class a section.
 
 Every value has a default, a range and a description; ``config/README.md``, ``config/defaults.yaml`` and
-``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written as text
-(YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number. Rules that involve more
-than one key are in :mod:`subjectdp.config.rules`; a model that has been constructed has passed them.
+``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written
+as text (YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number. Rules
+that involve more than one key are in :mod:`subjectdp.config.rules`; a model that has been constructed has
+passed them.
 """
 
 from __future__ import annotations
@@ -58,57 +59,66 @@ class EmbeddedConfig(Section):
     """Size of the synthetic archives that the project generates itself."""
 
     subjects: Annotated[int, _NotBool, Field(ge=2, le=100_000)] = Field(
-        60, description="Writers or characters to generate."
+        default=60, description="Writers or characters to generate."
     )
     items_per_subject: Annotated[int, _NotBool, Field(ge=5, le=100_000)] = Field(
-        120, description="Mean number of items (images, text windows) of a subject."
+        default=120, description="Mean number of items (images, text windows) of a subject."
     )
-    seed: NaturalNumber = Field(0, description="Seed of the generator; independent of the run's seed.")
+    seed: NaturalNumber = Field(
+        default=0, description="Seed of the generator; independent of the run's seed."
+    )
 
 
 class ExpectedCounts(Section):
-    """Counts that the whole source must have, before ``data.subjects`` trims it; null leaves a count unchecked."""
+    """Counts that the whole source must have, before ``data.subjects`` trims it; null: unchecked."""
 
-    users: Count | None = Field(None, description="Subjects (writers, characters) in the source.")
-    items: Count | None = Field(None, description="Items (images, text windows) in the source.")
-    classes: Count | None = Field(None, description="Classes that can be predicted.")
-    groups: Count | None = Field(None, description="Plays (Shakespeare).")
-    vocabulary: Count | None = Field(None, description="Symbols of the vocabulary (Shakespeare).")
+    users: Count | None = Field(default=None, description="Subjects (writers, characters) in the source.")
+    items: Count | None = Field(default=None, description="Items (images, text windows) in the source.")
+    classes: Count | None = Field(default=None, description="Classes that can be predicted.")
+    groups: Count | None = Field(default=None, description="Plays (Shakespeare).")
+    vocabulary: Count | None = Field(default=None, description="Symbols of the vocabulary (Shakespeare).")
     users_after_split: Count | None = Field(
-        None, description="Subjects that still have training and test items after the split at test_fraction."
+        default=None,
+        description="Subjects that still have training and test items after the split at test_fraction.",
     )
 
 
 class DataConfig(Section):
     """Which data set, from where, and how it is split."""
 
-    dataset: Dataset = Field("femnist", description="Data set: LEAF's FEMNIST (images) or Shakespeare (text).")
+    dataset: Dataset = Field(default="femnist", description="LEAF's FEMNIST (images) or Shakespeare (text).")
     source: Source = Field(
-        "embedded",
-        description="Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON (leaf_json), "
-        "or the original archives and e-text (upstream).",
+        default="embedded",
+        description="Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON "
+        "(leaf_json), or the original archives and e-text (upstream).",
     )
     path: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        None,
+        default=None,
         description="leaf_json: the folder or zip with LEAF's JSON. upstream: a folder with files fetched "
-        "beforehand, used instead of the network. Relative to the working directory; ${VAR} and ${VAR:-default} "
-        "are replaced from the environment. Only its last component enters the ids (leaf_json).",
+        "beforehand, used instead of the network. Relative to the working directory; ${VAR} and "
+        "${VAR:-default} are replaced from the environment. Of it, only the last component enters the ids "
+        "(leaf_json).",
     )
     subjects: Annotated[int, _NotBool, Field(ge=2, le=_LARGEST_INTEGER)] | None = Field(
-        None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
+        default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
     )
     test_fraction: OpenFraction | None = Field(
-        None, description="Part of each subject's items held out for the test; null: 0.2 FEMNIST, 0.1 Shakespeare."
+        default=None,
+        description="Part of each subject's items held out for the test; null: 0.2 (FEMNIST), "
+        "0.1 (Shakespeare).",
     )
     validation_fraction: OpenFraction = Field(
-        0.2, description="Part of each subject's remaining items held out for validation."
+        default=0.2, description="Part of each subject's remaining items held out for validation."
     )
     duplicate_first_image_bug: bool = Field(
-        False, description="FEMNIST: repeat the first image of every writer but the first, as LEAF's code does."
+        default=False,
+        description="FEMNIST: repeat the first image of every writer but the first, as LEAF does.",
     )
-    embedded: EmbeddedConfig = Field(EmbeddedConfig(), description="Size of the generated data (source: embedded).")
+    embedded: EmbeddedConfig = Field(
+        default=EmbeddedConfig(), description="Size of the generated data (embedded)."
+    )
     expected: ExpectedCounts = Field(
-        ExpectedCounts(), description="Counts the whole source must have; a mismatch stops the run."
+        default=ExpectedCounts(), description="Counts the whole source must have; a mismatch stops the run."
     )
 
     @property
@@ -120,29 +130,33 @@ class DataConfig(Section):
 class PartitionConfig(Section):
     """How the subjects' items are dealt over the silos."""
 
-    silos: Annotated[int, _NotBool, Field(ge=1, le=100_000)] = Field(16, description="Number of silos S.")
-    distribution: Distribution = Field(
-        "uniform",
-        description="Law by which an item of a subject chooses a silo: uniform, or power with exponent alpha over "
-        "an order of the silos drawn anew for each subject.",
+    silos: Annotated[int, _NotBool, Field(ge=1, le=100_000)] = Field(
+        default=16, description="Number of silos S."
     )
-    alpha: Positive = Field(1.0, description="Exponent of the power distribution; 1 is even, 16 very skewed.")
+    distribution: Distribution = Field(
+        default="uniform",
+        description="Law by which an item of a subject chooses a silo: uniform, or power with exponent alpha "
+        "over an order of the silos drawn anew for each subject.",
+    )
+    alpha: Positive = Field(
+        default=1.0, description="Exponent of the power distribution; 1 is even, 16 very skewed."
+    )
     max_items_per_subject: Count | None = Field(
-        None,
+        default=None,
         description="Enforced cap k on a subject's training items at one silo (the rest is dropped); "
         "null: no cap. Sound subject-level accounting needs one.",
     )
     silos_per_subject: Count | None = Field(
-        None, description="Number of silos that may hold one subject's items; null: all."
+        default=None, description="Number of silos that may hold one subject's items; null: all."
     )
 
 
 class AlgorithmConfig(Section):
     """The training algorithm; the text ``name:variant`` is accepted in place of the mapping."""
 
-    name: AlgorithmName = Field("fed_avg", description="Algorithm.")
+    name: AlgorithmName = Field(default="fed_avg", description="Algorithm.")
     variant: Annotated[str, Field(pattern=r"^v[0-9]+$")] | None = Field(
-        None,
+        default=None,
         description="Version of the paper that defines it: v1 or v3 for higrad_avg_dp (null: v1), v0 for "
         "central_sub_dp; null for the others.",
     )
@@ -165,79 +179,97 @@ class PrivacyConfig(Section):
     """Privacy target and accounting; without effect on fed_avg."""
 
     mode: Literal["as_published", "sound"] = Field(
-        "as_published", description="Accounting and noise as the paper prints them, or as can be proven."
+        default="as_published",
+        description="Accounting and noise as the paper prints them, or as can be proven.",
     )
     horizontal: Literal["rounds_over_sqrt_s", "steps_times_s", "sound"] = Field(
-        "rounds_over_sqrt_s",
-        description="How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) rounds "
-        "(published), noise for s times the steps (published), or a sound composition over those silos.",
+        default="rounds_over_sqrt_s",
+        description="How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) "
+        "rounds (published), noise for s times the steps (published), or a sound composition over those "
+        "silos.",
     )
-    epsilon: Positive = Field(4.0, description="Target epsilon of the whole run.")
-    delta: OpenFraction = Field(1e-5, description="Target delta of the whole run.")
-    clip_norm: Positive = Field(1.0, description="L2 bound C on one unit's contribution.")
+    epsilon: Positive = Field(default=4.0, description="Target epsilon of the whole run.")
+    delta: OpenFraction = Field(default=1e-5, description="Target delta of the whole run.")
+    clip_norm: Positive = Field(default=1.0, description="L2 bound C on one unit's contribution.")
     noise_multiplier: NonNegative | None = Field(
-        None, description="Noise std over clip_norm, on the sum; null: calibrated to epsilon and delta."
+        default=None,
+        description="Noise std over clip_norm, on the sum; null: calibrated to epsilon and delta.",
     )
     max_items_per_subject: Count | None = Field(
-        None,
-        description="The bound k that accounting uses; null: partition.max_items_per_subject, else the observed "
-        "maximum (as_published only).",
+        default=None,
+        description="The bound k that accounting uses; null: partition.max_items_per_subject, else the "
+        "observed maximum (as_published only).",
     )
     noise_placement: Literal["after_average", "before_average"] = Field(
-        "after_average", description="central_sub_dp: noise outside (as published) or inside the division by B."
+        default="after_average",
+        description="central_sub_dp: noise outside (as published) or inside the mean over B.",
     )
-    accountant: Literal["pld", "rdp", "prv"] = Field("pld", description="Accountant that calibrates the noise.")
+    accountant: Literal["pld", "rdp", "prv"] = Field(
+        default="pld", description="Accountant that calibrates the noise."
+    )
 
 
 class OptimizerConfig(Section):
     """Local optimiser, applied to the noisy gradient."""
 
-    name: Literal["sgd", "momentum", "adam"] = Field("sgd", description="Local optimiser.")
-    learning_rate: Positive = Field(0.1, description="Local learning rate.")
-    momentum: Decay = Field(0.9, description="Momentum (momentum), or beta1 (adam).")
-    beta2: Decay = Field(0.999, description="beta2 (adam).")
-    weight_decay: NonNegative = Field(0.0, description="Weight decay.")
+    name: Literal["sgd", "momentum", "adam"] = Field(default="sgd", description="Local optimiser.")
+    learning_rate: Positive = Field(default=0.1, description="Local learning rate.")
+    momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
+    beta2: Decay = Field(default=0.999, description="beta2 (adam).")
+    weight_decay: NonNegative = Field(default=0.0, description="Weight decay.")
 
 
 class ServerOptimizerConfig(Section):
     """Optimiser that the server applies to the averaged update."""
 
-    name: Literal["none", "momentum", "adam"] = Field("none", description="Server optimiser; none averages models.")
-    learning_rate: Positive = Field(1.0, description="Server learning rate.")
-    momentum: Decay = Field(0.9, description="Momentum (momentum), or beta1 (adam).")
-    beta2: Decay = Field(0.99, description="beta2 (adam).")
+    name: Literal["none", "momentum", "adam"] = Field(
+        default="none", description="Server optimiser; none: average."
+    )
+    learning_rate: Positive = Field(default=1.0, description="Server learning rate.")
+    momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
+    beta2: Decay = Field(default=0.99, description="beta2 (adam).")
 
 
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
     rounds: Annotated[int, _NotBool, Field(ge=1, le=1_000_000)] = Field(
-        100, description="Rounds R, before the horizontal rule shortens them."
+        default=100, description="Rounds R, before the horizontal rule shortens them."
     )
     local_steps: Annotated[int, _NotBool, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size)."
+        default=None,
+        description="Mini-batches T of a silo in a round; null: ceil(items of the silo / batch_size).",
     )
     batch_size: Annotated[int, _NotBool, Field(ge=1, le=10_000_000)] = Field(
-        512, description="Mini-batch size B (its expectation with Poisson sampling)."
+        default=512, description="Mini-batch size B (its expectation with Poisson sampling)."
     )
     sampling: Literal["poisson", "fixed_batch_size"] = Field(
-        "poisson", description="Each item by a coin of its own, or exactly batch_size items without replacement."
+        default="poisson",
+        description="A coin for each item, or exactly batch_size items without replacement.",
     )
-    silos_per_round: Count | None = Field(None, description="Silos s that take part in a round; null: all.")
-    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Local optimiser.")
-    server_optimizer: ServerOptimizerConfig = Field(ServerOptimizerConfig(), description="Server optimiser.")
-    evaluate_every: Count = Field(1, description="Evaluate after every so many rounds, and after the last.")
+    silos_per_round: Count | None = Field(
+        default=None, description="Silos s that take part in a round; null: all."
+    )
+    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
+    server_optimizer: ServerOptimizerConfig = Field(
+        default=ServerOptimizerConfig(), description="Server optimiser."
+    )
+    evaluate_every: Count = Field(
+        default=1, description="Evaluate after every so many rounds, and after the last."
+    )
 
 
 class ModelConfig(Section):
     """The model that is trained."""
 
     name: ModelName | None = Field(
-        None,
-        description="leaf_cnn or small_cnn for FEMNIST, leaf_lstm or small_lstm for Shakespeare; null: LEAF's.",
+        default=None,
+        description="leaf_cnn or small_cnn (FEMNIST), leaf_lstm or small_lstm (Shakespeare); null: LEAF's.",
     )
     parameters: dict[str, bool | int | float | str] = Field(
-        {}, max_length=32, description="Arguments of the model's constructor that differ from its defaults."
+        default={},
+        max_length=32,
+        description="Arguments of the model's constructor that differ from its defaults.",
     )
 
 
@@ -245,28 +277,37 @@ class PerformanceConfig(Section):
     """Speed and memory only: nothing here changes a result or enters a run id."""
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
-        "auto", description="auto, cpu, cuda or cuda:N."
+        default="auto", description="auto, cpu, cuda or cuda:N."
     )
-    threads: Annotated[int, _NotBool, Field(ge=1, le=1024)] = Field(1, description="CPU threads of one run.")
-    physical_batch_size: Count = Field(512, description="Items whose gradients are held in memory at once.")
-    evaluation_batch_size: Count = Field(1024, description="Items evaluated at once.")
-    checkpoint_every: NaturalNumber = Field(0, description="Checkpoint after every so many rounds; 0: never.")
+    threads: Annotated[int, _NotBool, Field(ge=1, le=1024)] = Field(
+        default=1, description="CPU threads of one run."
+    )
+    physical_batch_size: Count = Field(
+        default=512, description="Items whose gradients are held in memory at once."
+    )
+    evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
+    checkpoint_every: NaturalNumber = Field(
+        default=0, description="Checkpoint after every so many rounds; 0: never."
+    )
 
 
 class RunConfig(Section):
     """One training run. Constructed means valid: ranges by field, combinations by ``rules.check_run``."""
 
     seed: NaturalNumber = Field(
-        0, description="Root seed of split, partition, silo and item sampling, noise and initial model."
+        default=0,
+        description="Root seed of split, partition, silo and item sampling, noise and initial model.",
     )
-    data: DataConfig = Field(DataConfig(), description="Data set, source and split.")
-    partition: PartitionConfig = Field(PartitionConfig(), description="Subjects' items over silos.")
-    algorithm: AlgorithmConfig = Field(AlgorithmConfig(), description="Algorithm, or the text name:variant.")
-    privacy: PrivacyConfig = Field(PrivacyConfig(), description="Privacy target and accounting.")
-    training: TrainingConfig = Field(TrainingConfig(), description="Rounds, steps and optimisers.")
-    model: ModelConfig = Field(ModelConfig(), description="Model.")
+    data: DataConfig = Field(default=DataConfig(), description="Data set, source and split.")
+    partition: PartitionConfig = Field(default=PartitionConfig(), description="Subjects' items over silos.")
+    algorithm: AlgorithmConfig = Field(
+        default=AlgorithmConfig(), description="Algorithm, or the text name:variant."
+    )
+    privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="Privacy target and accounting.")
+    training: TrainingConfig = Field(default=TrainingConfig(), description="Rounds, steps and optimisers.")
+    model: ModelConfig = Field(default=ModelConfig(), description="Model.")
     performance: PerformanceConfig = Field(
-        PerformanceConfig(), description="Speed and memory; never part of a run id."
+        default=PerformanceConfig(), description="Speed and memory; never part of a run id."
     )
 
     @field_validator("model", mode="before")

@@ -81,7 +81,9 @@ def check_partials(scenario: Scenario) -> None:
         raise join_errors(problems)
 
 
-def _unknown_keys(partial: Any, prefix: str, path: str = "", nested: frozenset[str] = frozenset()) -> Iterator[str]:
+def _unknown_keys(
+    partial: Any, prefix: str, path: str = "", nested: frozenset[str] = frozenset()
+) -> Iterator[str]:
     """Problems with the keys of ``partial``, which lies at ``prefix`` and stands for the section ``path``."""
     if not isinstance(partial, Mapping):
         if not (path in _TEXT_ALLOWED and isinstance(partial, str)):
@@ -122,7 +124,9 @@ def _check_algorithms(partials: Mapping[str, Any]) -> Iterator[str]:
             yield str(unknown("algorithm in algorithms", name, ALGORITHMS))
             continue
         if ":" in key and variant not in VARIANTS_OF_ALGORITHM.get(name, ()):
-            yield str(unknown(f"variant of {name} in algorithms", variant, VARIANTS_OF_ALGORITHM.get(name, ())))
+            yield str(
+                unknown(f"variant of {name} in algorithms", variant, VARIANTS_OF_ALGORITHM.get(name, ()))
+            )
             continue
         yield from _unknown_keys(partial, f"algorithms.{key}", nested=frozenset({"datasets"}))
         if isinstance(partial, Mapping):
@@ -146,7 +150,9 @@ def _check_block(block: Mapping[str, Any], number: int) -> Iterator[str]:
             if not isinstance(values, str):
                 yield str(expected(f"{prefix}.name", values, "text (a label)"))
         elif key not in RUN_KEYS and not key.startswith(_FREE):
-            yield str(unknown_key(f"{prefix}.{key}", [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
+            yield str(
+                unknown_key(f"{prefix}.{key}", [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS)
+            )
         elif isinstance(values, list) and not values:
             yield str(expected(f"{prefix}.{key}", values, "a value or a list with at least one value"))
         elif isinstance(values, list) and any(isinstance(value, list) for value in values):

@@ -23,7 +23,14 @@ PARTITION_FILES = (
 )
 """Files of a partition."""
 
-RUN_FILES = ("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log")
+RUN_FILES = (
+    "config.json",
+    "rounds.parquet",
+    "steps.parquet",
+    "manifest.json",
+    "model.safetensors",
+    "progress.log",
+)
 """Files of a finished run."""
 
 

@@ -1,7 +1,7 @@
 """Defaults that depend on other keys, filled in; values that nothing reads, set back to their defaults.
 
-A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same object,
-hence to the same run id and the same ``config.json``.
+A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same
+object, hence to the same run id and the same ``config.json``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
 
 
 def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
-    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
+    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[
+        optimizer.name
+    ]
     return optimizer.model_copy(update={key: _default(ServerOptimizerConfig, key) for key in unread})
 
 

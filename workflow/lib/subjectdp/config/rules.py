@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
@@ -26,7 +26,7 @@ SUBJECT_LEVEL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp", "centr
 HORIZONTAL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp"})
 """Algorithms that the papers' horizontal rules apply to."""
 
-Rule = Callable[["RunConfig"], Iterator[ConfigError]]
+Rule = Callable[["RunConfig"], Iterator[SubjectDPError]]
 
 
 def check_run(run: RunConfig) -> None:
@@ -36,7 +36,7 @@ def check_run(run: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _variant(run: RunConfig) -> Iterator[ConfigError]:
+def _variant(run: RunConfig) -> Iterator[SubjectDPError]:
     name, variant = run.algorithm.name, run.algorithm.variant
     if variant is None:
         return
@@ -47,14 +47,14 @@ def _variant(run: RunConfig) -> Iterator[ConfigError]:
         yield unknown(f"algorithm.variant of {name}", variant, known)
 
 
-def _model_fits(run: RunConfig) -> Iterator[ConfigError]:
+def _model_fits(run: RunConfig) -> Iterator[SubjectDPError]:
     fitting = MODELS_OF_DATASET[run.data.dataset]
     if run.model.name is not None and run.model.name not in fitting:
         allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
         yield expected("model.name", run.model.name, allowed)
 
 
-def _source(run: RunConfig) -> Iterator[ConfigError]:
+def _source(run: RunConfig) -> Iterator[SubjectDPError]:
     data = run.data
     if data.source == "leaf_json" and data.path is None:
         yield expected("data.path", None, "the folder or zip of LEAF's JSON when data.source is leaf_json")
@@ -64,14 +64,14 @@ def _source(run: RunConfig) -> Iterator[ConfigError]:
         yield expected("data.duplicate_first_image_bug", True, "false when data.source is leaf_json")
 
 
-def _subjects(run: RunConfig) -> Iterator[ConfigError]:
+def _subjects(run: RunConfig) -> Iterator[SubjectDPError]:
     data = run.data
     if data.source == "embedded" and data.subjects is not None and data.subjects > data.embedded.subjects:
         allowed = f"at most data.embedded.subjects ({data.embedded.subjects})"
         yield expected("data.subjects", data.subjects, allowed)
 
 
-def _silos(run: RunConfig) -> Iterator[ConfigError]:
+def _silos(run: RunConfig) -> Iterator[SubjectDPError]:
     silos = run.partition.silos
     allowed = f"at most partition.silos ({silos})"
     if run.training.silos_per_round is not None and run.training.silos_per_round > silos:
@@ -80,24 +80,24 @@ def _silos(run: RunConfig) -> Iterator[ConfigError]:
         yield expected("partition.silos_per_subject", run.partition.silos_per_subject, allowed)
 
 
-def _alpha(run: RunConfig) -> Iterator[ConfigError]:
+def _alpha(run: RunConfig) -> Iterator[SubjectDPError]:
     if run.partition.distribution == "uniform" and run.partition.alpha != 1.0:
         allowed = "1 when partition.distribution is uniform (set it to power)"
         yield expected("partition.alpha", run.partition.alpha, allowed)
 
 
-def _rounds(run: RunConfig) -> Iterator[ConfigError]:
+def _rounds(run: RunConfig) -> Iterator[SubjectDPError]:
     if run.algorithm.name not in HORIZONTAL or run.privacy.horizontal != "rounds_over_sqrt_s":
         return
     limits = (run.partition.silos, run.partition.silos_per_subject, run.training.silos_per_round)
     involved = min(limit for limit in limits if limit is not None)
     least = math.isqrt(involved - 1) + 1
     if run.training.rounds < least:
-        allowed = f"at least {least} (privacy.horizontal rounds_over_sqrt_s runs floor(R/sqrt({involved})) rounds)"
+        allowed = f"at least {least} (rounds_over_sqrt_s executes floor(R/sqrt({involved})) rounds)"
         yield expected("training.rounds", run.training.rounds, allowed)
 
 
-def _sound_cap(run: RunConfig) -> Iterator[ConfigError]:
+def _sound_cap(run: RunConfig) -> Iterator[SubjectDPError]:
     if run.privacy.mode != "sound" or run.algorithm.name not in SUBJECT_LEVEL:
         return
     cap, bound = run.partition.max_items_per_subject, run.privacy.max_items_per_subject
@@ -109,7 +109,7 @@ def _sound_cap(run: RunConfig) -> Iterator[ConfigError]:
         yield expected("privacy.max_items_per_subject", bound, allowed)
 
 
-def _one_local_step(run: RunConfig) -> Iterator[ConfigError]:
+def _one_local_step(run: RunConfig) -> Iterator[SubjectDPError]:
     steps = run.training.local_steps
     if run.algorithm.name == "joint_noise" and run.privacy.mode == "sound" and steps != 1:
         allowed = "1 when algorithm.name is joint_noise and privacy.mode is sound"

@@ -1,15 +1,15 @@
 """Ids of prepared data, partitions and runs: a readable prefix and ten hex digits of a hash.
 
-An id covers exactly what can change the result, with defaults filled in: writing a default out, or changing a value
-that the chosen algorithm, source or optimiser does not read, gives the same id. Left out:
+An id covers exactly what can change the result, with defaults filled in: writing a default out, or changing a
+value that the chosen algorithm, source or optimiser does not read, gives the same id. Left out:
 
 - ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
-- where the data lie: for ``leaf_json`` only the last component of ``data.path`` counts (moving a file keeps its
-  results, another file beside it gets its own), for ``upstream`` nothing of it (the content is verified by hash).
-  The sha256 of the content is recorded with the prepared data and in every run's manifest.
+- where the data lie: for ``leaf_json`` only the last component of ``data.path`` counts (moving a file keeps
+  its results, another file beside it gets its own), for ``upstream`` nothing of it (the content is verified
+  by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
 
-``data.subjects``, the split fractions' validation part and the seed belong to the partition, not to the prepared data,
-so that many partitions share one download and one preparation.
+``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, not to the prepared
+data, so that many partitions share one download and one preparation.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def partition_id(run: RunConfig) -> str:
 
 
 def run_id(run: RunConfig) -> str:
-    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write the same run."""
+    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
     from subjectdp.config.resolve import resolve_defaults
 
     resolved = resolve_defaults(run)
@@ -110,5 +110,7 @@ def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
 
 
 def _digest(ingredients: dict[str, Any]) -> str:
-    text = json.dumps({"version": ID_VERSION, **ingredients}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        {"version": ID_VERSION, **ingredients}, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]

@@ -1,8 +1,8 @@
 """Scenario files: a name, partial run configurations, axes to sweep and the figures to draw.
 
-A run is built by merging, later over earlier: the defaults, ``run``, ``datasets.<data set>``, ``algorithms.<name>``,
-``algorithms.<name:variant>`` (each with its own ``datasets.<data set>`` right after it) and the values of its place
-in the sweep.
+A run is built by merging, later over earlier: the defaults, ``run``, ``datasets.<data set>``,
+``algorithms.<name>``, ``algorithms.<name:variant>`` (each with its own ``datasets.<data set>`` right after
+it) and the values of its place in the sweep.
 """
 
 from __future__ import annotations
@@ -46,23 +46,27 @@ class Scenario(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = Field(
         description="Name of the folder under results; lower case letters, digits, - and _."
     )
-    description: Annotated[str, Field(max_length=2000)] = Field("", description="What the scenario is for.")
-    synthetic_note: Annotated[str, Field(max_length=2000)] | None = Field(
-        None, description="Text shown beside results that rest on generated data."
+    description: Annotated[str, Field(max_length=2000)] = Field(
+        default="", description="What the scenario is for."
     )
-    run: dict[str, Any] = Field({}, description="Partial run configuration, over the defaults.")
-    datasets: dict[str, Any] = Field({}, description="Per data set: partial run configuration, over run.")
+    synthetic_note: Annotated[str, Field(max_length=2000)] | None = Field(
+        default=None, description="Text shown beside results that rest on generated data."
+    )
+    run: dict[str, Any] = Field(default={}, description="Partial run configuration, over the defaults.")
+    datasets: dict[str, Any] = Field(
+        default={}, description="Per data set: partial run configuration, over run."
+    )
     algorithms: dict[str, Any] = Field(
-        {},
-        description="Per algorithm (name or name:variant): partial run configuration, over datasets; may hold "
-        "datasets again, for one algorithm on one data set.",
+        default={},
+        description="Per algorithm (name or name:variant): partial run configuration, over datasets; may "
+        "hold datasets again, for one algorithm on one data set.",
     )
     sweep: list[dict[str, Any]] = Field(
-        [],
-        description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list of "
-        "values). A block's name is a label only. No block: one run.",
+        default=[],
+        description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list "
+        "of values). A block's name is a label only. No block: one run.",
     )
-    figures: list[Figure] = Field([], description="Figures that the scenario draws.")
+    figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
@@ -81,7 +85,7 @@ class Scenario(Section):
 
     @cached_property
     def partitions_by_id(self) -> dict[str, RunConfig]:
-        """Partition id -> the first run that trains on it (its seed, data and partition sections are what counts)."""
+        """Partition id -> the first run that trains on it (its seed, data and partition are what counts)."""
         partitions: dict[str, RunConfig] = {}
         for run in self.runs:
             partitions.setdefault(run.partition_id, run)
@@ -102,8 +106,8 @@ def load_scenario(paths: Sequence[Path | str] | Path | str) -> Scenario:
 def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
     """Checks and expands a scenario that has been read already (Snakemake's ``config``).
 
-    Raises ConfigError with a line for each problem: unknown keys, values out of range, combinations that do not fit,
-    in every run of the sweep.
+    Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of
+    range, combinations that do not fit.
     """
     if not isinstance(content, Mapping):
         raise expected("the scenario", type(content).__name__, "a mapping (key: value)")

@@ -1,4 +1,4 @@
-"""Reading scenario files: plain data only, one document, sane size, no key twice, no surprises about numbers."""
+"""Reading scenario files: plain data only, one document, sane size, no key twice, numbers as numbers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node)
         if isinstance(key, Hashable) and key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} is given twice", key_node.start_mark
+            )
         if isinstance(key, Hashable):
             seen.add(key)
     loader.flatten_mapping(node)
@@ -37,7 +39,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
@@ -51,14 +53,16 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     except OSError as problem:
         raise ConfigError(f"Expected {path} to be a readable file: {problem.strerror}.") from problem
     except UnicodeDecodeError as problem:
-        raise ConfigError(f"Expected {path} to be UTF-8 text, got byte {problem.start} that is not.") from problem
+        raise ConfigError(
+            f"Expected {path} to be UTF-8 text, got byte {problem.start} that is not."
+        ) from problem
     return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, name: str) -> dict[str, Any]:
     """The mapping that ``text`` holds; ``name`` is how messages call it."""
     try:
-        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        content = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as problem:
         raise ConfigError(f"Expected {name} to be plain YAML: {_one_line(problem)}.") from problem
     except (RecursionError, ValueError, OverflowError) as problem:
@@ -77,7 +81,9 @@ def check_tree(content: Any, name: str) -> None:
         value, key, depth = waiting.pop()
         visited += 1
         if visited > LARGEST_TREE:
-            raise expected(f"number of values in {name}", f"more than {LARGEST_TREE}", f"at most {LARGEST_TREE}")
+            raise expected(
+                f"number of values in {name}", f"more than {LARGEST_TREE}", f"at most {LARGEST_TREE}"
+            )
         if depth > 32:
             raise expected(f"depth of {name}", f"more than 32 at {key[:80]}", "at most 32")
         if isinstance(value, dict):

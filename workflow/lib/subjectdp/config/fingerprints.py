@@ -1,0 +1,280 @@
+"""Code fingerprints: a hash of the library code that a stage of the workflow may run.
+
+Snakemake sees changes of a script, not of the modules that the script imports. Each rule therefore carries
+the fingerprint of its stage as a parameter: it changes when, and only when, the meaning of some module in the
+stage's import closure may have changed. The closure is found by reading the source, without importing it:
+
+- imports inside functions count, imports under ``if TYPE_CHECKING`` do not;
+- ``from package import name`` follows the submodule ``name``, or whatever a plain ``__init__`` re-exports as
+  it; an ``__init__`` of nothing but imports and dunder names has no hash of its own;
+- ``import_module`` with a text argument counts as an import.
+
+Comments, layout, docstrings and the ``description`` of configuration fields are not part of the hash.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from subjectdp.errors import SubjectDPError, unknown
+
+PACKAGE = "subjectdp"
+LIBRARY = Path(__file__).resolve().parents[2]
+"""Folder that holds the package."""
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "fetch": ("subjectdp.data.fetch", "subjectdp.data.embedded.*"),
+    "prepare": ("subjectdp.data.prepare",),
+    "partition": ("subjectdp.data.partition",),
+    "train": ("subjectdp.training.*", "subjectdp.algorithms.*", "subjectdp.models.*"),
+    "collect": ("subjectdp.analysis.collect",),
+    "figures": ("subjectdp.analysis.figures.*",),
+    "statistics": ("subjectdp.data.statistics",),
+    "report": ("subjectdp.analysis.report",),
+}
+"""Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
+
+_Import = tuple[str, tuple[str, ...]]
+"""A module and the names taken from it (none: the module itself)."""
+
+
+def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
+    """Hex digest of the code that a stage may run.
+
+    Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, and a module or
+    ``package.*`` is a stage of its own. Raises ConfigError for an unknown stage or a module that is not there.
+    """
+    root = Path(library)
+    digest = hashlib.sha256()
+    for module in closure(entry_modules(stage), root):
+        digest.update(f"{module}\0{_module(root, module).digest}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def entry_modules(stage: str) -> tuple[str, ...]:
+    """The modules that a stage starts from; raises ConfigError for an unknown stage or figure."""
+    kind, _, name = stage.partition(":")
+    if kind == "figure" and name:
+        from subjectdp.analysis.registry import FIGURES
+
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
+        return FIGURES[name].module_path, "subjectdp.analysis.panels"
+    if stage in STAGES:
+        return STAGES[stage]
+    if stage.startswith(f"{PACKAGE}."):
+        return (stage,)
+    raise unknown("stage", stage, STAGES)
+
+
+def closure(entries: Iterable[str], library: Path | str = LIBRARY) -> list[str]:
+    """All modules of the package that the entry modules may import, sorted, themselves included."""
+    return sorted(_closure(tuple(entries), Path(library)))
+
+
+@cache
+def _closure(entries: tuple[str, ...], root: Path) -> frozenset[str]:
+    waiting: list[_Import] = [(module, ()) for entry in entries for module in _expanded(entry, root)]
+    done: set[_Import] = set()
+    found: set[str] = set()
+    while waiting:
+        step = waiting.pop()
+        if step in done:
+            continue
+        done.add(step)
+        module, names = step
+        if _file(root, module) is None:
+            continue
+        waiting.extend((parent, ()) for parent in _parents(module))
+        code = _module(root, module)
+        if code.plain:
+            waiting.extend(_through_plain(root, module, code, names))
+        else:
+            found.add(module)
+            waiting.extend(code.imports)
+            waiting.extend((f"{module}.{name}", ()) for name in names)
+    return frozenset(found)
+
+
+def _through_plain(root: Path, module: str, code: _Module, names: Iterable[str]) -> Iterator[_Import]:
+    """What importing ``names`` through an ``__init__`` of mere re-exports leads to."""
+    for name in names:
+        if name in code.exports:
+            yield code.exports[name]
+        elif name == "*":
+            yield from code.exports.values()
+        elif _file(root, f"{module}.{name}") is not None:
+            yield f"{module}.{name}", ()
+
+
+def _expanded(entry: str, root: Path) -> list[str]:
+    """The modules that an entry stands for."""
+    package = entry.removesuffix(".*")
+    file = _file(root, package)
+    if file is None:
+        raise _no_module(package, root)
+    if not entry.endswith(".*") or file.name != "__init__.py":
+        return [package]
+    return [name for name in _all_modules(root) if name == package or name.startswith(f"{package}.")]
+
+
+def _no_module(module: str, root: Path) -> SubjectDPError:
+    return unknown("module", module, get_close_matches(module, _all_modules(root), n=3))
+
+
+@cache
+def _all_modules(root: Path) -> tuple[str, ...]:
+    files = sorted((root / PACKAGE).rglob("*.py"))
+    dotted = (".".join(file.relative_to(root).with_suffix("").parts) for file in files)
+    return tuple(name.removesuffix(".__init__") for name in dotted)
+
+
+def _parents(module: str) -> Iterator[str]:
+    while "." in module:
+        module = module.rpartition(".")[0]
+        yield module
+
+
+@cache
+def _file(root: Path, module: str) -> Path | None:
+    if module != PACKAGE and not module.startswith(f"{PACKAGE}."):
+        return None
+    base = root.joinpath(*module.split("."))
+    for file in (base / "__init__.py", base.with_suffix(".py")):
+        if file.is_file():
+            return file
+    return None
+
+
+@dataclass(frozen=True)
+class _Module:
+    """What one source file means to a fingerprint."""
+
+    digest: str
+    imports: tuple[_Import, ...]
+    exports: dict[str, _Import]  # of a plain __init__: name -> where it comes from
+    plain: bool  # an __init__ of nothing but docstring, imports and dunder names
+
+
+@cache
+def _module(root: Path, module: str) -> _Module:
+    file = _file(root, module)
+    if file is None:
+        raise _no_module(module, root)
+    source = file.read_text(encoding="utf-8")
+    tree = ast.parse(source, str(file))
+    is_package = file.name == "__init__.py"
+    package = module if is_package else module.rpartition(".")[0]
+    bodies = list(_bodies(tree))
+    imports = [step for body in bodies for node in body for step in _imports(node, package)]
+    if "import_module" in source:
+        imports.extend(_dynamic_imports(tree))
+    exports = {
+        name: step
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for name, step in _bound(node, package)
+    }
+    plain = is_package and all(_is_plain(node) for node in tree.body)
+    _strip(tree, bodies, "description=" in source)
+    digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return _Module(digest, tuple(dict.fromkeys(imports)), exports, plain)
+
+
+def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    """All lists of statements in ``tree``, except what only a type checker reads."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list) and not (field == "body" and _for_type_checker(node)):
+                yield body
+                waiting.extend(body)
+        waiting.extend(getattr(node, "handlers", ()))
+        waiting.extend(getattr(node, "cases", ()))
+
+
+def _for_type_checker(node: ast.AST) -> bool:
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def _imports(node: ast.stmt, package: str) -> Iterator[_Import]:
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, ()) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield _source_of(node, package), tuple(alias.name for alias in node.names)
+
+
+def _bound(node: ast.ImportFrom, package: str) -> Iterator[tuple[str, _Import]]:
+    """(name, where it comes from) of one ``from`` statement of an ``__init__``."""
+    source = _source_of(node, package)
+    for alias in node.names:
+        yield alias.asname or alias.name, (source, (alias.name,))
+
+
+def _source_of(node: ast.ImportFrom, package: str) -> str:
+    """The absolute name of the module that a ``from`` statement reads."""
+    if node.level == 0:
+        return node.module or ""
+    base = package
+    for _ in range(node.level - 1):
+        base = base.rpartition(".")[0]
+    return f"{base}.{node.module}" if node.module else base
+
+
+def _dynamic_imports(tree: ast.AST) -> Iterator[_Import]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _name_of(node.func) == "import_module" and node.args:
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield argument.value, ()
+
+
+def _name_of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _is_plain(node: ast.stmt) -> bool:
+    """A docstring, an import from the package, or an assignment to a dunder name."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, ast.Name) and target.id.startswith("__") for target in node.targets)
+    return isinstance(node, ast.ImportFrom)
+
+
+def _strip(tree: ast.AST, bodies: list[list[ast.stmt]], descriptions: bool) -> None:
+    """Removes docstrings (text that stands as a statement) and, where asked, descriptions of fields."""
+    for body in bodies:
+        kept = [node for node in body if not _is_text(node)]
+        body[:] = kept or [ast.Pass()]
+    if descriptions:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _name_of(node.func) == "Field":
+                node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def clear_cache() -> None:
+    """Forgets what has been read, for a process that edits the library."""
+    for cached in (_closure, _all_modules, _file, _module):
+        cached.cache_clear()

@@ -1,0 +1,171 @@
+"""FEMNIST from NIST SD19's by_class and by_write archives, as LEAF makes it.
+
+NIST stores each image twice: by_class knows its label, by_write its writer. LEAF (Caldas et al. 2018,
+data/femnist) matches the two by the md5 of the file's bytes. Its results depend on the order of
+``os.listdir``; here everything is taken in sorted order.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.data import archives, images
+from subjectdp.data.archives import Archive, Member
+from subjectdp.data.content import Content
+from subjectdp.data.splits import IMAGE
+from subjectdp.errors import DataError
+
+CLASSES = 62
+ARCHIVES = ("by_class", "by_write")
+_LOGGER = logging.getLogger(__name__)
+
+
+class Labelled(NamedTuple):
+    """An image of by_class: its place, and its label 0..61."""
+
+    member: Member
+    label: int
+
+
+class Written(NamedTuple):
+    """An image of by_write: its place, and its writer."""
+
+    member: Member
+    writer: str
+
+
+def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode: bool = True) -> Content:
+    """Reads by_class and by_write (zip files, or unpacked folders) in ``folder``.
+
+    ``duplicate_first_image_bug``: repeat the first image of each writer but the first, as LEAF's code does.
+    Without ``decode`` the pixels stay zero (counts only, in a fraction of the time). DataError for a missing
+    or unsafe archive, an image of by_write that by_class lacks, or an image that is no square PNG.
+    """
+    by_class, by_write = (_find_archive(folder, name) for name in ARCHIVES)
+    labelled, written = list_by_class(by_class), list_by_write(by_write)
+    class_digests, _ = images.read_images(by_class.path, [i.member for i in labelled], _LOGGER, decode=False)
+    digests, pixels = images.read_images(by_write.path, [i.member for i in written], _LOGGER, decode)
+    labels = match_labels(class_digests, labelled, digests, written)
+    order, counts, writers = group_by_writer([i.writer for i in written], duplicate_first_image_bug)
+    if pixels is None:
+        features = np.broadcast_to(np.uint8(0), (len(order), images.SIDE, images.SIDE))
+    else:
+        features = pixels if _is_identity(order, len(written)) else pixels[order]
+    return Content(
+        dataset="femnist",
+        kind=IMAGE,
+        features=features,
+        labels=labels[order],
+        subject_ids=writers,
+        groups=[""] * len(writers),
+        first_items=np.cumsum(counts) - counts,
+        items=counts,
+        classes=CLASSES,
+        notes={
+            "by_class_images": len(labelled),
+            "by_write_images": len(written),
+            "duplicate_first_image_bug": duplicate_first_image_bug,
+        },
+    )
+
+
+def _find_archive(folder: Path, name: str) -> Archive:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: expected one with by_class.zip and by_write.zip.")
+    for candidate in (folder / f"{name}.zip", folder / name):
+        if candidate.exists():
+            return archives.open_archive(candidate)
+    raise DataError(f"{folder} has no {name}.zip: put NIST SD19's by_class.zip and by_write.zip there.")
+
+
+def _parts(member: Member, top: str) -> list[str]:
+    """Components of the name below the top folder, which an unpacked archive may lack."""
+    parts = member.name.split("/")
+    return parts[1:] if parts[0] == top else parts
+
+
+def list_by_class(archive: Archive) -> list[Labelled]:
+    """Images of ``<hex class>/<hsf_N>/<image>``: two-letter classes; ``hsf`` but not ``mit`` below."""
+    listed = []
+    for member in archive.members:
+        parts = _parts(member, "by_class")
+        if len(parts) == 3 and len(parts[0]) == 2 and "hsf" in parts[1] and "mit" not in parts[1]:
+            listed.append(Labelled(member, relabel(parts[0], member.name)))
+    if not listed:
+        raise DataError(
+            f"{archive.path} holds no image by_class/<hex class>/hsf_N/<image>: not NIST's by_class."
+        )
+    return listed
+
+
+def list_by_write(archive: Archive) -> list[Written]:
+    """All files of ``<hsf_N>/<writer>/<type>/<image>``."""
+    listed = []
+    for member in archive.members:
+        parts = _parts(member, "by_write")
+        if len(parts) == 4:
+            listed.append(Written(member, parts[1]))
+    if not listed:
+        raise DataError(
+            f"{archive.path} holds no image by_write/hsf_N/<writer>/<type>/<image>: not NIST's by_write."
+        )
+    return listed
+
+
+def relabel(hex_class: str, name: str) -> int:
+    """LEAF's label of a class folder: 30-39 is 0-9, 41-5a (A-Z) 10-35, 61-7a (a-z) 36-61; else DataError."""
+    try:
+        code = int(hex_class, 16)
+    except ValueError:
+        code = -1
+    for first, last, label in ((0x30, 0x39, 0), (0x41, 0x5A, 10), (0x61, 0x7A, 36)):
+        if first <= code <= last:
+            return label + code - first
+    raise DataError(f"{name}: class folder {hex_class!r} is not a hex code of 0-9, A-Z or a-z (30..7a).")
+
+
+def match_labels(
+    class_digests: NDArray[np.void],
+    labelled: list[Labelled],
+    digests: NDArray[np.void],
+    written: list[Written],
+) -> NDArray[np.uint8]:
+    """Label of each image of by_write, (n,) uint8, by its digest; of equal images the first class wins."""
+    labels_of: dict[bytes, int] = {}
+    for digest, image in zip(reversed(class_digests.tolist()), reversed(labelled), strict=True):
+        labels_of[digest] = image.label
+    found = [labels_of.get(digest, -1) for digest in digests.tolist()]
+    missing = [image.member.name for image, label in zip(written, found, strict=True) if label < 0]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(written)} images of by_write are not in by_class (first: {missing[0]}): "
+            "the archives do not belong together, or one is incomplete."
+        )
+    return np.array(found, dtype=np.uint8)
+
+
+def group_by_writer(
+    writers: list[str], duplicate_first: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+    """Order of the images by writer (stable), items of each writer, and the writers in order of appearance.
+
+    With ``duplicate_first`` the first image of each writer but the first comes twice in a row (LEAF's bug).
+    """
+    places: dict[str, list[int]] = {}
+    for index, writer in enumerate(writers):
+        places.setdefault(writer, []).append(index)
+    if duplicate_first:
+        for writer in list(places)[1:]:
+            places[writer].insert(0, places[writer][0])
+    order = np.array([index for group in places.values() for index in group], dtype=np.int64)
+    counts = np.array([len(group) for group in places.values()], dtype=np.int64)
+    return order, counts, list(places)
+
+
+def _is_identity(order: NDArray[np.int64], length: int) -> bool:
+    return len(order) == length and bool((order == np.arange(length)).all())

@@ -14,15 +14,15 @@ if "name" not in config:
 
 
 include: "workflow/rules/common.smk"
-
-
-rule all:
-    input:
-        scenario_targets(),
-
-
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
+
+
+# Included rules never become the default target, so that this one is, wherever it stands.
+rule all:
+    input:
+        paths.runs_table(SCENARIO.name),
+        expand(rules.figure.output, figure=SCENARIO.figures),

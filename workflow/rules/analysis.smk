@@ -1,4 +1,4 @@
-# From the runs' own files to the tables of the scenario.
+# From the runs' own files, and from sampling alone, to the tables of the scenario.
 
 
 rule collect:
@@ -27,3 +27,40 @@ rule collect:
         code=fingerprint("collect"),
     script:
         "../scripts/collect.py"
+
+
+def shakespeare_data():
+    """Key of the real Shakespeare data of the scenario, whole, if it has them: their counts replace the model's."""
+    return [
+        key
+        for key, data in DATA.items()
+        if data.dataset == "shakespeare" and data.source != "embedded"
+    ][:1]
+
+
+# The papers' full scale (3,500 and 660 subjects, 16 silos) needs no training where only mini-batches are counted.
+rule statistics:
+    input:
+        [file for key in shakespeare_data() for file in paths.prepared_files(key)],
+    output:
+        f"{paths.scenario_dir(SCENARIO.name)}/statistics.parquet",
+        report(
+            paths.table_file(SCENARIO.name, "statistics"),
+            caption="../report/statistics.rst",
+            category="The papers' scale, from sampling alone",
+            labels={"table": "Mini-batches at the papers' scale"},
+        ),
+    log:
+        log_of("statistics"),
+    benchmark:
+        benchmark_of("statistics")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
+    params:
+        prepared=[paths.prepared_dir(key) for key in shakespeare_data()],
+        code=fingerprint("statistics"),
+    script:
+        "../scripts/statistics.py"

@@ -16,9 +16,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 # Only subjectdp.config here: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
-from subjectdp.config import paths
-from subjectdp.config.fingerprints import fingerprint
-from subjectdp.config.scenarios import load_scenario_from_mapping
+from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
 from subjectdp.errors import SubjectDPError
 
 

@@ -44,7 +44,7 @@ rule figure:
         runtime=lambda wildcards, attempt: 15 * attempt,
     params:
         folder=FIGURE_DIR,
-        code=lambda wildcards: fingerprint(f"figure:{wildcards.figure}"),
+        code=lambda wildcards: fingerprint(registry.entry(wildcards.figure).module_path),
     script:
         "../scripts/figure.py"
 

@@ -16,10 +16,10 @@ EXIT_USER_ERROR = 2
 
 @contextmanager
 def job_log(path: Path | str) -> Iterator[None]:
-    """Sends what the block prints or logs to ``path``, line by line, so that progress can be followed while it runs.
+    """Sends what the block prints or logs to ``path``, line by line: progress can be followed while it runs.
 
-    A :class:`~subjectdp.errors.SubjectDPError` ends the process with status 2 and ``error: <message>`` in the log and
-    on the console; any other exception leaves its traceback in the log and goes on.
+    A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on
+    the console; any other exception leaves its traceback in the log and goes on.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

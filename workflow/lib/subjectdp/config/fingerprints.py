@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from subjectdp.errors import SubjectDPError, unknown
@@ -40,6 +41,9 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 """Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
 
+_ITSELF = f"{PACKAGE}.config.fingerprints"
+"""This module names results and changes none: it is no part of any closure."""
+
 _Import = tuple[str, tuple[str, ...]]
 """A module and the names taken from it (none: the module itself)."""
 
@@ -48,7 +52,7 @@ def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
     """Hex digest of the code that a stage may run.
 
     Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, and a module or
-    ``package.*`` is a stage of its own. Raises ConfigError for an unknown stage or a module that is not there.
+    ``package.*`` is a stage of its own. Raises ConfigError for an unknown stage or module.
     """
     root = Path(library)
     digest = hashlib.sha256()
@@ -61,11 +65,10 @@ def entry_modules(stage: str) -> tuple[str, ...]:
     """The modules that a stage starts from; raises ConfigError for an unknown stage or figure."""
     kind, _, name = stage.partition(":")
     if kind == "figure" and name:
-        from subjectdp.analysis.registry import FIGURES
-
-        if name not in FIGURES:
-            raise unknown("figure", name, FIGURES)
-        return FIGURES[name].module_path, "subjectdp.analysis.panels"
+        figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
+        if name not in figures:
+            raise unknown("figure", name, figures)
+        return figures[name].module_path, f"{PACKAGE}.analysis.panels"
     if stage in STAGES:
         return STAGES[stage]
     if stage.startswith(f"{PACKAGE}."):
@@ -89,7 +92,7 @@ def _closure(entries: tuple[str, ...], root: Path) -> frozenset[str]:
             continue
         done.add(step)
         module, names = step
-        if _file(root, module) is None:
+        if module == _ITSELF or _file(root, module) is None:
             continue
         waiting.extend((parent, ()) for parent in _parents(module))
         code = _module(root, module)

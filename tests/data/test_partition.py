@@ -1,0 +1,322 @@
+"""The partition: what each silo holds, its files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from subjectdp.data.content import Content
+from subjectdp.data.partition import (
+    Partition,
+    load_partition,
+    make_partition,
+    partition_subjects,
+    silo_table,
+    subject_table,
+)
+from subjectdp.data.partition_files import ARRAYS
+from subjectdp.data.splits import Splits, split_items
+from subjectdp.data.spread import SpreadSettings
+from subjectdp.data.store import load_prepared, write_prepared
+from subjectdp.errors import ConfigError, DataError
+
+SUBJECTS = 30
+CAPPED = SpreadSettings(4, "power", 3.0, max_items_per_subject=5, silos_per_subject=3)
+
+
+@dataclass(frozen=True)
+class Data:
+    subjects: int | None = None
+    test_fraction: float | None = None
+    validation_fraction: float = 0.2
+
+
+@dataclass(frozen=True)
+class Run:
+    seed: int = 0
+    data: Data = field(default_factory=Data)
+    partition: SpreadSettings = field(default_factory=lambda: SpreadSettings(silos=4))
+    algorithm: str = "fed_avg"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 writers of 1 to 59 images: the first has one image only and drops out at the split."""
+    folder = tmp_path_factory.mktemp("prepared")
+    items = np.arange(SUBJECTS, dtype=np.int64) * 2 + 1
+    total = int(items.sum())
+    generator = np.random.default_rng(0)
+    content = Content(
+        dataset="femnist",
+        kind="image",
+        features=generator.integers(0, 256, (total, 28, 28), dtype=np.uint8),
+        labels=(np.arange(total) % 62).astype(np.uint8),
+        subject_ids=[f"f{index:04d}_14" for index in range(SUBJECTS)],
+        groups=[""] * SUBJECTS,
+        first_items=np.cumsum(items) - items,
+        items=items,
+        classes=62,
+    )
+    write_prepared(folder, content, "leaf_json", [], 0.2)
+    return folder
+
+
+def reference(splits: Splits) -> dict[int, list[int]]:
+    """Train addresses of each subject of the prepared data, by a plain loop."""
+    owned = defaultdict(list)
+    for item, subject in zip(splits.train_items.tolist(), splits.train_subjects.tolist(), strict=True):
+        owned[subject].append(item)
+    return owned
+
+
+def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path, tmp_path: Path) -> None:
+    data = load_prepared(prepared)
+    splits = split_items(data, 0, 0.2, 0.2)
+    partition = make_partition(prepared, tmp_path, Run())
+    assert sorted(partition.train_items.tolist()) == sorted(splits.train_items.tolist())
+    ids = pd.read_parquet(tmp_path / "subjects.parquet")["subject_id"].tolist()
+    owner = {
+        item: data.subject_ids[subject] for subject, items in reference(splits).items() for item in items
+    }
+    for silo in range(partition.silos):
+        items, subjects = partition.silo(silo)
+        assert len(items) == len(subjects) > 0
+        assert [owner[item] for item in items.tolist()] == [ids[subject] for subject in subjects.tolist()]
+        keys = list(zip(subjects.tolist(), items.tolist(), strict=True))
+        assert keys == sorted(keys)
+
+
+def test_validation_and_test_items_are_pooled_and_disjoint(prepared: Path, tmp_path: Path) -> None:
+    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
+    partition = make_partition(prepared, tmp_path, Run())
+    assert np.array_equal(partition.validation_items, splits.validation_items)
+    assert np.array_equal(partition.test_items, splits.test_items)
+    parts = [partition.train_items, partition.validation_items, partition.test_items]
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together) == load_prepared(prepared).items[1:].sum()
+
+
+def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(
+    prepared: Path, tmp_path: Path
+) -> None:
+    first = make_partition(prepared, tmp_path / "a", Run(algorithm="fed_avg"))
+    again = make_partition(prepared, tmp_path / "b", Run(algorithm="higrad_avg_dp"))
+    other = make_partition(prepared, tmp_path / "c", Run(seed=1))
+    for name in ARRAYS:
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+    for file in ("partition.json", "silos.csv", "train_items.npy"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert first.train_items.tolist() != other.train_items.tolist()
+
+
+def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_path: Path) -> None:
+    full = make_partition(prepared, tmp_path / "full", Run())
+    few = make_partition(prepared, tmp_path / "few", Run(data=Data(subjects=10)))
+    ids = pd.read_parquet(tmp_path / "few" / "subjects.parquet")["subject_id"].tolist()
+    assert ids == [
+        f"f{index:04d}_14" for index in range(1, 10)
+    ]  # the first has one image: dropped as LEAF does
+    where_full = dict(zip(full.train_items.tolist(), full_silos(full), strict=True))
+    where_few = dict(zip(few.train_items.tolist(), full_silos(few), strict=True))
+    assert where_few.items() <= where_full.items()
+
+
+def full_silos(partition: Partition) -> list[int]:
+    return np.repeat(np.arange(partition.silos), np.diff(partition.train_offsets)).tolist()
+
+
+def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
+    partition = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    groups = Counter(zip(full_silos(partition), partition.train_subjects.tolist(), strict=True))
+    facts = partition.facts
+    for silo in range(4):
+        sizes = [size for (where, _), size in groups.items() if where == silo]
+        assert facts["silo_items"][silo] == sum(sizes)
+        assert facts["silo_subjects"][silo] == len(sizes)
+        assert facts["silo_largest_subject"][silo] == max(sizes)
+    held = Counter(subject for _, subject in groups)
+    assert facts["most_silos_of_a_subject"] == max(held.values()) <= 3
+    assert max(groups.values()) == 5
+    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
+    dropped = len(splits.train_items) - len(partition.train_items)
+    assert facts["counts"]["train_items_dropped_by_cap"] == dropped > 0
+    counts = partition.counts()
+    assert {(s, j): n for (s, j), n in np.ndenumerate(counts) if n > 0} == groups
+
+
+def test_federation_facts_carry_the_enforced_bounds(prepared: Path, tmp_path: Path) -> None:
+    capped = make_partition(prepared, tmp_path / "capped", Run(partition=CAPPED)).federation_facts()
+    assert (capped.cap_enforced, capped.max_items_per_subject, capped.silos_per_subject) == (True, 5, 3)
+    assert len(capped.items) == len(capped.subjects) == len(capped.largest_subject) == 4
+    assert max(capped.largest_subject) <= 5
+    free = make_partition(prepared, tmp_path / "free", Run()).federation_facts()
+    assert (free.cap_enforced, free.max_items_per_subject, free.silos_per_subject) == (False, None, 4)
+
+
+def test_tables(prepared: Path, tmp_path: Path) -> None:
+    data = load_prepared(prepared)
+    partition = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    silos = pd.read_csv(tmp_path / "silos.csv")
+    pd.testing.assert_frame_equal(silos, silo_table(partition), check_dtype=False)
+    assert list(silos.columns) == [
+        "silo",
+        "items",
+        "subjects",
+        "mean_items_per_subject",
+        "max_items_per_subject",
+    ]
+    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
+    splits = split_items(data, 0, 0.2, 0.2)
+    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
+    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
+    assert parts.tolist() == data.items[1:].tolist()
+    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
+    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
+
+
+def test_a_subject_that_the_cap_leaves_is_still_counted_by_its_row(prepared: Path, tmp_path: Path) -> None:
+    partition = make_partition(prepared, tmp_path, Run(partition=replace(CAPPED, max_items_per_subject=1)))
+    assert partition.subjects == SUBJECTS - 1
+    assert partition.counts().shape == (4, SUBJECTS - 1)
+
+
+def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> None:
+    made = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    loaded = load_partition(tmp_path)
+    for name, kind in ARRAYS.items():
+        assert np.array_equal(getattr(made, name), getattr(loaded, name))
+        assert getattr(made, name).dtype == getattr(loaded, name).dtype == kind
+    assert made.facts == loaded.facts
+    assert made.federation_facts() == loaded.federation_facts()
+    with pytest.raises(ValueError, match="read-only"):
+        loaded.train_items[0] = 0
+
+
+def test_no_validation_part(prepared: Path, tmp_path: Path) -> None:
+    make_partition(prepared, tmp_path, Run(data=Data(validation_fraction=0.0)))
+    assert len(load_partition(tmp_path).validation_items) == 0
+
+
+def test_one_silo_holds_everything_in_order(prepared: Path, tmp_path: Path) -> None:
+    partition = make_partition(prepared, tmp_path, Run(partition=SpreadSettings(silos=1)))
+    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
+    assert np.array_equal(partition.silo(0)[0], splits.train_items)
+
+
+def test_no_such_silo(prepared: Path, tmp_path: Path) -> None:
+    partition = make_partition(prepared, tmp_path, Run())
+    for index in (-1, 4):
+        with pytest.raises(ConfigError, match=f"silo to be 0 to 3, got {index}"):
+            partition.silo(index)
+
+
+def test_an_empty_silo_is_refused_before_anything_is_written(prepared: Path, tmp_path: Path) -> None:
+    run = Run(data=Data(subjects=3), partition=SpreadSettings(silos=16))
+    with pytest.raises(ConfigError, match=r"partition\.silos to be small enough for 2 subjects.*got 16"):
+        make_partition(prepared, tmp_path / "partition", run)
+    assert not (tmp_path / "partition").exists()
+
+
+@pytest.mark.parametrize("count", [0, -1, SUBJECTS + 1])
+def test_more_subjects_than_there_are(prepared: Path, tmp_path: Path, count: int) -> None:
+    with pytest.raises(DataError, match=rf"data\.subjects.*{SUBJECTS}.*got {count}"):
+        make_partition(prepared, tmp_path, Run(data=Data(subjects=count)))
+
+
+def test_bad_settings_are_refused_before_the_data_are_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"partition\.alpha"):
+        make_partition(tmp_path / "absent", tmp_path, Run(partition=SpreadSettings(4, "power", -1.0)))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def edit(path: Path, **changes: object) -> None:
+    facts = json.loads(path.read_text())
+    for key, value in changes.items():
+        if value is None:
+            del facts[key]
+        else:
+            facts[key] = value
+    path.write_text(json.dumps(facts))
+
+
+DAMAGE = {
+    "no json": (lambda d: (d / "partition.json").unlink(), "partition.json is missing"),
+    "half a json": (lambda d: truncate(d / "partition.json"), "cannot be read"),
+    "json of another kind": (lambda d: (d / "partition.json").write_text("[1]"), "lacks"),
+    "a fact is missing": (lambda d: edit(d / "partition.json", silo_items=None), "lacks silo_items"),
+    "another format": (lambda d: edit(d / "partition.json", format=99), "format to be 1, got 99"),
+    "silo items differ": (lambda d: edit(d / "partition.json", silo_items=[1, 2, 3, 4]), "silo_items"),
+    "silos differ": (lambda d: edit(d / "partition.json", partition={"silos": 5}), "do not bound"),
+    "too few subjects": (lambda d: edit(d / "partition.json", counts={"subjects": 3}), r"outside of 0\.\.2"),
+    **{f"{n} missing": (lambda d, n=n: (d / f"{n}.npy").unlink(), f"{n}.npy is missing") for n in ARRAYS},
+    **{
+        f"{n} truncated": (lambda d, n=n: truncate(d / f"{n}.npy"), "truncated or was changed")
+        for n in ARRAYS
+    },
+    **{f"{n} changed": (lambda d, n=n: flip(d / f"{n}.npy"), "truncated or was changed") for n in ARRAYS},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_refused(prepared: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "partition"
+    make_partition(prepared, folder, Run())
+    load_partition(folder)
+    spoil, message = DAMAGE[damage]
+    spoil(folder)
+    with pytest.raises(DataError, match=message):
+        load_partition(folder)
+
+
+def test_a_foreign_array_with_a_right_checksum_is_refused(prepared: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "partition"
+    make_partition(prepared, folder, Run())
+    shutil.copy(folder / "train_offsets.npy", folder / "test_items.npy")
+    facts = json.loads((folder / "partition.json").read_text())
+    sums = facts["sha256"] | {"test_items": facts["sha256"]["train_offsets"]}
+    edit(folder / "partition.json", sha256=sums)
+    with pytest.raises(DataError, match=r"test_items\.npy is int64 of shape \[5\]"):
+        load_partition(folder)
+
+
+def test_making_again_replaces_a_damaged_folder(prepared: Path, tmp_path: Path) -> None:
+    make_partition(prepared, tmp_path, Run())
+    truncate(tmp_path / "train_items.npy")
+    make_partition(prepared, tmp_path, Run())
+    load_partition(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "partition.json",
+        "silos.csv",
+        "subjects.parquet",
+        *(f"{name}.npy" for name in ARRAYS),
+    }
+
+
+def test_shakespeare_size_takes_under_three_seconds() -> None:
+    counts = np.full(660, 3_678_452 // 660)
+    items = np.arange(counts.sum(), dtype=np.int32)
+    subjects = np.repeat(np.arange(660, dtype=np.int32), counts)
+    none = np.zeros(0, dtype=np.int32)
+    splits = Splits(items, subjects, none, none, none, none)
+    chosen = SpreadSettings(16, "power", 4.0, max_items_per_subject=300)
+    started = time.process_time()
+    partition = partition_subjects(splits, [str(i) for i in range(660)], chosen, 0)
+    assert time.process_time() - started < 3
+    assert max(partition.facts["silo_largest_subject"]) == 300

@@ -16,10 +16,11 @@ DATASETS = ("femnist", "shakespeare")
 def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Generates a data set's source files into ``folder`` (made if need be) and returns their paths.
 
-    :param dataset: femnist (by_class.zip and by_write.zip in NIST SD19's layout) or shakespeare (100.txt in the
-        1994 e-text's layout).
+    :param dataset: femnist (by_class.zip and by_write.zip in NIST SD19's layout) or shakespeare (100.txt in
+        the 1994 e-text's layout).
     :param subjects: number of writers or speaking characters that have items, at least 1 (shakespeare: 2).
-    :param items_per_subject: mean number of items (images, or windows of 80 characters) a subject, at least 2.
+    :param items_per_subject: mean number of items (images, or windows of 80 characters) a subject, at least
+        2.
     :param seed: root seed of the generator; the same arguments give the same bytes.
     :raises ConfigError: an argument is unknown or out of range.
     """

@@ -1,10 +1,10 @@
 """Pen strokes of the 62 FEMNIST classes, taken from the fonts that matplotlib ships.
 
-A printed glyph has stems of the typeface's own weight; a pen draws a line of the pen's width. Each glyph is therefore
-thinned to its one-pixel skeleton, and what is kept is the distance of every pixel to that skeleton: drawing the glyph
-with a pen of radius r is then nothing but "distance <= r", for any r, and any smooth warp of the plane can be put
-in between. Distances and coordinates are fixed-point integers, so that a pixel does not flip where a processor
-rounds the last bit differently.
+A printed glyph has stems of the typeface's own weight; a pen draws a line of the pen's width. Each glyph is
+therefore thinned to its one-pixel skeleton, and what is kept is the distance of every pixel to that
+skeleton: drawing the glyph with a pen of radius r is then nothing but "distance <= r", for any r, and any
+smooth warp of the plane can be put in between. Distances and coordinates are fixed-point integers, so that
+a pixel does not flip where a processor rounds the last bit differently.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CAP_HEIGHT = 60
 DISTANCE_UNIT = 32
 """Distances are stored as integers in units of 1/32 grid pixel."""
 
-# Faces whose skeleton looks like something a hand could have written. Each entry: file, characters that the face
-# lends (cmmi10's digits are old-style figures and cmsy10 has script capitals only).
+# Faces whose skeleton looks like something a hand could have written. Each entry: file, characters that the
+# face lends (cmmi10's digits are old-style figures and cmsy10 has script capitals only).
 _LETTERS = CLASSES[10:]
 _FACES: tuple[tuple[str, str], ...] = (
     ("cmss10.ttf", CLASSES),
@@ -51,8 +51,9 @@ FACES = len(_FACES)
 class StrokeFields:
     """Distance fields of all faces: what a pen is drawn through.
 
-    ``distance`` is uint16 of shape (FACES, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face, class]``
-    says whether the face has a shape of its own for the class (where it has none, face 0's shape stands in).
+    ``distance`` is uint16 of shape (FACES, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face,
+    class]`` says whether the face has a shape of its own for the class (where it has none, face 0's shape
+    stands in).
     """
 
     distance: NDArray[np.uint16]
@@ -80,7 +81,7 @@ def stroke_fields() -> StrokeFields:
 
 
 def _rasterise(face: str, characters: list[str]) -> NDArray[np.bool_]:
-    """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's bounding box in the centre."""
+    """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's box in the centre."""
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
 
@@ -115,7 +116,7 @@ def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _restore_vanished(bitmaps: NDArray[np.bool_], skeletons: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Gives each piece that thinning wiped out one pixel back (it erases a square of 2 x 2: the dot of an i)."""
+    """Gives each piece that thinning wiped out (it erases the dot of an i, 2 x 2) one pixel back."""
     from scipy.ndimage import label
 
     in_plane = np.zeros((3, 3, 3), dtype=bool)

@@ -1,8 +1,10 @@
-"""Writers and their handwriting: a style for each writer, a shape for each item, drawn on NIST's 128 x 128 paper.
+"""Writers and their handwriting: a style for each writer, a shape for each item, drawn on NIST's 128 x 128
+paper.
 
-What a writer keeps: the face of each character, size, aspect, slant, pen width, baseline, and a smooth bend of each
-character that is the writer's own. What changes from item to item: a fresh smooth bend, small changes of size, slant,
-rotation and place, the pressure of the pen along the stroke, ragged edges and a rare speck of dirt.
+What a writer keeps: the face of each character, size, aspect, slant, pen width, baseline, and a smooth bend
+of each character that is the writer's own. What changes from item to item: a fresh smooth bend, small
+changes of size, slant, rotation and place, the pressure of the pen along the stroke, ragged edges and a
+rare speck of dirt.
 
 A writer's images depend on nothing but (seed, writer, items): they are the same whoever else takes part.
 """
@@ -46,16 +48,21 @@ class WriterStyle:
 
 @dataclass(frozen=True)
 class WriterItems:
-    """One writer's items: ``labels`` (n,) uint8, ``images`` (n, 128, 128) bool (True = ink), ``printed`` (n,) bool
-    (True = asked for character by character on the form, False = part of the running text)."""
+    """One writer's items: ``labels`` (n,) uint8, ``images`` (n, 128, 128) bool (True = ink), ``printed``
+    (n,) bool (True = asked for character by character on the form, False = part of the running text)."""
 
     labels: NDArray[np.uint8]
     images: NDArray[np.bool_]
     printed: NDArray[np.bool_]
 
 
-# Letters of running English text in per mille; the running text of a form is what makes common letters common.
-_LETTER_FREQUENCY = (82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1)
+# Letters of English text, per mille: a form's running text is what makes common letters common.
+# fmt: off
+_LETTER_FREQUENCY = (
+    82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24,
+    67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1,
+)
+# fmt: on
 _DIGIT_SHARE = 0.5
 _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
@@ -139,7 +146,7 @@ def _draw_images(
 def _source_coordinates(
     generator: np.random.Generator, style: WriterStyle, labels: NDArray[np.int64]
 ) -> tuple[_Floats, _Floats, _Floats]:
-    """Where on the glyph's grid each paper pixel looks: x and y (n, BOX, BOX), and the paper's pixels per grid pixel.
+    """Where on the glyph's grid each paper pixel looks: x and y (n, BOX, BOX); paper pixels per grid pixel.
 
     Every item has an affine map (size, aspect, slant, tilt, place) and a smooth bend on top of it.
     """
@@ -167,7 +174,7 @@ def _source_coordinates(
 def _distance_at(
     faces: NDArray[np.int64], labels: NDArray[np.int64], x: _Floats, y: _Floats
 ) -> NDArray[np.int32]:
-    """Bilinear distance to the stroke in 1/DISTANCE_UNIT grid pixel, wholly in integers after one rounding."""
+    """Bilinear distance to the stroke in 1/DISTANCE_UNIT grid pixel, in integers after one rounding."""
     field = stroke_fields().distance.reshape(-1)
     highest = (GRID - 1) * _SUBPIXEL - 1
     fixed_x = np.clip(np.rint(x * _SUBPIXEL).astype(np.int32), 0, highest)
@@ -188,7 +195,8 @@ def _distance_at(
 def _smooth(knots: _Floats) -> _Floats:
     """Smooth fields (n, BOX, BOX) through random knots (n, k, k): cubic B-splines over the box."""
     basis = _spline_basis(knots.shape[-1])
-    return np.matmul(np.matmul(basis, knots), basis.T)
+    fields: _Floats = np.matmul(np.matmul(basis, knots), basis.T)
+    return fields
 
 
 def _spline_basis(knots: int) -> _Floats:

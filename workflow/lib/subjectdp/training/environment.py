@@ -1,0 +1,79 @@
+"""Where a run happened: device, versions, commit, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import resource
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subjectdp.errors import expected
+
+PACKAGES = ("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy")
+_ROOT = Path(__file__).resolve().parents[4]
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the first CUDA device where there is one, else the CPU.
+
+    Raises:
+        ConfigError: a device that this machine does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise expected("performance.device", name, "auto, cpu or a device of this machine (cuda:0 ...)") from None
+    return device
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak resident memory of this process, or peak allocated memory of the GPU, in MB."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def describe(device: torch.device, threads: int) -> dict[str, Any]:
+    """What the manifest says about the machine and the software."""
+    return {
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "threads": threads,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "lock_sha256": _lock_hash(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout, with ``-dirty`` where tracked files were changed; None outside a checkout."""
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _lock_hash() -> str | None:
+    lock = _ROOT / "requirements.lock"
+    return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None

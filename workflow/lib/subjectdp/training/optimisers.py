@@ -1,0 +1,47 @@
+"""Optimisers on the flat model vector; all of them only post-process noisy gradients."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from subjectdp.errors import unknown
+
+
+class OptimiserSettings(Protocol):
+    """Sections ``training.optimizer`` and ``training.server_optimizer``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+
+
+def make_optimiser(vector: Tensor, settings: OptimiserSettings) -> torch.optim.Optimizer:
+    """A torch optimiser that writes to ``vector`` (P,) in place from ``vector.grad``.
+
+    Raises:
+        ConfigError: unknown name.
+    """
+    rate, decay = settings.learning_rate, float(getattr(settings, "weight_decay", 0.0))
+    if settings.name == "sgd":
+        return torch.optim.SGD([vector], lr=rate, weight_decay=decay)
+    if settings.name == "momentum":
+        return torch.optim.SGD([vector], lr=rate, momentum=settings.momentum, weight_decay=decay)
+    if settings.name == "adam":
+        return torch.optim.Adam([vector], lr=rate, betas=(settings.momentum, settings.beta2), weight_decay=decay)
+    raise unknown("optimizer.name", settings.name, ["sgd", "momentum", "adam"])
+
+
+@torch.no_grad()
+def descend(optimiser: torch.optim.Optimizer, vector: Tensor, gradient: Tensor) -> None:
+    """One step of ``optimiser`` along ``gradient``."""
+    vector.grad = gradient
+    optimiser.step()
+    vector.grad = None

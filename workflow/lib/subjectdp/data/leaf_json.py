@@ -1,0 +1,273 @@
+"""LEAF's own output as a source: FEMNIST and Shakespeare JSON, in a folder, a zip file, or a single file.
+
+LEAF's folders are all_data, sampled_data, rem_user_data, train and test; the most processed one that is
+present is read (train and test before all others). LEAF's own train and test parts are pooled, user by user,
+and split again by this project's rules: only so all sources, seeds and fractions are treated alike. For
+Shakespeare the pooled text is the user's whole text again, including the 79 windows that LEAF leaves out
+between the parts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.data import archives
+from subjectdp.data.archives import Archive, Member
+from subjectdp.data.content import Content
+from subjectdp.data.femnist import CLASSES
+from subjectdp.data.images import SIDE
+from subjectdp.data.json_stream import read_users
+from subjectdp.data.progress import Progress
+from subjectdp.data.shakespeare import text_content
+from subjectdp.data.splits import IMAGE, WINDOW
+from subjectdp.errors import DataError, expected
+
+PIXELS = SIDE * SIDE
+GAP = WINDOW - 1
+_STAGES = (("train", "test"), ("rem_user_data",), ("sampled_data",), ("all_data",))
+_TOLERANCE = 1e-3  # of a grey level; LEAF's floats are k/255 to 16 digits
+_USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_LOGGER = logging.getLogger(__name__)
+
+
+class LeafFile(NamedTuple):
+    """A JSON file and the folder of LEAF's that it lies in (``train``, ``all_data``, ...; empty if none)."""
+
+    member: Member
+    stage: str
+
+
+@dataclass
+class _Users:
+    """What is collected over the files: items of each user in order of appearance, plays, and remarks."""
+
+    parts: dict[str, list[Any]] = field(default_factory=dict)
+    stages: dict[str, set[str]] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+    empty: int = 0
+    declared_too_many: int = 0
+
+
+def find_files(path: Path) -> tuple[Archive, list[LeafFile]]:
+    """The JSON files of the most processed stage, in natural order; DataError if there are none."""
+    if path.is_file() and path.suffix == ".json":
+        member = Member(path.name, path.stat().st_size, -1, 0, 0, 0)
+        return Archive(path.parent, [member]), [LeafFile(member, "")]
+    archive = archives.open_archive(path)
+    found = [_leaf_file(m) for m in archive.members if m.name.endswith(".json") and _is_data(m.name)]
+    if not found:
+        raise DataError(
+            f"{path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
+        )
+    found.sort(
+        key=lambda file: (_STAGES[0].index(file.stage) if file.stage in _STAGES[0] else 0, _natural(file))
+    )
+    for stages in _STAGES:
+        chosen = [file for file in found if file.stage in stages]
+        if chosen:
+            return archive, chosen
+    return archive, found
+
+
+def _is_data(name: str) -> bool:
+    base = name.rsplit("/", 1)[-1]
+    return not base.startswith("._") and "__MACOSX" not in name and base != "users_and_plays.json"
+
+
+def _leaf_file(member: Member) -> LeafFile:
+    folder = member.name.split("/")[-2] if "/" in member.name else ""
+    known = any(folder in stages for stages in _STAGES)
+    return LeafFile(member, folder if known else "")
+
+
+def _natural(file: LeafFile) -> list[tuple[int, str]]:
+    """Numbers by value: all_data_2 before all_data_10."""
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", file.member.name)]
+
+
+def load(dataset: str, path: Path) -> Content:
+    """Reads the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
+    archive, files = find_files(path)
+    users = _Users()
+    progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
+    for file in files:
+        _read_file(dataset, archive, file, users)
+        progress.add(file.member.size)
+    progress.finish()
+    notes = {
+        "files": len(files),
+        "stages": "+".join(sorted({file.stage or "unnamed" for file in files})),
+        "users_without_items": users.empty,
+        "users_declared_79_too_many": users.declared_too_many,
+    }
+    return _image_content(users, notes) if dataset == "femnist" else _text_content(users, notes)
+
+
+def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users) -> None:
+    name = f"{archive.path}: {file.member.name}"
+    header: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    with archives.stream_member(archive.path, file.member) as stream:
+        for user, value in read_users(stream, name, header):
+            where = f"{name}: user {user!r}"
+            x, y = _columns(user, value, where)
+            counts[user] = len(y)
+            if len(y) == 0:
+                users.empty += 1
+                continue
+            _claim(users, user, file.stage, where)
+            part = _image_part(x, y, where) if dataset == "femnist" else _text_part(x, y, where)
+            users.parts.setdefault(user, []).append(part)
+    _check_header(dataset, header, counts, users, name)
+    if dataset == "shakespeare":
+        users.groups.update(_plays(header, name))
+
+
+def _columns(user: str, value: Any, where: str) -> tuple[list[Any], list[Any]]:
+    if _USER.fullmatch(user) is None or user.strip() == "":
+        raise DataError(f"{where}: a user's name is 1 to 200 printable characters.")
+    if not isinstance(value, dict) or not {"x", "y"} <= value.keys():
+        raise DataError(f"{where}: expected an object with the keys x and y.")
+    x, y = value["x"], value["y"]
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise DataError(f"{where}: x and y must be lists.")
+    if len(x) != len(y):
+        raise DataError(f"{where}: {len(x)} entries in x, {len(y)} in y.")
+    return x, y
+
+
+def _claim(users: _Users, user: str, stage: str, where: str) -> None:
+    stages = users.stages.setdefault(user, set())
+    if stage in stages or (stages and stage not in _STAGES[0]):
+        raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
+    stages.add(stage)
+
+
+def _check_header(
+    dataset: str, header: dict[str, Any], counts: dict[str, int], users: _Users, name: str
+) -> None:
+    listed, declared = header.get("users"), header.get("num_samples")
+    if not isinstance(listed, list) or not isinstance(declared, list) or len(listed) != len(declared):
+        raise DataError(f"{name}: expected the lists users and num_samples, of equal length.")
+    if len(set(map(str, listed))) != len(listed) or set(map(str, listed)) != counts.keys():
+        different = sorted(set(map(str, listed)) ^ counts.keys())[:3]
+        raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
+    for user, number in zip(listed, declared, strict=True):
+        surplus = number - counts[user] if type(number) is int else None
+        if surplus == GAP and dataset == "shakespeare":
+            users.declared_too_many += 1  # LEAF's test files count the gap's windows
+        elif surplus != 0:
+            raise expected(
+                f"{name}: num_samples of {user!r}", number, f"{counts[user]}, the length of y", DataError
+            )
+
+
+# --- FEMNIST ------------------------------------------------------------------------------------------------
+
+
+def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Grey levels (n, 28, 28) and labels (n,), both uint8."""
+    pixels = _numbers(x, (len(x), PIXELS), f"{where}: x")
+    levels = np.rint(255 * pixels)
+    if not (pixels.min() >= 0 and pixels.max() <= 1):  # also refuses what is not a number
+        raise expected(f"{where}: pixels", f"{pixels.min()}..{pixels.max()}", "in [0, 1]", DataError)
+    if np.abs(255 * pixels - levels).max() > _TOLERANCE:
+        raise DataError(
+            f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?"
+        )
+    labels = _numbers(y, (len(y),), f"{where}: y")
+    if labels.dtype.kind == "f" or labels.min() < 0 or labels.max() >= CLASSES:
+        raise expected(
+            f"{where}: labels", f"{labels.min()}..{labels.max()}", f"whole, 0..{CLASSES - 1}", DataError
+        )
+    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), labels.astype(np.uint8)
+
+
+def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.shape != shape or array.dtype.kind not in "fiu":
+        sizes = " x ".join(map(str, shape))
+        raise DataError(
+            f"{where}: expected {sizes} numbers; found other lengths, or entries that are no numbers."
+        )
+    return array
+
+
+def _image_content(users: _Users, notes: dict[str, Any]) -> Content:
+    if not users.parts:
+        raise DataError("The LEAF files hold no user with an image.")
+    parts = [part for user_parts in users.parts.values() for part in user_parts]
+    items = np.array(
+        [sum(len(p[1]) for p in user_parts) for user_parts in users.parts.values()], dtype=np.int64
+    )
+    return Content(
+        dataset="femnist",
+        kind=IMAGE,
+        features=np.concatenate([part[0] for part in parts]),
+        labels=np.concatenate([part[1] for part in parts]),
+        subject_ids=list(users.parts),
+        groups=[""] * len(items),
+        first_items=np.cumsum(items) - items,
+        items=items,
+        classes=CLASSES,
+        notes=notes,
+    )
+
+
+# --- Shakespeare --------------------------------------------------------------------------------------------
+
+
+def _text_part(x: list[Any], y: list[Any], where: str) -> str:
+    """The text that the windows are cut from, if they are consecutive (stride 1); DataError otherwise."""
+    if not all(isinstance(w, str) and len(w) == WINDOW for w in x):
+        raise DataError(f"{where}: x must be strings of {WINDOW} characters.")
+    if not all(isinstance(c, str) and len(c) == 1 for c in y):
+        raise DataError(f"{where}: y must be single characters.")
+    text: str = x[0] + "".join(y)
+    broken = next((i for i, w in enumerate(x) if text[i : i + WINDOW] != w), None)
+    if broken is not None:
+        raise DataError(
+            f"{where}: window {broken} does not follow window {broken - 1}. Text is stored once and indexed, "
+            "so a user's windows must be consecutive; LEAF's sampling (--sf below 1) shuffles one user in each "
+            "file. Use LEAF's all_data.json, or data.source upstream."
+        )
+    return text
+
+
+def _join(texts: list[str], user: str) -> str:
+    """A user's train and test text, which share one character (LEAF) or 80 (LEAF before 2020)."""
+    joined: str = texts[0]
+    for text in texts[1:]:
+        overlap = next((n for n in (WINDOW, 1) if joined.endswith(text[:n])), None)
+        if overlap is None:
+            raise DataError(
+                f"User {user!r}: the train and the test part are not one text; give all_data.json."
+            )
+        joined += text[overlap:]
+    return joined
+
+
+def _plays(header: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
+    """(user, play) by the hierarchies list, if there is one."""
+    plays = header.get("hierarchies")
+    if plays is None:
+        return
+    if not isinstance(plays, list) or len(plays) != len(header["users"]):
+        raise DataError(f"{name}: hierarchies must list one play for each user.")
+    yield from ((str(user), str(play)) for user, play in zip(header["users"], plays, strict=True))
+
+
+def _text_content(users: _Users, notes: dict[str, Any]) -> Content:
+    texts = {user: _join(parts, user) for user, parts in users.parts.items()}
+    return text_content(texts, [users.groups.get(user, "") for user in texts], notes)

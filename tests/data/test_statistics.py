@@ -1,0 +1,279 @@
+"""Sampling-only statistics: against exact laws, the papers' numbers, and wrong readings of the papers."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from subjectdp.data.spread import SpreadSettings
+from subjectdp.data.statistics import (
+    FEMNIST_ITEMS,
+    SHAKESPEARE_MEAN,
+    Draw,
+    Setting,
+    paper_scale_statistics,
+    paper_settings,
+    shakespeare_counts,
+    silo_counts,
+    simulate_batches,
+    simulate_setting,
+    summary_table,
+    train_counts,
+)
+from subjectdp.errors import ConfigError
+from subjectdp.sampling.keys import Purpose, numpy_generator
+
+COLUMNS = ["setting", "silo", "step", "items", "subjects", "largest_group"]
+SETTINGS = {setting.name: setting for setting in paper_settings()}
+Counts = NDArray[np.int64]
+
+
+def femnist_counts(alpha: float, seed: int = 0) -> Counts:
+    chosen = SpreadSettings(16, "power", alpha)
+    return silo_counts(seed, np.full(3500, FEMNIST_ITEMS), chosen)
+
+
+# Exact laws of one silo's mini-batch, by other means than drawing it.
+
+
+def exact_subjects(row: Counts, batch: int, draw: Draw) -> float:
+    """Expected distinct subjects: the sum over subjects of 1 - P(none of its items is drawn)."""
+    n = row.sum()
+    row, subjects = np.unique(row, return_counts=True)
+    if draw is Draw.FIXED_BATCH_SIZE:
+        missed = stats.hypergeom.pmf(0, n, row, batch)
+    elif draw is Draw.POISSON:
+        missed = (1 - batch / n) ** row
+    else:
+        missed = (1 - row / n) ** batch
+    return float((subjects * (1 - missed)).sum())
+
+
+def exact_largest_group(row: Counts, batch: int, most: int) -> float:
+    """P(Z <= most) without replacement, from generating functions.
+
+    Independent Binomial(c, q) counts given that their sum is the batch size are the hypergeometric counts, so
+    P(Z <= z) is the coefficient of x^batch in the product of the truncated binomials, over P(sum = batch).
+    """
+    n = int(row.sum())
+    q = batch / n
+    product = np.array([1.0])
+    for size, subjects in zip(*np.unique(row[row > 0], return_counts=True), strict=True):
+        truncated = stats.binom.pmf(np.arange(min(most, size) + 1), size, q)
+        for _ in range(subjects):
+            product = np.convolve(product, truncated)[: batch + 1]
+    return float(product[batch] / stats.binom.pmf(batch, n, q))
+
+
+def z_score(values: pd.Series, mean: float) -> float:
+    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
+
+
+@pytest.mark.parametrize("draw", list(Draw))
+@pytest.mark.parametrize("alpha", [1.0, 16.0])
+def test_distinct_subjects_follow_the_exact_expectation(draw: Draw, alpha: float) -> None:
+    counts = femnist_counts(alpha)[:3]
+    frame = simulate_batches(0, counts, 512, 3, draw)
+    wanted = np.mean([exact_subjects(row, 512, draw) for row in counts])
+    assert abs(z_score(frame["subjects"], float(wanted))) < 4.5
+    for other in Draw:  # the three draws are told apart, but for Poisson, whose mean is the fixed size's
+        if (other is Draw.WITH_REPLACEMENT) is not (draw is Draw.WITH_REPLACEMENT):
+            wrong = np.mean([exact_subjects(row, 512, other) for row in counts])
+            assert abs(z_score(frame["subjects"], float(wrong))) > 3
+
+
+def test_largest_group_follows_its_exact_law() -> None:
+    counts = femnist_counts(1.0)[:4]
+    frame = simulate_batches(0, counts, 512, 10)
+    for most in (2, 3):
+        exact = float(np.mean([exact_largest_group(row, 512, most) for row in counts]))
+        inside = int((frame["largest_group"] <= most).sum())
+        assert stats.binomtest(inside, len(frame), exact).pvalue > 1e-5
+
+
+def test_exact_law_of_the_largest_group_by_enumeration() -> None:
+    """The oracle itself: 3 subjects of 2, 1, 1 items, batches of 2; one pair of 6 is of one subject."""
+    assert exact_largest_group(np.array([2, 1, 1]), 2, 1) == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "group", "subjects"),
+    [(1, 2.96, 473), (2, 3.19, 463), (4, 3.74, 435), (8, 4.63, 387), (16, 5.88, 319)],
+)
+def test_alpha_sweep_table(alpha: float, group: float, subjects: float) -> None:
+    """An earlier, independent simulation (with replacement) of a fresh order of silos for each subject."""
+    frame = simulate_batches(0, femnist_counts(alpha), 512, 2, Draw.WITH_REPLACEMENT)
+    assert frame["largest_group"].mean() == pytest.approx(group, abs=0.07)
+    assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "group", "subjects"),
+    [(1, 2.86, 476.6), (2, 3.11, 465.8), (4, 3.66, 437.5), (8, 4.6, 388.6), (16, 5.81, 320.4)],
+)
+def test_alpha_sweep_without_replacement(alpha: float, group: float, subjects: float) -> None:
+    """Without replacement: 476.5 of 512 are distinct at alpha 1 (closed form), and Z is a little smaller."""
+    frame = simulate_batches(1, femnist_counts(alpha, seed=1), 512, 2)
+    assert frame["largest_group"].mean() == pytest.approx(group, abs=0.07)
+    assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
+
+
+def one_order_for_all(alpha: float) -> Counts:
+    """The wrong reading: every subject ranks the silos alike. Silos too small for a batch are left out."""
+    generator = numpy_generator(0, Purpose.STATISTICS, "wrong")
+    rank = (16 * generator.random((3500, FEMNIST_ITEMS)) ** (1 / alpha)).astype(int)
+    counts = np.stack([(rank == silo).sum(axis=1) for silo in range(16)])
+    return counts[counts.sum(axis=1) >= 512]
+
+
+def test_one_order_for_all_subjects_is_rejected_by_the_papers_numbers() -> None:
+    """Alpha 16: the papers see groups of 6 and 310 subjects; one order gives 3.3 and 452."""
+    frame = simulate_batches(0, one_order_for_all(16.0), 512, 4, Draw.WITH_REPLACEMENT)
+    wrong = frame.groupby("silo")[["largest_group", "subjects"]].mean()
+    assert wrong["largest_group"].mean() == pytest.approx(3.3, abs=0.2)
+    assert wrong["subjects"].mean() == pytest.approx(452, abs=5)
+    right = simulate_batches(0, femnist_counts(16.0), 512, 1)
+    published = SETTINGS["femnist_alpha_16"].published
+    assert published.largest_group is not None and published.subjects is not None
+    for column, target in (("largest_group", published.largest_group), ("subjects", published.subjects)):
+        assert abs(right[column].mean() / target - 1) < 0.05
+        assert abs(wrong[column].mean() / target - 1) > 0.35
+
+
+def test_papers_numbers() -> None:
+    """475 and 86 distinct subjects, dominant groups 3 and 3, 4 for Small-FEMNIST, 3 to 6 and 475 to 310."""
+    frames = [simulate_setting(0, replace(setting, rounds=1)) for setting in paper_settings()]
+    table = summary_table(pd.concat([f.astype({"setting": str}) for f in frames])).set_index("setting")
+    assert table["subjects_mean"]["femnist"] == pytest.approx(475, rel=0.01)
+    assert table["subjects_mean"]["shakespeare"] == pytest.approx(86, rel=0.01)
+    assert table["subjects_mean"]["femnist_alpha_16"] == pytest.approx(310, rel=0.04)
+    assert table["largest_group_mode"][["femnist", "shakespeare", "small_femnist"]].tolist() == [3, 3, 4]
+    assert table["largest_group_mean"]["small_femnist"] == pytest.approx(4, abs=0.3)
+    assert table["largest_group_mean"]["femnist_alpha_2"] == pytest.approx(3, abs=0.2)
+    assert table["largest_group_mean"]["femnist_alpha_16"] == pytest.approx(6, abs=0.25)
+    sweep = table.loc[
+        [f"femnist{suffix}" for suffix in ("", "_alpha_2", "_alpha_4", "_alpha_8", "_alpha_16")]
+    ]
+    assert sweep["largest_group_mean"].is_monotonic_increasing
+    assert sweep["subjects_mean"].is_monotonic_decreasing
+    shares = table.loc["femnist", [f"share_of_group_{z}" for z in (2, 3, 4)]]
+    assert shares.tolist() == pytest.approx([0.175, 0.75, 0.07], abs=0.06)
+
+
+def test_shakespeare_model_has_the_published_moments() -> None:
+    counts = shakespeare_counts()
+    assert counts.dtype == np.int64 and len(counts) == 660
+    assert counts.mean() == pytest.approx(SHAKESPEARE_MEAN, abs=0.1)
+    assert counts.std() / counts.mean() == pytest.approx(1.16, abs=1e-3)
+    assert np.all(np.diff(counts) >= 0) and counts.min() >= 1
+    even = shakespeare_counts(variation=1e-9)
+    assert even.min() >= 4457 and even.max() <= 4460
+
+
+def test_the_variation_of_the_660_follows_from_the_aggregates() -> None:
+    """LEAF's mean and deviation of all characters, less the 470 small ones, leave 1.16 for the 660."""
+    users, mean, deviation = 1130, 3740.0, 6210.5
+    kept, kept_sum = 660, 3_678_452 / 0.9
+    small = (users * mean - kept_sum) / (users - kept)
+    squares = users * (deviation**2 + mean**2) - (users - kept) * small**2 * 1.5
+    kept_mean = kept_sum / kept
+    assert math.sqrt(squares / kept - kept_mean**2) / kept_mean == pytest.approx(1.16, abs=0.005)
+
+
+def test_frame_is_tidy_and_complete() -> None:
+    counts = np.array([[5, 3, 2], [1, 1, 19]])
+    frame = simulate_batches(0, counts, 4, 3, setting="tiny")
+    assert list(frame.columns) == COLUMNS
+    assert frame.groupby("silo")["step"].apply(list).tolist() == [list(range(9)), list(range(18))]
+    assert set(frame["setting"]) == {"tiny"} and frame["setting"].dtype == "category"
+    assert (frame["items"] == 4).all()
+    assert frame["subjects"].between(1, 3).all()
+    assert (frame["largest_group"] >= np.ceil(4 / frame["subjects"])).all()
+    assert (frame["largest_group"] + frame["subjects"] <= 5).all()
+
+
+def test_poisson_sizes_vary_around_the_batch_size() -> None:
+    frame = simulate_batches(0, femnist_counts(1.0)[:2], 512, 8, Draw.POISSON)
+    assert frame["items"].nunique() > 50
+    assert abs(z_score(frame["items"], 512)) < 4.5
+    ratio = frame["items"].var() / (512 * (1 - 512 / femnist_counts(1.0)[0].sum()))
+    assert 0.8 < ratio < 1.22
+
+
+def test_same_seed_same_statistics_and_keys_are_apart() -> None:
+    counts = femnist_counts(1.0)[:2]
+    base = simulate_batches(0, counts, 512, 1, setting="a")
+    pd.testing.assert_frame_equal(base, simulate_batches(0, counts, 512, 1, setting="a"))
+    same_silos = simulate_batches(0, np.stack([counts[0], counts[0]]), 512, 1)
+    first, second = (same_silos[same_silos["silo"] == silo]["subjects"].tolist() for silo in (0, 1))
+    assert first != second
+    for other in (
+        simulate_batches(1, counts, 512, 1, setting="a"),
+        simulate_batches(0, counts, 512, 1, setting="b"),
+    ):
+        assert base["subjects"].tolist() != other["subjects"].tolist()
+
+
+def test_paper_scale_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = [replace(setting, rounds=1) for setting in paper_settings() if setting.name != "shakespeare"]
+    monkeypatch.setattr("subjectdp.data.statistics.paper_settings", lambda: short[:2])
+    frame = paper_scale_statistics(0)
+    assert list(frame.columns) == COLUMNS
+    assert frame["setting"].cat.categories.tolist() == [setting.name for setting in short[:2]]
+    table = summary_table(frame)
+    assert table["setting"].tolist() == ["small_femnist", "femnist"]
+    assert table["mini_batches"].sum() == len(frame)
+    shares = table[[f"share_of_group_{size}" for size in range(1, 9)]].sum(axis=1)
+    assert shares.tolist() == pytest.approx([1, 1], abs=0.01)
+    assert math.isnan(table["subjects_published"][0]) and table["subjects_published"][1] == 475
+
+
+def test_given_counts_replace_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting("shakespeare", "shakespeare", 660, 1.0, 100, 1)
+    monkeypatch.setattr("subjectdp.data.statistics.paper_settings", lambda: [setting])
+    frame = paper_scale_statistics(0, shakespeare_items=np.full(100, 200))
+    assert frame["subjects"].max() <= 100
+    assert frame.groupby("silo", observed=True)["step"].max().between(10, 14).all()
+
+
+BAD: list[tuple[Callable[[], object], str]] = [
+    (lambda: simulate_batches(0, np.array([[5, 5], [2, 1]]), 4), r"batch_size to be 1 to 3.*got 4"),
+    (lambda: simulate_batches(0, np.array([[5, 5]]), 0), r"batch_size to be 1 to 10.*got 0"),
+    (lambda: simulate_batches(0, np.array([[5, 5]]), 2, rounds=0), r"rounds to be at least 1, got 0"),
+    (lambda: silo_counts(0, np.full(3, 5), SpreadSettings(4, "power", 0.0)), r"partition\.alpha"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real e-text")
+def test_real_shakespeare(tmp_path: Path) -> None:
+    """The real 660 subjects: 85.3 distinct of 100, Z = 2/3/4/5 in 11.5/60.5/22.5/4.6 % of mini-batches."""
+    from subjectdp.data.shakespeare import load_upstream
+    from subjectdp.data.store import write_prepared
+
+    content = load_upstream(Path(os.environ["SUBJECTDP_REAL_DATA"]) / "shakespeare_etext100_1994.txt.gz")
+    write_prepared(tmp_path, content, "upstream", [], 0.1)
+    counts = train_counts(tmp_path)
+    assert len(counts) == 660
+    assert counts.mean() == pytest.approx(SHAKESPEARE_MEAN, abs=1)
+    assert counts.std() / counts.mean() == pytest.approx(1.16, abs=0.005)
+    table = summary_table(simulate_setting(0, SETTINGS["shakespeare"], counts)).iloc[0]
+    assert table["subjects_mean"] == pytest.approx(85.3, abs=0.1)
+    shares = [table[f"share_of_group_{size}"] for size in (2, 3, 4, 5)]
+    assert shares == pytest.approx([0.115, 0.605, 0.225, 0.046], abs=0.015)
+    model = summary_table(simulate_setting(0, SETTINGS["shakespeare"])).iloc[0]
+    assert model["subjects_mean"] == pytest.approx(table["subjects_mean"], abs=0.6)

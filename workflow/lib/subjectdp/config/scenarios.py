@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from subjectdp.config import expand
+from subjectdp.config import expand, selections
 from subjectdp.config.messages import config_error
 from subjectdp.config.models import DataConfig, RunConfig, Section
 from subjectdp.config.partials import check_partials, merge
@@ -67,6 +67,11 @@ class Scenario(Section):
         "of values). A block's name is a label only. No block: one run.",
     )
     figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
+    selections: dict[Figure, dict[str, Any]] = Field(
+        default={},
+        description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects what "
+        "is null. A figure without an entry shows all runs.",
+    )
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
@@ -77,6 +82,10 @@ class Scenario(Section):
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
         return expand.expand(self)
+
+    def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
+        """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""
+        return selections.runs_of_figure(self, figure)
 
     @cached_property
     def datasets_by_key(self) -> dict[str, DataConfig]:
@@ -121,6 +130,7 @@ def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     check_partials(scenario)
     _ = scenario.datasets_by_key, scenario.partitions_by_id
+    selections.check_selections(scenario)
     return scenario
 
 

@@ -1,10 +1,10 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
-from subjectdp.config.fingerprints import fingerprint
+from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.models import DataConfig, RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run_ids import data_key, partition_id, run_id
-from subjectdp.config.scenarios import (
+from subjectdp.config.scenario import (
     Scenario,
     expand_runs,
     load_run,

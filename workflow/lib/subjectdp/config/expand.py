@@ -17,7 +17,7 @@ from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.errors import ConfigError, expected
 
 if TYPE_CHECKING:
-    from subjectdp.config.scenarios import Scenario
+    from subjectdp.config.scenario import Scenario
 
 LARGEST_SWEEP = 100_000
 """Runs of the largest scenario."""

@@ -96,8 +96,8 @@ class DataConfig(Section):
         default=None,
         description="leaf_json: the folder or zip with LEAF's JSON. upstream: a folder with files fetched "
         "beforehand, used instead of the network. Relative to the working directory; ${VAR} and "
-        "${VAR:-default} are replaced from the environment. Of it, only the last component enters the ids "
-        "(leaf_json).",
+        "${VAR:-default} are replaced from the environment, and an empty path is none. Of it, only the "
+        "last component enters the ids (leaf_json).",
     )
     subjects: Annotated[int, _NotBool, Field(ge=2, le=_LARGEST_INTEGER)] | None = Field(
         default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."

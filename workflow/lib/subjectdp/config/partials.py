@@ -12,7 +12,7 @@ from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.errors import expected, unknown
 
 if TYPE_CHECKING:
-    from subjectdp.config.scenarios import Scenario
+    from subjectdp.config.scenario import Scenario
 
 DATASETS: tuple[str, ...] = typing.get_args(Dataset)
 ALGORITHMS: tuple[str, ...] = typing.get_args(AlgorithmName)

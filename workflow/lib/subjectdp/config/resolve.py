@@ -50,7 +50,7 @@ def resolve_data(data: DataConfig) -> DataConfig:
     if data.test_fraction is None:
         changes["test_fraction"] = TEST_FRACTION[data.dataset]
     if data.path is not None:
-        changes["path"] = expand_variables(data.path)
+        changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
         changes["embedded"] = EmbeddedConfig()
     if data.dataset != "femnist":
@@ -78,6 +78,14 @@ def resolve_model(run: RunConfig) -> ModelConfig:
     if run.model.name is not None:
         return run.model
     return run.model.model_copy(update={"name": MODELS_OF_DATASET[run.data.dataset][0]})
+
+
+def _resolve_path(path: str, source: str) -> str | None:
+    """The path with its variables replaced; an empty result is no path, which leaf_json cannot do without."""
+    expanded = expand_variables(path)
+    if not expanded and source == "leaf_json":
+        raise expected("data.path", path, "a path that is not empty once its variables are replaced")
+    return expanded or None
 
 
 def expand_variables(path: str) -> str:

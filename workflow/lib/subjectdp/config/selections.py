@@ -11,17 +11,18 @@ from subjectdp.errors import expected
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
-    from subjectdp.config.scenarios import Scenario
+    from subjectdp.config.scenario import Scenario
 
 
 def runs_of_figure(scenario: Scenario, figure: str) -> tuple[RunConfig, ...]:
     """The runs that a figure of the scenario shows: those its selection fits, all without one."""
-    selection = scenario.selections.get(figure, {})
+    selections: dict[str, dict[str, Any]] = {str(name): value for name, value in scenario.selections.items()}
+    selection = selections.get(figure, {})
     return tuple(run for run in scenario.runs if fits(run, selection))
 
 
 def fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    """Whether each dotted key of ``selection`` has its value, or one of its values, in the resolved ``run``."""
+    """Whether each dotted key of ``selection`` has (one of) its values in the resolved ``run``."""
     return all(_value(run, key) in _accepted(key, wanted) for key, wanted in selection.items())
 
 

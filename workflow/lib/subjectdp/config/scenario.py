@@ -69,8 +69,8 @@ class Scenario(Section):
     figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
     selections: dict[Figure, dict[str, Any]] = Field(
         default={},
-        description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects what "
-        "is null. A figure without an entry shows all runs.",
+        description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects "
+        "what is null. A figure without an entry shows all runs.",
     )
 
     @cached_property

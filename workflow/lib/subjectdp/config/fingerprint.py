@@ -41,7 +41,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 """Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
 
-_ITSELF = f"{PACKAGE}.config.fingerprints"
+_ITSELF = f"{PACKAGE}.config.fingerprint"
 """This module names results and changes none: it is no part of any closure."""
 
 _Import = tuple[str, tuple[str, ...]]

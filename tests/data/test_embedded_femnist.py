@@ -1,4 +1,4 @@
-"""The embedded FEMNIST archives, read by a parser of the test's own (zipfile, hashlib, Pillow) and by the project's."""
+"""The embedded FEMNIST archives, read by a parser of the test's own and by the project's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from PIL import Image
+
 from subjectdp.data import femnist
 from subjectdp.data.embedded import generate
 from subjectdp.data.embedded.glyphs import CLASSES
@@ -49,7 +50,9 @@ def parsed(folder):
             assert part.startswith("hsf_") and image.startswith(field) and field[1:] == writer[1:]
             content = archive.read(name)
             character = classes.pop(hashlib.md5(content).hexdigest())
-            assert {"d": str.isdigit, "u": str.isupper, "l": str.islower, "c": str.isalpha}[field[0]](character)
+            assert {"d": str.isdigit, "u": str.isupper, "l": str.islower, "c": str.isalpha}[field[0]](
+                character
+            )
             items.append((writer, character, content))
     assert classes == {}, "each image of by_class is in by_write"
     return items
@@ -85,9 +88,9 @@ def test_layout_has_what_the_rules_drop(folder):
 def test_images_are_dark_ink_on_white_paper(parsed):
     pixels = [np.asarray(Image.open(io.BytesIO(png)).convert("L")) for _, _, png in parsed[::7]]
     assert {image.shape for image in pixels} == {(128, 128)}
-    assert set(np.unique(pixels)) == {0, 255}
+    assert np.unique(pixels).tolist() == [0, 255]
     ink = np.mean(np.stack(pixels) == 0, axis=(1, 2))
-    assert 0.005 < ink.min() and ink.max() < 0.2
+    assert ink.min() > 0.005 and ink.max() < 0.2
     assert 0.03 < ink.mean() < 0.07, "real images: 0.043"
     assert (np.stack(pixels)[:, :12] == 255).all(), "no ink at the edge of the paper"
 
@@ -109,7 +112,7 @@ def test_a_writer_is_the_same_whoever_else_takes_part(folder, tmp_path, parsed):
 
 
 def test_items_are_recognisable_and_writers_differ():
-    """One nearest neighbour on the downsized pixels: classes are far above chance, and one's own hand helps."""
+    """One nearest neighbour on downsized pixels: classes are far above chance, and one's own hand helps."""
     drawn = [draw_writer(1, writer, 120) for writer in range(14)]
     labels = np.concatenate([items.labels for items in drawn])
     writers = np.repeat(np.arange(14), [len(items.labels) for items in drawn])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import label
+
 from subjectdp.data.embedded.glyphs import CLASSES, DISTANCE_UNIT, FACES, GRID, stroke_fields, thin
 
 EIGHT = np.ones((3, 3), dtype=bool)

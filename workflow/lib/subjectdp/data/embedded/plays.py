@@ -57,6 +57,7 @@ def write_etext(folder: Path, subjects: int, items_per_subject: int, seed: int) 
 
     :raises ConfigError: the text would be longer than LEAF's rules read.
     """
+    _check_length(subjects * items_per_subject // _LINE_WIDTH, subjects, items_per_subject)
     sizes = role_sizes(subjects, items_per_subject, seed)
     casts = _deal_casts(subjects)
     lines = _preamble(seed)
@@ -71,15 +72,20 @@ def write_etext(folder: Path, subjects: int, items_per_subject: int, seed: int) 
         dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "play", play))
         lines += _play_lines(title, play, roles, dice, odd)
         first += cast
-    if len(lines) > _LAST_LINE:
+    _check_length(len(lines), subjects, items_per_subject)
+    target = folder / ETEXT
+    write_text(target, "\n".join([*lines, "End of this synthetic text.", ""]))
+    return target
+
+
+def _check_length(lines: int, subjects: int, items_per_subject: int) -> None:
+    """Refuses a text of which LEAF's rules would silently leave out the end."""
+    if lines > _LAST_LINE:
         raise expected(
             "data.embedded.items_per_subject",
             items_per_subject,
             f"small enough for {subjects} subjects in {_LAST_LINE} lines (LEAF's rules read no further)",
         )
-    target = folder / ETEXT
-    write_text(target, "\n".join([*lines, "End of this synthetic text.", ""]))
-    return target
 
 
 def role_sizes(subjects: int, items_per_subject: int, seed: int) -> list[int]:

@@ -1,0 +1,98 @@
+"""``subjectdp scenario``: what a scenario would run, and whether it may."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from subjectdp.cli.output import flattened, print_json, print_pairs, print_table
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import RunConfig
+    from subjectdp.config.scenario import Scenario
+
+
+def add_parsers(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "scenario",
+        help="check a scenario file and list its runs",
+        description="Checks scenario files (several are overlays, later over earlier) and lists the runs they "
+        "stand for, without running anything.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    parser.add_argument("--figure", help="only the runs that this figure shows")
+    parser.add_argument("--json", action="store_true", help="print JSON, with each run's whole configuration")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from subjectdp.config import load_scenario
+    from subjectdp.errors import unknown
+
+    scenario = load_scenario(options.files)
+    if options.figure is not None and options.figure not in scenario.figures:
+        raise unknown("figure of this scenario", options.figure, scenario.figures)
+    runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)
+    if options.json:
+        print_json(_as_json(scenario, runs))
+    else:
+        _print(scenario, runs)
+
+
+def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        "figures": scenario.figures,
+        "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
+        "partitions": list(scenario.partitions_by_id),
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "label": run.algorithm.label,
+                "data_key": run.data_key,
+                "partition_id": run.partition_id,
+                "config": run.model_dump(),
+            }
+            for run in runs
+        ],
+    }
+
+
+def _print(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
+    labels = Counter(run.algorithm.label for run in runs)
+    print_pairs(
+        [
+            ("scenario", scenario.name),
+            ("description", scenario.description or None),
+            ("runs", len(runs)),
+            ("data sets", ", ".join(scenario.datasets_by_key)),
+            ("partitions", len(scenario.partitions_by_id)),
+            ("algorithms", ", ".join(f"{label} {count}" for label, count in labels.items())),
+            ("figures", ", ".join(scenario.figures) or None),
+        ]
+    )
+    print()
+    varying = _varying(runs)
+    names = [key.rpartition(".")[2] for key in varying]
+    header = [name if names.count(name) == 1 else key for key, name in zip(varying, names, strict=True)]
+    print_table(
+        ("run", *header), [(run.run_id, *(values.get(key) for key in varying)) for run, values in _flat(runs)]
+    )
+
+
+def _flat(runs: tuple[RunConfig, ...]) -> list[tuple[RunConfig, dict[str, Any]]]:
+    return [(run, dict(flattened(run.model_dump(exclude={"performance"})))) for run in runs]
+
+
+def _varying(runs: tuple[RunConfig, ...]) -> list[str]:
+    """The keys that runs of one data set and algorithm differ in, without the seed, which the id shows."""
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for run, flat in _flat(runs):
+        for key, value in flat.items():
+            values.setdefault((key, run.data.dataset, run.algorithm.label), set()).add(repr(value))
+    return list(
+        dict.fromkeys(key for (key, _, _), found in values.items() if len(found) > 1 and key != "seed")
+    )

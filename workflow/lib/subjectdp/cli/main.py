@@ -1,0 +1,72 @@
+"""The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow itself is Snakemake's.
+
+Exit codes: 0 when all went well, 1 when a check found something (``schema --check``), 2 for a mistake of the user,
+printed as ``error: ...`` on standard error without a traceback. Modules are imported when their command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+from subjectdp import __version__
+from subjectdp.errors import SubjectDPError
+
+_EPILOG = """\
+examples:
+  subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
+  subjectdp scenario config/scenarios/embedded.yaml
+  subjectdp runs --dataset femnist
+  subjectdp show femnist-higrad_avg_dp-v1-s0
+Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
+"""
+
+_COMMANDS = ("data", "accounting", "scenario", "results", "schema")
+"""Modules ``subjectdp.cli.commands_*`` in the order of the help; each adds its parsers."""
+
+Command = Callable[[argparse.Namespace], int | None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code (``sys.argv`` without arguments)."""
+    try:
+        options = build_parser().parse_args(arguments)
+        command: Command = options.run
+        code = command(options)
+        sys.stdout.flush()
+    except SubjectDPError as problem:
+        for line in str(problem).split("\n"):
+            print(f"error: {line}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader (head, less) has gone; writing to it again at exit would print a warning.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return 0 if code is None else code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="subjectdp",
+        description="Subject-granular differential privacy in federated learning: data, accounting and results.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in _COMMANDS:
+        import_module(f"subjectdp.cli.commands_{name}").add_parsers(commands)
+    return parser
+
+
+def module_exists(name: str) -> bool:
+    """Whether a module of the library is installed, without importing it."""
+    return find_spec(name) is not None

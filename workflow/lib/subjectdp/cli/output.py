@@ -1,0 +1,71 @@
+"""What commands print: JSON for machines, aligned columns for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def print_json(content: Any) -> None:
+    """Prints strict JSON: a number that is not finite becomes null."""
+    print(json.dumps(_strict(content), indent=2, sort_keys=False, default=str, allow_nan=False))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Prints columns as wide as their content; numbers to the right, None as a dash."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    rows_of_cells = [list(header), *texts]
+    widths = [max(len(row[column]) for row in rows_of_cells) for column in range(len(header))]
+    right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(header))]
+    for row in rows_of_cells:
+        cells = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def print_pairs(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
+    """Prints ``name  value`` lines with aligned values."""
+    listed = [(name, _text(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        print(f"{indent}{name.ljust(width)}  {value}".rstrip())
+
+
+def flattened(content: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested mappings as (dotted key, value) pairs."""
+    if not isinstance(content, dict):
+        return [(prefix, content)]
+    if not content:
+        return [(prefix, "{}")] if prefix else []
+    pairs = ((f"{prefix}.{key}" if prefix else str(key), value) for key, value in content.items())
+    return [pair for key, value in pairs for pair in flattened(value, key)]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text == "-"
+    return True
+
+
+def _strict(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {str(key): _strict(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_strict(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

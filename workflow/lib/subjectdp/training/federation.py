@@ -196,7 +196,9 @@ class SiloStep:
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         name = self.federation.noise_name
         key = key_bytes(self.federation.seed, Purpose.NOISE, name, self.round, self.silo, self.step)
-        noisy = add_gaussian(total, noise_multiplier * self._clip_norm(), key)
+        # a multiplier of 0 is no noise, also where nothing is clipped (C infinite)
+        std = 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
+        noisy = add_gaussian(total, std, key)
         if self.silo != SERVER:
             self._record(noise_multiplier)
         return noisy

@@ -1,0 +1,83 @@
+"""Degenerate federations collapse to known algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from algorithms import tiny
+from torch import Tensor
+
+from subjectdp.data.partition import Partition
+from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+
+PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
+
+
+def after_a_round(plan: PrivacyPlan, partition: Partition | None = None) -> Tensor:
+    federation = tiny.tiny_federation(plan, partition)
+    federation.run_round(1)
+    return federation.theta
+
+
+@pytest.mark.parametrize("name", ["local_item_dp", "local_group_dp", "joint_noise"])
+def test_without_noise_and_clipping_it_is_federated_averaging(name: str) -> None:
+    private = after_a_round(tiny.without_clipping(tiny.tiny_plan(name, None, PUBLISHED)))
+    assert torch.allclose(private, after_a_round(tiny.tiny_plan("fed_avg", None, PUBLISHED)), atol=1e-6)
+
+
+def test_with_one_item_a_subject_higrad_v1_is_local_item_dp() -> None:
+    partition = tiny.tiny_partition(one_item_a_subject=True)
+    higrad = after_a_round(tiny.tiny_plan("higrad_avg_dp", "v1", PUBLISHED), partition)
+    assert torch.equal(higrad, after_a_round(tiny.tiny_plan("local_item_dp", None, PUBLISHED), partition))
+    several = tiny.tiny_partition()
+    assert not torch.allclose(
+        after_a_round(tiny.tiny_plan("higrad_avg_dp", "v1", PUBLISHED), several),
+        after_a_round(tiny.tiny_plan("local_item_dp", None, PUBLISHED), several),
+        atol=1e-4,
+    )
+
+
+def test_with_one_silo_local_item_dp_is_dp_sgd() -> None:
+    """One silo, one step: θ − η/B · (clipped sum + noise), the noise read off a run with θ unchanged."""
+    plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED, steps=1, noise=1.3)
+    one = replace(plan, silos=plan.silos[:1])
+    whole = tiny.tiny_partition()
+    stop = int(whole.train_offsets[1])
+    silo = replace(
+        whole,
+        train_items=whole.train_items[:stop],
+        train_subjects=whole.train_subjects[:stop],
+        train_offsets=whole.train_offsets[:2],
+    )
+    noisy = after_a_round(one, silo)
+    quiet = after_a_round(replace(one, silos=tuple(replace(s, noise_multiplier=0.0) for s in one.silos)), silo)
+    standard = (quiet - noisy) * tiny.BATCH / (tiny.RATE * 1.3 * tiny.CLIP)
+    assert float(standard.std()) == pytest.approx(1.0, abs=0.25)
+    assert float(standard.mean()) == pytest.approx(0.0, abs=0.35)
+
+
+def test_a_round_is_reproducible_and_seeds_differ() -> None:
+    plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0)
+    assert torch.equal(after_a_round(plan), after_a_round(plan))
+    other = tiny.tiny_federation(plan, seed=0)
+    other.run_round(1)
+    assert not torch.equal(other.theta, after_a_round(plan))
+
+
+def test_rounds_steps_and_silos_never_share_noise() -> None:
+    """All noise vectors of three rounds of two algorithms are different draws."""
+    seen = set()
+    for name, variant in (("local_item_dp", None), ("higrad_avg_dp", "v1")):
+        plan = tiny.tiny_plan(name, variant, PUBLISHED, steps=2, noise=1.0)
+        federation = tiny.tiny_federation(plan)
+        from subjectdp.training.federation import SiloStep
+
+        for round_ in (1, 2, 3):
+            for silo in range(3):
+                for step in range(2):
+                    zero = torch.zeros_like(federation.theta)
+                    draw = SiloStep(federation, round_, silo, step).add_noise(zero, 1.0)
+                    seen.update(float(v) for v in draw[:3])
+    assert len(seen) == 2 * 3 * 3 * 2 * 3

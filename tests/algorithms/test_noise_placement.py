@@ -1,0 +1,94 @@
+"""How much noise each algorithm adds, and where: before or after the division, once or at each silo.
+
+The noise is the difference between a round with noise and the same round without; with one local step it is linear in
+the drawn Gaussian, so that its standard deviation is a closed form of σ, C, the divisor, the rate and the silos.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from algorithms import tiny
+from scipy import stats
+from torch import nn
+
+from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+
+PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
+NOISE = 2.0
+WIDE = nn.Sequential(nn.Linear(tiny.FEATURES, 400), nn.Tanh(), nn.Linear(400, tiny.CLASSES))
+
+
+def measured(plan: PrivacyPlan, quiet: PrivacyPlan) -> torch.Tensor:
+    models = []
+    for each in (plan, quiet):
+        federation = tiny.tiny_federation(each, model=WIDE)
+        federation.run_round(1)
+        models.append(federation.theta.double())
+    return models[0] - models[1]
+
+
+def plans(name: str, variant: str | None, mode: AccountingMode, before: bool = False) -> tuple[PrivacyPlan, PrivacyPlan]:
+    both = [tiny.tiny_plan(name, variant, mode, steps=1, noise=noise) for noise in (NOISE, 0.0)]
+    noisy, quiet = (replace(p, settings=replace(p.settings, noise_before_average=before)) for p in both)
+    return noisy, quiet
+
+
+BATCH, MEAN_OF_3 = tiny.BATCH, 1 / math.sqrt(3)
+CASES = [
+    ("local_item_dp", None, PUBLISHED, False, MEAN_OF_3 / BATCH),
+    ("user_ldp", None, PUBLISHED, False, MEAN_OF_3),
+    ("higrad_avg_dp", "v1", PUBLISHED, False, MEAN_OF_3 / BATCH),
+    ("higrad_avg_dp", "v3", SOUND, False, MEAN_OF_3 / 4.5),
+    ("local_group_dp", None, SOUND, False, MEAN_OF_3 / BATCH),
+    ("joint_noise", None, PUBLISHED, False, MEAN_OF_3 / BATCH),
+    ("central_sub_dp", "v0", SOUND, False, 1 / (3 * BATCH)),
+]
+
+
+def variance_fits(noise: torch.Tensor, std: float) -> bool:
+    statistic = float(noise.square().sum()) / std**2
+    low, high = stats.chi2.ppf([5e-6, 1 - 5e-6], noise.numel())
+    return bool(low < statistic < high)
+
+
+@pytest.mark.parametrize(("name", "variant", "mode", "before", "factor"), CASES)
+def test_noise_on_the_model_has_the_stated_standard_deviation(
+    name: str, variant: str | None, mode: AccountingMode, before: bool, factor: float
+) -> None:
+    noise = measured(*plans(name, variant, mode, before))
+    std = tiny.RATE * NOISE * tiny.CLIP * factor
+    assert variance_fits(noise, std)
+    assert not variance_fits(noise, std * 0.8)
+    assert not variance_fits(noise, std * 1.25)
+
+
+@pytest.mark.parametrize("name", ["local_group_dp", "central_sub_dp"])
+@pytest.mark.parametrize("before", [False, True])
+def test_published_group_noise_grows_with_the_largest_group(name: str, before: bool) -> None:
+    """σ_Z = Z σ_1 in the hand-made plan; CentralSubDP's noise stands outside the 1/B unless told otherwise."""
+    variant = "v0" if name == "central_sub_dp" else None
+    noisy, quiet = plans(name, variant, PUBLISHED, before)
+    federation = tiny.tiny_federation(noisy, model=WIDE)
+    federation.run_round(1)
+    groups = [row[5] for row in federation.recorder.step_rows]
+    used = [row[6] for row in federation.recorder.step_rows]
+    assert used == [NOISE * z for z in groups]
+    assert max(groups) > 1
+    outside = name == "central_sub_dp" and not before
+    divisor = 1 if outside else BATCH
+    std = tiny.RATE * tiny.CLIP * math.sqrt(sum(u * u for u in used)) / (3 * divisor)
+    assert variance_fits(measured(noisy, quiet), std)
+
+
+def test_an_empty_batch_is_still_a_step_with_noise() -> None:
+    noisy, _ = plans("local_item_dp", None, PUBLISHED)
+    empty = replace(noisy, silos=tuple(replace(s, sampling_probability=1e-12) for s in noisy.silos))
+    federation = tiny.tiny_federation(empty, model=WIDE)
+    start = federation.theta.clone()
+    federation.run_round(1)
+    assert [row[3] for row in federation.recorder.step_rows] == [0, 0, 0]
+    assert variance_fits((federation.theta - start).double(), tiny.RATE * NOISE * tiny.CLIP * MEAN_OF_3 / BATCH)

@@ -1,0 +1,79 @@
+"""The figures by name: a new one is one module with ``build(inputs, name)`` and one line here.
+
+Imports nothing heavy, so that the Snakefile may read it; modules are imported when a figure is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from subjectdp.errors import unknown
+
+if TYPE_CHECKING:
+    from subjectdp.analysis.inputs import FigureInputs
+
+_TRAINING = ("runs", "rounds", "steps")
+SUFFIXES = (".svg", ".png", ".csv", ".json")
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """Where a figure is built, which inputs it reads, and where it stands in the report."""
+
+    module: str  # below subjectdp.analysis.figures
+    needs: tuple[str, ...]  # fields of FigureInputs
+    category: str  # of the report
+    title: str
+
+    @property
+    def module_path(self) -> str:
+        """The importable name of the figure's module: the entry module of its code fingerprint."""
+        return f"subjectdp.analysis.figures.{self.module}"
+
+
+_V1, _V3, _SCALE = "Paper v1", "Paper v3", "The papers' scale, from sampling alone"
+FIGURES: dict[str, FigureEntry] = {
+    "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches"),
+    "figure2": FigureEntry("figure2", _TRAINING, _V1, "Figure 2: uneven subject distributions"),
+    "figure3": FigureEntry("figure3", _TRAINING, _V1, "Figure 3: Small-FEMNIST"),
+    "figure1_v3": FigureEntry("figure1_v3", ("runs", "rounds"), _V3, "Figure 1: training"),
+    "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes"),
+    "figure3_v3": FigureEntry("figure2", _TRAINING, _V3, "Figure 3: uneven subject distributions"),
+    "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
+    "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
+    "group_sizes_paper_scale": FigureEntry("paper_scale", ("statistics",), _SCALE, "Group sizes"),
+    "subjects_per_batch_paper_scale": FigureEntry(
+        "paper_scale", ("statistics",), _SCALE, "Subjects in mini-batches"
+    ),
+    "partition": FigureEntry("partition", ("partitions",), "Data", "Items by subject and silo"),
+}
+
+
+def entry(name: str) -> FigureEntry:
+    """The entry of a figure; DataError with the nearest known name for an unknown one."""
+    if name not in FIGURES:
+        from subjectdp.errors import DataError
+
+        raise unknown("figure", name, FIGURES, DataError)
+    return FIGURES[name]
+
+
+def outputs(name: str) -> list[str]:
+    """The file names that a figure always has in its folder (panel files come on top of them)."""
+    entry(name)
+    return [name + suffix for suffix in SUFFIXES]
+
+
+def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
+    """Builds a figure and writes its files into ``folder``; returns all paths written.
+
+    Raises DataError for an unknown figure, for inputs that are missing or broken, and when there is nothing
+    to draw.
+    """
+    module = importlib.import_module(entry(name).module_path)
+    from subjectdp.analysis.panels import write_sheet
+
+    return write_sheet(module.build(inputs, name), folder)

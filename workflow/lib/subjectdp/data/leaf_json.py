@@ -238,8 +238,8 @@ def _text_part(x: list[Any], y: list[Any], where: str) -> str:
     broken = next((i for i, w in enumerate(x) if text[i : i + WINDOW] != w), None)
     if broken is not None:
         raise DataError(
-            f"{where}: window {broken} does not follow window {broken - 1}. Text is stored once and indexed, "
-            "so a user's windows must be consecutive; LEAF's sampling (--sf below 1) shuffles one user in each "
+            f"{where}: window {broken} does not follow the one before. Text is stored once and indexed, so a "
+            "user's windows must be consecutive; LEAF's sampling (--sf below 1) shuffles one user in each "
             "file. Use LEAF's all_data.json, or data.source upstream."
         )
     return text

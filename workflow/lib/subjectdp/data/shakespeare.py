@@ -94,7 +94,6 @@ def parse(text: str) -> Content:
     notes = {
         "characters": sum(len(play.lines) for play in plays),
         "characters_with_lines": len(users),
-        "plays": len(plays),
         "discarded_lines": discarded,
     }
     return text_content({u: t for u, (_, t) in kept.items()}, [play for play, _ in kept.values()], notes)

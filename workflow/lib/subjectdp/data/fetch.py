@@ -1,0 +1,269 @@
+"""Verified files from mirrors or a local copy: checked before they take their place, remembered afterwards.
+
+What a file was when it first came (sha256, size, origin) is recorded in a lock file, and enforced from then
+on, so that a mirror that changes its content under the same address is noticed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from subjectdp.data import archives
+from subjectdp.data.http import FetchOptions, download, refuse_web_page, remove_part
+from subjectdp.data.sources import Mirror, SourceFile
+from subjectdp.errors import DataError, DownloadError
+from subjectdp.io import atomic
+
+_LOGGER = logging.getLogger(__name__)
+_TEXT_PACKINGS = ("", ".gz", ".zip")
+
+
+@dataclass(frozen=True)
+class FetchedFile:
+    """A file in place: what it is, and where it came from (a URL or ``local``)."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    origin: str
+
+
+def fetch_file(
+    source: SourceFile,
+    folder: Path,
+    lock_file: Path,
+    local_path: Path | None = None,
+    options: FetchOptions | None = None,
+) -> FetchedFile:
+    """Puts ``source`` into ``folder`` and returns what it is.
+
+    A file that is there and is what ``lock_file`` records is kept. Else it is copied from ``local_path`` (the
+    file, or a folder that holds it), or downloaded from the mirrors in their order. Two processes do not
+    fetch the same file at once. DownloadError if nothing acceptable was found, saying why for each mirror and
+    what to do.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / source.name
+    with exclusive(folder / f".{source.name}.lock"):
+        known = read_lock(lock_file).get(source.name)
+        present = _present(target, source, known)
+        if present is not None and (local_path is None or known is not None):
+            return _record(present, lock_file, source.name)
+        if local_path is not None:
+            origin = "local"
+            _install(_find_local(local_path, source), source, target, known, keep=True)
+        else:
+            origin = _from_mirrors(source, target, known, options or FetchOptions())
+        return _record(_describe(target, origin), lock_file, source.name)
+
+
+# --- mirrors ------------------------------------------------------------------------------------------------
+
+
+def _from_mirrors(
+    source: SourceFile, target: Path, known: dict[str, Any] | None, options: FetchOptions
+) -> str:
+    problems: list[str] = []
+    parts = [_part(target, mirror) for mirror in source.mirrors]
+    for mirror, part in zip(source.mirrors, parts, strict=True):
+        try:
+            _from_mirror(source, mirror, part, target, known, options)
+        except DownloadError as error:
+            problems.append(str(error))
+            _LOGGER.warning("%s: mirror refused: %s", source.name, error)
+            continue
+        for other in parts:
+            remove_part(other)
+        return mirror.url
+    listed = "".join(f"\n  - {problem}" for problem in problems)
+    raise DownloadError(f"No mirror gave an acceptable {source.name}:{listed}\n{_advice(source)}")
+
+
+def _from_mirror(
+    source: SourceFile,
+    mirror: Mirror,
+    part: Path,
+    target: Path,
+    known: dict[str, Any] | None,
+    options: FetchOptions,
+) -> None:
+    resumed = part.is_file()
+    download(mirror, part, options, needs_length=source.format == "text")
+    try:
+        _check_body(part, mirror)
+        _install(part, source, target, known, keep=False)
+    except DownloadError:
+        remove_part(part)  # never resume from refused content
+        if not resumed:
+            raise
+        _LOGGER.warning("%s: the resumed download was refused; once more from the start", mirror.url)
+        _from_mirror(source, mirror, part, target, known, options)
+
+
+def _check_body(part: Path, mirror: Mirror) -> None:
+    size = part.stat().st_size if part.is_file() else 0
+    if mirror.bytes is not None and size != mirror.bytes:
+        raise DownloadError(f"{mirror.url}: {size} bytes came, {mirror.bytes} are expected")
+    if mirror.sha256 is not None and (digest := atomic.sha256_of(part)) != mirror.sha256:
+        raise DownloadError(f"{mirror.url}: sha256 is {digest}, expected {mirror.sha256}")
+
+
+def _part(target: Path, mirror: Mirror) -> Path:
+    digest = hashlib.sha256(mirror.url.encode()).hexdigest()[:8]
+    return target.with_name(f".{target.name}.{digest}.part")
+
+
+def _advice(source: SourceFile) -> str:
+    return (
+        f"Get {source.name} by other means and set data.path to it or to its folder, or correct its mirrors "
+        "in config/datasets.yaml."
+    )
+
+
+# --- checking and putting in place --------------------------------------------------------------------------
+
+
+def _install(file: Path, source: SourceFile, target: Path, known: dict[str, Any] | None, keep: bool) -> None:
+    """Checks ``file`` and makes it ``target``, a text unpacked; ``keep``: leave ``file`` where it is."""
+    _check_format(file, source)
+    if source.format == "text":
+        try:
+            content = archives.read_text_file(file)
+        except DataError as error:
+            raise DownloadError(str(error)) from None
+        _check_text(content, file)
+        _check_known(hashlib.sha256(content).hexdigest(), known, source)
+        atomic.write_bytes(target, content)
+        return
+    _check_known(atomic.sha256_of(file), known, source)
+    if keep:
+        with atomic.atomic_path(target) as temporary:
+            _copy_checked(file, temporary)
+    else:
+        os.replace(file, target)
+
+
+def _check_format(file: Path, source: SourceFile) -> None:
+    with open(file, "rb") as stream:
+        start = stream.read(512)
+    if start == b"":
+        raise DownloadError(f"{file} is empty")
+    refuse_web_page(start, str(file))
+    if source.format == "zip" and not start.startswith(b"PK"):
+        raise DownloadError(f"{file} is not a zip file (it starts with {start[:4]!r})")
+    if source.format == "zip" and not zipfile.is_zipfile(file):
+        raise DownloadError(f"{file} is a truncated zip file (its directory at the end is missing)")
+
+
+def _check_text(content: bytes, file: Path) -> None:
+    refuse_web_page(content[:512], str(file))
+    if content.strip() == b"" or b"\0" in content:
+        raise DownloadError(f"{file} holds no text")
+
+
+def _check_known(digest: str, known: dict[str, Any] | None, source: SourceFile) -> None:
+    if known is not None and digest != known["sha256"]:
+        raise DownloadError(
+            f"{source.name} has sha256 {digest}, but {known['sha256']} was recorded when it first came from "
+            f"{known['origin']}: its content has changed. If that is right, remove its entry from the lock"
+        )
+
+
+def _copy_checked(file: Path, temporary: Path) -> None:
+    """Copies ``file`` after a check of the free space; DownloadError if there is not enough."""
+    size, free = file.stat().st_size, shutil.disk_usage(temporary.parent).free
+    if size > free:
+        raise DownloadError(
+            f"{temporary.parent} has {free} bytes free, {size} are needed for a copy of {file}"
+        )
+    shutil.copyfile(file, temporary)
+
+
+def _find_local(path: Path, source: SourceFile) -> Path:
+    """The file itself, or the one in the folder; a text may be packed or have another name."""
+    if path.is_file() and (source.format == "text" or path.name == source.name):
+        return path
+    if not path.is_dir():
+        raise DownloadError(
+            f"data.path {path} does not exist: expected {source.name} or a folder that holds it."
+        )
+    packings = _TEXT_PACKINGS if source.format == "text" else ("",)
+    for packing in packings:
+        if (path / f"{source.name}{packing}").is_file():
+            return path / f"{source.name}{packing}"
+    if source.format == "text":
+        others = sorted(p for p in path.iterdir() if p.name.endswith((".txt", ".txt.gz", ".zip")))
+        if len(others) == 1:
+            return others[0]
+    raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
+
+
+def _present(target: Path, source: SourceFile, known: dict[str, Any] | None) -> FetchedFile | None:
+    """The target if it is there and good."""
+    if not target.is_file():
+        return None
+    try:
+        _check_format(target, source)
+        found = _describe(target, "found in place" if known is None else str(known["origin"]))
+        _check_known(found.sha256, known, source)
+    except DownloadError as error:
+        _LOGGER.warning("%s is there but refused (%s); fetching it again", target, error)
+        return None
+    return found
+
+
+def _describe(target: Path, origin: str) -> FetchedFile:
+    return FetchedFile(target, atomic.sha256_of(target), target.stat().st_size, origin)
+
+
+# --- the lock file (what came first) and file locks (who fetches now) ---------------------------------------
+
+
+def read_lock(lock_file: Path) -> dict[str, dict[str, Any]]:
+    """The recorded files by name; empty if there is no record yet; DownloadError if it cannot be read."""
+    if not lock_file.is_file():
+        return {}
+    try:
+        content = json.loads(lock_file.read_text())
+        valid = all({"sha256", "bytes", "origin"} <= entry.keys() for entry in content.values())
+    except (OSError, ValueError, AttributeError):
+        valid = False
+    if not valid:
+        raise DownloadError(f"{lock_file} is not a record of fetched files: mend or remove it.")
+    return dict(content)
+
+
+def _record(fetched: FetchedFile, lock_file: Path, name: str) -> FetchedFile:
+    with exclusive(lock_file.with_name(f".{lock_file.name}.lock")):
+        recorded = read_lock(lock_file)
+        if name not in recorded:
+            entry = asdict(fetched)
+            del entry["path"]
+            atomic.write_json(lock_file, {**recorded, name: entry})
+    return fetched
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds a lock that one process at a time has; the others wait, and say so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _LOGGER.info("another process holds %s; waiting for it", path)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems have no locks
+            _LOGGER.warning("%s cannot be locked (%s): do not fetch from two processes at once", path, error)
+        yield

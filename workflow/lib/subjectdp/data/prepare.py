@@ -1,0 +1,178 @@
+"""From a data configuration to a prepared folder: ``fetch_sources``, then ``prepare_dataset``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from subjectdp.data import archives
+from subjectdp.data.content import Content, check_expected, count_content
+from subjectdp.data.fetch import fetch_file
+from subjectdp.data.http import FetchOptions
+from subjectdp.data.registry import SOURCES, DataOptions, adapter
+from subjectdp.data.sources import SourceFile, load_sources
+from subjectdp.data.store import InputFile, write_prepared
+from subjectdp.errors import DataError, expected, unknown
+from subjectdp.io import atomic
+
+_LOGGER = logging.getLogger(__name__)
+RECORD = "source.json"
+LOCK = "fetched.lock.json"
+
+
+def fetch_sources(
+    data: DataOptions,
+    folder: Path,
+    lock_file: Path | None = None,
+    options: FetchOptions | None = None,
+    table: Path | None = None,
+) -> list[Path]:
+    """Brings the source files of ``data`` into ``folder``, writes ``source.json`` there, returns the files.
+
+    ``embedded``: generated. ``upstream``: from ``data.path`` if set, else from the mirrors of
+    config/datasets.yaml. ``leaf_json``: nothing is copied; what lies at ``data.path`` is hashed.
+    ``lock_file`` is the record of fetched files (default: beside the data folders, so that all of them share
+    it).
+    """
+    adapter(data.dataset)
+    folder.mkdir(parents=True, exist_ok=True)
+    if data.source == "embedded":
+        files = _generate(data, folder)
+    elif data.source == "upstream":
+        files = _fetch_upstream(data, folder, lock_file, options, table)
+    elif data.source == "leaf_json":
+        files = [_leaf_path(data)]
+    else:
+        raise unknown("data.source", data.source, SOURCES, DataError)
+    inputs = [_describe(file) for file in files]
+    atomic.write_json(folder / RECORD, {"dataset": data.dataset, "source": data.source, "inputs": inputs})
+    return files
+
+
+def prepare_dataset(data: DataOptions, source_folder: Path, prepared_folder: Path) -> dict[str, Any]:
+    """Parses the fetched files, checks ``data.expected``, writes the prepared folder, returns its meta.
+
+    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``).
+    DataError if the files are not those that ``fetch_sources`` recorded, or cannot be parsed, or their counts
+    differ.
+    """
+    started = time.monotonic()
+    inputs = _read_record(source_folder, data)
+    reader = adapter(data.dataset)
+    fraction = chosen_test_fraction(data)
+    content = read_source(data, source_folder)
+    check_expected(count_content(content, fraction), _expected_counts(data))
+    meta = write_prepared(prepared_folder, content, data.source, inputs, fraction)
+    counts, seconds = meta["counts"], time.monotonic() - started
+    groups = f", {counts['groups']} {reader.group}" if reader.group != "" else ""
+    _LOGGER.info(
+        "%s (%s): %d users, %d items%s, mean %.1f, std %.1f, %d users left at the split; prepared in %.1f s",
+        *(data.dataset, data.source, counts["users"], counts["items"], groups, counts["mean"], counts["std"]),
+        *(counts["users_after_split"], seconds),
+    )
+    return meta
+
+
+def chosen_test_fraction(data: DataOptions) -> float:
+    """``data.test_fraction``, or the data set's default."""
+    return adapter(data.dataset).test_fraction if data.test_fraction is None else data.test_fraction
+
+
+def read_source(data: DataOptions, folder: Path, decode: bool = True) -> Content:
+    """Parses the source of ``data``: LEAF's JSON at ``data.path``, or upstream files in ``folder``."""
+    reader = adapter(data.dataset)
+    if data.source == "leaf_json":
+        return reader.leaf_json(_leaf_path(data), data.duplicate_first_image_bug, decode)
+    return reader.upstream(folder, data.duplicate_first_image_bug, decode)
+
+
+def _generate(data: DataOptions, folder: Path) -> list[Path]:
+    from subjectdp.data.embedded import generate
+
+    size = data.embedded
+    return generate(data.dataset, folder, size.subjects, size.items_per_subject, size.seed)
+
+
+def _fetch_upstream(
+    data: DataOptions, folder: Path, lock_file: Path | None, options: FetchOptions | None, table: Path | None
+) -> list[Path]:
+    sources = load_sources(data.dataset, table)
+    _LOGGER.info("%s: %s", data.dataset, sources.license)
+    lock = folder.parent.parent / LOCK if lock_file is None else lock_file
+    local = None if data.path is None else Path(data.path)
+    return [_one_file(source, folder, lock, local, options) for source in sources.files]
+
+
+def _one_file(
+    source: SourceFile, folder: Path, lock: Path, local: Path | None, options: FetchOptions | None
+) -> Path:
+    unpacked = Path(source.name).stem
+    if source.format == "zip" and local is not None and (local / unpacked).is_dir():
+        link = folder / unpacked  # an archive that was unpacked beforehand is used where it lies
+        link.unlink(missing_ok=True)
+        link.symlink_to((local / unpacked).resolve(), target_is_directory=True)
+        return link
+    return fetch_file(source, folder, lock, local, options).path
+
+
+def _leaf_path(data: DataOptions) -> Path:
+    if data.path is None:
+        raise expected(
+            "data.path", None, "the folder or zip with LEAF's JSON, for data.source leaf_json", DataError
+        )
+    path = Path(data.path)
+    if not path.exists():
+        raise expected("data.path", data.path, "an existing folder, zip or .json file", DataError)
+    return path
+
+
+# --- the record of the inputs -------------------------------------------------------------------------------
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """Name, size and sha256; of a folder: the sum of sizes and the hash of its list of files and sizes."""
+    if path.is_file():
+        return {"file": path.name, "sha256": atomic.sha256_of(path), "bytes": path.stat().st_size}
+    members = archives.open_archive(path).members
+    listing = json.dumps([(member.name, member.size) for member in members])
+    return {
+        "file": f"{path.name}/",
+        "sha256": hashlib.sha256(listing.encode()).hexdigest(),
+        "bytes": sum(member.size for member in members),
+    }
+
+
+def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
+    """The recorded inputs, checked to be those that are there now."""
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text())
+        inputs = [InputFile(i["file"], i["sha256"], i["bytes"]) for i in record["inputs"]]
+        kind = (record["dataset"], record["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"{path} is missing or damaged: fetch the source again.") from None
+    if kind != (data.dataset, data.source):
+        raise DataError(f"{folder} holds {kind[0]} from {kind[1]}, not {data.dataset} from {data.source}.")
+    for item in inputs:
+        file = _leaf_path(data) if data.source == "leaf_json" else folder / item.file
+        if not file.exists() or _describe(file) != {
+            "file": item.file,
+            "sha256": item.sha256,
+            "bytes": item.bytes,
+        }:
+            raise DataError(f"{file} is not the file that was fetched (missing or changed): fetch it again.")
+    return inputs
+
+
+def _expected_counts(data: DataOptions) -> Mapping[str, int | None]:
+    """``data.expected`` as a mapping: a pydantic model, a mapping, or None."""
+    wanted = data.expected
+    if wanted is None:
+        return {}
+    dump = getattr(wanted, "model_dump", None)
+    return dict(wanted) if isinstance(wanted, Mapping) else dict(dump()) if dump is not None else vars(wanted)

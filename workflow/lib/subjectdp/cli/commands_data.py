@@ -16,8 +16,8 @@ def add_parsers(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="print what a data source holds",
-        description="Prints users, items, classes or plays, mean and standard deviation of the items a user, and "
-        "the users left at the split, of a source of FEMNIST or Shakespeare.",
+        description="Prints users, items, classes or plays, mean and standard deviation of the items a user, "
+        "and the users left at the split, of a source of FEMNIST or Shakespeare.",
     )
     parser.add_argument("dataset", choices=_DATASETS, help="data set")
     parser.add_argument(

@@ -19,11 +19,9 @@ def add_parsers(commands: Any) -> None:
     runs = commands.add_parser(
         "runs",
         help="list runs and their results",
-        description="Lists the runs in the results folder, or those of a scenario, with their final accuracy.",
+        description="Lists the runs in the results folder, or those of a scenario, with final accuracies.",
     )
-    runs.add_argument(
-        "--scenario", nargs="+", metavar="FILE", help="the runs of these scenario files, done or not"
-    )
+    runs.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     runs.add_argument("--dataset", choices=("femnist", "shakespeare"), help="only runs on this data set")
     runs.add_argument(
         "--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1"

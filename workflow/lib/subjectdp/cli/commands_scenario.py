@@ -18,8 +18,8 @@ def add_parsers(commands: Any) -> None:
     parser = commands.add_parser(
         "scenario",
         help="check a scenario file and list its runs",
-        description="Checks scenario files (several are overlays, later over earlier) and lists the runs they "
-        "stand for, without running anything.",
+        description="Checks scenario files (several are overlays, later over earlier) and lists the runs "
+        "they stand for, without running anything.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--figure", help="only the runs that this figure shows")

@@ -12,8 +12,8 @@ def add_parsers(commands: Any) -> None:
         "schema",
         help="print, write or check the generated configuration files",
         description="Prints the JSON schema of scenario files. With --write, brings config.schema.json, "
-        "defaults.yaml and README.md in the configuration folder up to date; with --check, exits 1 if they are "
-        "not.",
+        "defaults.yaml and README.md in the configuration folder up to date; with --check, exits 1 if they "
+        "are not.",
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="write the files that differ")

@@ -1,7 +1,8 @@
-"""The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow itself is Snakemake's.
+"""The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow is Snakemake's.
 
-Exit codes: 0 when all went well, 1 when a check found something (``schema --check``), 2 for a mistake of the user,
-printed as ``error: ...`` on standard error without a traceback. Modules are imported when their command runs.
+Exit codes: 0 when all went well, 1 when a check found something (``schema --check``), 2 for a mistake of the
+user, printed as ``error: ...`` on standard error without a traceback. Heavy modules are imported when their
+command runs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
 from subjectdp import __version__
 from subjectdp.errors import SubjectDPError
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="subjectdp",
-        description="Subject-granular differential privacy in federated learning: data, accounting and results.",
+        description="Subject-granular differential privacy in federated learning.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -65,8 +65,3 @@ def build_parser() -> argparse.ArgumentParser:
     for name in _COMMANDS:
         import_module(f"subjectdp.cli.commands_{name}").add_parsers(commands)
     return parser
-
-
-def module_exists(name: str) -> bool:
-    """Whether a module of the library is installed, without importing it."""
-    return find_spec(name) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -30,10 +30,12 @@ def expand(scenario: Scenario) -> dict[str, RunConfig]:
     _check_size(scenario.sweep)
     builder = _Builder(scenario)
     runs: dict[str, RunConfig] = {}
+    data: dict[str, DataConfig] = {}
     problems: dict[str, None] = {}
     for assignment in _assignments(scenario.sweep):
         try:
             run = build_run(builder.content(assignment))
+            _require_one_source(run.data, data)
         except ConfigError as problem:
             problems.update(dict.fromkeys(str(problem).split("\n")))
             if len(problems) > _MOST_LINES:
@@ -54,18 +56,14 @@ def build_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
     return resolve_defaults(run)
 
 
-def unique_data(runs: Iterable[RunConfig]) -> dict[str, DataConfig]:
-    """Data key -> data section; refuses two runs that share a key but not path and expected counts."""
-    found: dict[str, DataConfig] = {}
-    for run in runs:
-        first = found.setdefault(run.data_key, run.data)
-        if first.path != run.data.path:
-            raise expected("data.path", run.data.path, f"the same as that of the other runs ({first.path!r})")
-        if first.expected != run.data.expected:
-            value = run.data.expected.model_dump(exclude_none=True)
-            allowed = f"the same as that of the other runs ({first.expected.model_dump(exclude_none=True)})"
-            raise expected("data.expected", value, allowed)
-    return found
+def _require_one_source(data: DataConfig, found: dict[str, DataConfig]) -> None:
+    """Refuses a run that shares its data key with another one, but not path and expected counts."""
+    first = found.setdefault(data.data_key, data)
+    if first.path != data.path:
+        raise expected("data.path", data.path, f"the same as that of the other runs ({first.path!r})")
+    if first.expected != data.expected:
+        value, other = (each.expected.model_dump(exclude_none=True) for each in (data, first))
+        raise expected("data.expected", value, f"the same as that of the other runs ({other})")
 
 
 class _Builder:

@@ -141,8 +141,8 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
     if isinstance(inner, ConfigError):
         return str(inner).split("\n")
     path = [str(part) for part in details["loc"]]
-    field, names = _find(model, path)
-    key = ".".join([prefix, *names] if prefix else names)
+    field, key = _find(model, path)
+    key = f"{prefix}.{key}" if prefix else key
     if details["type"] == "extra_forbidden":
         parent = ".".join(path[:-1])
         siblings = [k for k in dotted_keys(model) if k.rpartition(".")[0] == parent]
@@ -150,33 +150,45 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
     return [str(_value_error(details, key, field))]
 
 
-def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, list[str]]:
-    """The field at ``path`` and its names, without the tags that pydantic adds for members of a union."""
+def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
+    """The field at ``path`` and its dotted key, without the tags that pydantic adds for members of a union."""
     field: FieldInfo | None = None
-    names: list[str] = []
+    key = ""
     section: type[BaseModel] | None = model
     for part in path:
-        if section is None:
-            if field is not None and typing.get_origin(field.annotation) is dict and len(names) < len(path):
-                names.append(part)
+        if section is not None:
+            key = f"{key}.{part}" if key else part
+            field = section.model_fields.get(part)
+            section = section_of(field) if field is not None else None
+            continue
+        origin = typing.get_origin(field.annotation) if field is not None else None
+        if field is None or origin not in (dict, list):
             break
-        names.append(part)
-        field = section.model_fields.get(part)
-        section = section_of(field) if field is not None else None
-    return field, names
+        key += f"[{part}]" if origin is list else f".{part}"
+        of_keys = path[-1] == "[key]"
+        field = FieldInfo.from_annotation(typing.get_args(field.annotation)[0 if of_keys else -1])
+        if of_keys:
+            break
+    return field, key
 
 
 def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> ConfigError:
     value = shown(details["input"])
     kind = details["type"]
     if kind == "literal_error" and isinstance(details["input"], str) and field is not None:
-        kinds, _ = _alternatives(field.annotation)
-        known = [v for k in kinds if typing.get_origin(k) is typing.Literal for v in typing.get_args(k)]
+        known = _literals(field.annotation)
         return _as_config(unknown(key, value, known))
     if kind == "missing":
         return ConfigError(f"Expected {key} to be given.")
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
     return _as_config(expected(key, _Shown(value), allowed))
+
+
+def _literals(annotation: Any) -> list[str]:
+    """All values of the literals in ``annotation``, those of union members and items too."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return list(typing.get_args(annotation))
+    return [value for inner in typing.get_args(annotation) for value in _literals(inner)]
 
 
 class _Shown(str):

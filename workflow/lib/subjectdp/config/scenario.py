@@ -89,8 +89,11 @@ class Scenario(Section):
 
     @cached_property
     def datasets_by_key(self) -> dict[str, DataConfig]:
-        """Data key -> data configuration (of the first run that uses it), in the order of the runs."""
-        return expand.unique_data(self.runs)
+        """Data key -> data section of the first run that uses it, in the order of the runs."""
+        found: dict[str, DataConfig] = {}
+        for run in self.runs:
+            found.setdefault(run.data_key, run.data)
+        return found
 
     @cached_property
     def partitions_by_id(self) -> dict[str, RunConfig]:

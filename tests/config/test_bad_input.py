@@ -1,0 +1,254 @@
+"""Bad configuration: each case gets one clear line naming key, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subjectdp.config import load_scenario, load_scenario_from_mapping
+from subjectdp.errors import ConfigError
+
+# (dotted key of the run, value, what the message must contain besides the key)
+RUN_CASES: list[tuple[str, Any, list[str]]] = [
+    ("algorithm.name", "fedavg", ["'fedavg'", "Did you mean 'fed_avg'?", "local_item_dp"]),
+    ("algorithm", "higrad_avg:v1", ["algorithm.name", "'higrad_avg'", "Did you mean 'higrad_avg_dp'?"]),
+    ("algorithm", "higrad_avg_dp:v2", ["algorithm.variant of higrad_avg_dp", "'v2'", "v1, v3"]),
+    ("algorithm", "fed_avg:v1", ["algorithm.variant", "'v1'", "null (fed_avg has no variants)"]),
+    ("algorithm", "central_sub_dp:v1", ["algorithm.variant of central_sub_dp", "'v1'", "v0"]),
+    ("algorithm", 3, ["algorithm", "a mapping", "3"]),
+    ("data.dataset", "mnist", ["'mnist'", "femnist", "shakespeare"]),
+    ("data.dataset", "FEMNIST", ["'FEMNIST'", "femnist"]),
+    ("data.source", "leaf", ["'leaf'", "leaf_json"]),
+    ("data.source", "leaf_json", ["data.path", "None", "when data.source is leaf_json"]),
+    ("data.path", "x.zip", ["'x.zip'", "null when data.source is embedded"]),
+    ("data.path", 5, ["text", "5"]),
+    ("data.subjects", 61, ["61", "at most data.embedded.subjects (60)"]),
+    ("data.subjects", 1, ["at least 2", "1"]),
+    ("data.test_fraction", 0, ["greater than 0 and less than 1", "0"]),
+    ("data.test_fraction", 1.0, ["less than 1", "1.0"]),
+    ("data.validation_fraction", -0.1, ["greater than 0", "-0.1"]),
+    ("data.embedded.items_per_subject", 0, ["at least 5", "0"]),
+    ("data.expected.users", 0, ["at least 1", "0"]),
+    ("partition.silos", 0, ["at least 1", "0"]),
+    ("partition.silos", 2.5, ["a whole number", "2.5"]),
+    ("partition.silos", "sixteen", ["a whole number", "sixteen"]),
+    ("partition.silos", True, ["a whole number", "True"]),
+    ("partition.distribution", "zipf", ["'zipf'", "uniform", "power"]),
+    ("partition.alpha", 0, ["greater than 0", "0"]),
+    ("partition.alpha", -1, ["greater than 0", "-1"]),
+    ("partition.alpha", 2, ["2", "1 when partition.distribution is uniform (set it to power)"]),
+    ("partition.max_items_per_subject", 0, ["at least 1", "0"]),
+    ("partition.silos_per_subject", 17, ["at most partition.silos (16)", "17"]),
+    ("privacy.mode", "published", ["'published'", "as_published"]),
+    ("privacy.horizontal", "sqrt", ["'sqrt'", "rounds_over_sqrt_s"]),
+    ("privacy.epsilon", 0, ["greater than 0", "0"]),
+    ("privacy.epsilon", -4, ["greater than 0", "-4"]),
+    ("privacy.epsilon", "four", ["a finite number", "four"]),
+    ("privacy.epsilon", float("inf"), ["a finite number", "inf"]),
+    ("privacy.epsilon", float("nan"), ["a finite number", "nan"]),
+    ("privacy.epsilon", True, ["a finite number", "True"]),
+    ("privacy.epsilon", None, ["a finite number", "None"]),
+    ("privacy.delta", 0, ["greater than 0 and less than 1", "0"]),
+    ("privacy.delta", 1, ["less than 1", "1"]),
+    ("privacy.clip_norm", 0.0, ["greater than 0", "0.0"]),
+    ("privacy.noise_multiplier", -0.1, ["at least 0", "-0.1"]),
+    ("privacy.noise_placement", "before", ["'before'", "before_average"]),
+    ("privacy.accountant", "clt", ["'clt'", "pld"]),
+    ("training.rounds", 0, ["at least 1", "0"]),
+    ("training.local_steps", 0, ["at least 1", "0"]),
+    ("training.batch_size", 0, ["at least 1", "0"]),
+    ("training.batch_size", "512 items", ["a whole number", "512 items"]),
+    ("training.sampling", "shuffle", ["'shuffle'", "poisson", "fixed_batch_size"]),
+    ("training.silos_per_round", 17, ["at most partition.silos (16)", "17"]),
+    ("training.silos_per_round", 0, ["at least 1", "0"]),
+    ("training.optimizer.name", "adamw", ["'adamw'", "Did you mean 'adam'?"]),
+    ("training.optimizer.learning_rate", 0, ["greater than 0", "0"]),
+    ("training.optimizer.learning_rate", float("nan"), ["a finite number", "nan"]),
+    ("training.optimizer.momentum", 1.0, ["less than 1", "1.0"]),
+    ("training.optimizer", "sgd", ["a mapping", "sgd"]),
+    ("training.server_optimizer.name", "sgd", ["'sgd'", "adam, momentum, none"]),
+    ("training.evaluate_every", 0, ["at least 1", "0"]),
+    ("model.name", "resnet", ["'resnet'", "leaf_cnn"]),
+    ("model.name", "leaf_lstm", ["'leaf_lstm'", "leaf_cnn or small_cnn when data.dataset is femnist"]),
+    ("model.parameters", ["hidden"], ["a mapping", "hidden"]),
+    ("seed", -1, ["at least 0", "-1"]),
+    ("seed", 0.5, ["a whole number", "0.5"]),
+    ("performance.device", "gpu", ["auto|cpu|cuda", "gpu"]),
+    ("performance.threads", 0, ["at least 1", "0"]),
+]
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def message_of(content: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_scenario_from_mapping(content)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value", "fragments"), RUN_CASES, ids=[f"{k}={v}" for k, v, _ in RUN_CASES])
+def test_value_of_a_run(key: str, value: Any, fragments: list[str]) -> None:
+    scenarios: list[dict[str, Any]] = [{"run": nested(key, value)}]
+    if not isinstance(value, list):
+        scenarios.append({"sweep": [{key: value}]})
+    for scenario in scenarios:
+        message = message_of({"name": "bad", **scenario})
+        assert "\n" not in message
+        # The shorthand's message names the key that it stands for, data.source the key that is then missing.
+        assert key in message
+        for fragment in fragments:
+            assert fragment in message, message
+
+
+WHOLE_CASES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("unknown section", {"run": {"privcy": {}}}, ["'run.privcy'", "Did you mean 'run.privacy'?"]),
+    ("unknown key", {"run": {"privacy": {"epsilonn": 1}}}, ["'run.privacy.epsilonn'", "privacy.epsilon'?"]),
+    ("one-letter key", {"run": {"q": 1}}, ["'run.q'", "Known: "]),
+    ("key of another section", {"run": {"epsilon": 1}}, ["'run.epsilon'", "mean 'run.privacy.epsilon'?"]),
+    ("section as text", {"run": {"privacy": "sound"}}, ["run.privacy", "a mapping", "'sound'"]),
+    ("run as list", {"run": [1]}, ["run", "a mapping", "[1]"]),
+    ("unknown top level", {"runs": {}}, ["'runs'", "Did you mean 'run'?"]),
+    ("run key at top level", {"seed": 3}, ["'seed'", "Known: "]),
+    ("figure", {"figures": ["figure9"]}, ["'figure9'", "figure1"]),
+    ("figures as text", {"figures": "figure1"}, ["figures", "a list", "figure1"]),
+    ("axis", {"sweep": [{"privacy.epsilom": [1]}]}, ["'sweep[0].privacy.epsilom'", "privacy.epsilon"]),
+    ("axis without section", {"sweep": [{"alpha": [1]}]}, ["'sweep[0].alpha'", "'partition.alpha'"]),
+    ("axis without values", {"sweep": [{"seed": []}]}, ["sweep[0].seed", "[]", "at least one value"]),
+    ("axis of lists", {"sweep": [{"seed": [[1, 2]]}]}, ["sweep[0].seed", "not of lists"]),
+    ("sweep as mapping", {"sweep": {"seed": [1]}}, ["sweep", "a list"]),
+    ("label as number", {"sweep": [{"name": 3}]}, ["sweep[0].name", "text"]),
+    ("too many runs", {"sweep": [{"seed": 1, "partition.silos": [1] * 400, "training.rounds": [4] * 400}]},
+     ["160000", "at most 100000"]),
+    ("data set override", {"datasets": {"mnist": {}}}, ["data set in datasets", "'mnist'"]),
+    ("key in data set override", {"datasets": {"femnist": {"training": {"round": 1}}}},
+     ["'datasets.femnist.training.round'", "'datasets.femnist.training.rounds'"]),
+    ("data set in data set override", {"datasets": {"femnist": {"data": {"dataset": "shakespeare"}}}},
+     ["datasets.femnist.data.dataset", "absent"]),
+    ("algorithm override", {"algorithms": {"fedavg": {}}}, ["'fedavg'", "Did you mean 'fed_avg'?"]),
+    ("variant override", {"algorithms": {"higrad_avg_dp:v2": {}}}, ["'v2'", "v1, v3"]),
+    ("algorithm in algorithm override", {"algorithms": {"fed_avg": {"algorithm": "user_ldp"}}},
+     ["algorithms.fed_avg.algorithm", "absent"]),
+    ("nested override", {"algorithms": {"fed_avg": {"datasets": {"femnist": {"x": 1}}}}},
+     ["'algorithms.fed_avg.datasets.femnist.x'"]),
+    ("selection of no figure", {"selections": {"figure1": {"seed": 0}}}, ["selections", "'figure1'"]),
+    ("selection of no run", {"figures": ["figure1"], "selections": {"figure1": {"seed": 9}}},
+     ["selections.figure1", "at least one run"]),
+    ("selection of an unknown figure", {"selections": {"figur1": {}}}, ["selections.figur1", "mean 'figure1'?"]),
+    ("parameter of a model as list", {"run": {"model": {"parameters": {"hidden": [1]}}}},
+     ["model.parameters.hidden", "a whole number", "[1]"]),
+    ("block as number", {"sweep": [3]}, ["sweep[0]", "a mapping", "3"]),
+    ("selection by unknown key", {"figures": ["figure1"], "selections": {"figure1": {"sed": 9}}},
+     ["'selections.figure1.sed'"]),
+    ("name with a slash", {"name": "../x"}, ["name", "../x", "matching"]),
+    ("reserved name", {"name": "runs"}, ["name", "'runs'", "none of"]),
+    ("numeric key", {"run": {3: 1}}, ["every key under run", "3", "text"]),
+    ("s > S in a sweep", {"sweep": [{"partition.silos": [4, 16], "training.silos_per_round": 8}]},
+     ["training.silos_per_round", "at most partition.silos (4)", "8"]),
+    ("model for the other data set", {"sweep": [{"data.dataset": "shakespeare", "model.name": "leaf_cnn"}]},
+     ["model.name", "'leaf_cnn'", "leaf_lstm or small_lstm when data.dataset is shakespeare"]),
+    ("sound without a cap", {"run": {"algorithm": "higrad_avg_dp:v3", "privacy": {"mode": "sound"}}},
+     ["partition.max_items_per_subject", "None", "an enforced cap when privacy.mode is sound"]),
+    ("sound bound below the cap",
+     {"run": {"algorithm": "local_group_dp", "privacy": {"mode": "sound", "max_items_per_subject": 4},
+              "partition": {"max_items_per_subject": 8}}},
+     ["privacy.max_items_per_subject", "4", "at least partition.max_items_per_subject (8)"]),
+    ("joint noise, sound, an epoch", {"run": {"algorithm": "joint_noise", "privacy": {"mode": "sound"}}},
+     ["training.local_steps", "None", "1 when algorithm.name is joint_noise"]),
+    ("central with local steps", {"run": {"algorithm": "central_sub_dp", "training": {"local_steps": 5}}},
+     ["training.local_steps", "5", "1 or null when algorithm.name is central_sub_dp"]),
+    ("no round left", {"run": {"algorithm": "user_ldp", "training": {"rounds": 3}}},
+     ["training.rounds", "3", "at least 4"]),
+    ("LEAF's bug in LEAF's JSON",
+     {"run": {"data": {"source": "leaf_json", "path": "a.zip", "duplicate_first_image_bug": True}}},
+     ["data.duplicate_first_image_bug", "false when data.source is leaf_json"]),
+    ("unset variable", {"run": {"data": {"source": "leaf_json", "path": "${SUBJECTDP_NO_SUCH_VARIABLE}/a.zip"}}},
+     ["data.path", "${SUBJECTDP_NO_SUCH_VARIABLE}/a.zip", "variables are set"]),
+    ("empty variable", {"run": {"data": {"source": "leaf_json", "path": "${SUBJECTDP_NO_SUCH_VARIABLE:-}"}}},
+     ["data.path", "not empty"]),
+    ("two files of one name",
+     {"sweep": [{"data.source": "leaf_json", "data.path": ["a/all.zip", "b/all.zip"], "seed": [0, 1]}]},
+     ["data.path", "'b/all.zip'", "'a/all.zip'"]),
+    ("two expectations of one source",
+     {"sweep": [{"data.expected.users": [60, 61], "seed": [0, 1]}, {"data.expected.users": 61, "seed": 2}]},
+     ["data.expected", "61", "60"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "fragments"), [case[1:] for case in WHOLE_CASES], ids=[c[0] for c in WHOLE_CASES]
+)
+def test_whole_scenario(content: dict[str, Any], fragments: list[str]) -> None:
+    message = message_of({"name": "bad", **content})
+    assert "\n" not in message
+    for fragment in fragments:
+        assert fragment in message, message
+
+
+FILE_CASES: list[tuple[str, bytes, list[str]]] = [
+    ("empty", b"", ["a mapping", "nothing"]),
+    ("a list", b"- 1\n- 2\n", ["a mapping", "a list"]),
+    ("text", b"hello", ["a mapping", "a str"]),
+    ("code", b"name: !!python/object/apply:os.system ['true']\n", ["plain YAML", "python/object"]),
+    ("a tag of its own", b"name: !Foo bar\n", ["plain YAML", "!Foo"]),
+    ("not UTF-8", b"name: \xff\xfe\n", ["UTF-8"]),
+    ("not YAML", b"name: [1, 2\n", ["plain YAML"]),
+    ("a key twice", b"name: a\nname: b\n", ["'name' is given twice"]),
+    ("a number as key", b"name: a\nrun: {1: 2}\n", ["every key under run", "1"]),
+    ("two documents", b"name: a\n---\nname: b\n", ["plain YAML"]),
+    ("too long", b"name: a\n" + b"#" * (1 << 20), ["size of", "at most 1048576 bytes"]),
+    ("too deep", b"name: a\nrun: " + b"{a: " * 60 + b"1" + b"}" * 60, ["depth", "at most 32"]),
+    ("absurdly deep", b"name: " + b"[" * 5000, ["plain YAML"]),
+    (
+        "a bomb of aliases",
+        b"name: x\na: &a [1,1,1,1,1,1,1,1,1]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 106)),
+        ["number of values", "at most 200000"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "fragments"), [case[1:] for case in FILE_CASES], ids=[c[0] for c in FILE_CASES]
+)
+def test_scenario_file(tmp_path: Path, content: bytes, fragments: list[str]) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_scenario(file)
+    assert "\n" not in str(caught.value)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_missing_file_and_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.yaml to be a readable file"):
+        load_scenario(tmp_path / "nothing.yaml")
+    with pytest.raises(ConfigError, match="to be a readable file"):
+        load_scenario(tmp_path)
+    with pytest.raises(ConfigError, match="at least one scenario file"):
+        load_scenario([])
+    with pytest.raises(ConfigError, match="Expected name to be given"):
+        load_scenario_from_mapping({})
+
+
+def test_several_problems_are_told_at_once() -> None:
+    message = message_of(
+        {"name": "bad", "run": {"privacy": {"epsilon": 0, "delta": 2}, "training": {"batch_size": 0}}}
+    )
+    assert [line.split()[1] for line in message.split("\n")] == [
+        "privacy.epsilon",
+        "privacy.delta",
+        "training.batch_size",
+    ]
+
+
+def test_a_long_value_is_cut() -> None:
+    message = message_of({"name": "bad", "run": {"privacy": {"epsilon": "9" * 5000 + "x"}}})
+    assert len(message) < 500
+    assert "(5001 characters)" in message

@@ -144,6 +144,8 @@ class PlanSettings:
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: str = "pld"
     cache_dir: str | None = None
+    own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    colluding_silos: int = 0  # joint noise: silos that may tell their noise; the guarantee rests on the others
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,134 @@
+"""Calibration: the noise multiplier whose ε reaches the target from the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy import optimize
+
+from subjectdp.accounting import gaussian
+from subjectdp.accounting.epsilon import ACCOUNTANTS, FINAL, SEARCH, epsilon_of
+from subjectdp.accounting.events import Loss, with_noise
+from subjectdp.errors import PrivacyError, expected, unknown
+
+_ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
+_AIM = 0.9995
+_NEAR = 0.01  # how near the search on the coarse grid has to come
+_ROUNDS = 60
+
+
+def calibrate_noise_multiplier(
+    loss: Loss, epsilon: float, delta: float, accountant: str = "pld", guess: float | None = None
+) -> float:
+    """The noise multiplier that, common to all parts of ``loss``, gives ε(σ) in [0.999 ε, ε] at δ.
+
+    ``loss`` lends its steps and shifts; its own noise multipliers are ignored. ε is evaluated by the accountant at
+    full accuracy before a value is accepted, so the result never overshoots the target. A good ``guess`` saves the
+    search on the coarse grid.
+    Raises ConfigError for an ε or δ out of range, PrivacyError if no value is found.
+    """
+    _check(epsilon, delta, accountant)
+    return calibrate_scale(lambda sigma: with_noise(loss, sigma), epsilon, delta, accountant, guess)
+
+
+def calibrate_scale(
+    loss_at: Callable[[float], Loss],
+    epsilon: float,
+    delta: float,
+    accountant: str = "pld",
+    guess: float | None = None,
+) -> float:
+    """Like :func:`calibrate_noise_multiplier` for any loss that falls with its one parameter."""
+    _check(epsilon, delta, accountant)
+    if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss_at(1.0)):
+        raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
+    if gaussian.exact_mu(loss_at(1.0)) is not None and accountant == "pld":
+        return _exact(loss_at, epsilon, delta)
+    search = _Search(loss_at, epsilon, delta, accountant)
+    if guess is not None:
+        return search.run(guess, FINAL)
+    return search.run(_start(loss_at, epsilon, delta), SEARCH if accountant == "pld" else FINAL)
+
+
+def _check(epsilon: float, delta: float, accountant: str) -> None:
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise expected("epsilon", epsilon, "a positive number")
+    if not 0 < delta < 1:
+        raise expected("delta", delta, "between 0 and 1")
+    if accountant not in ACCOUNTANTS:
+        raise unknown("accountant", accountant, ACCOUNTANTS)
+
+
+def _exact(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> float:
+    """Unsampled Gaussians compose to one Gaussian: σ = sqrt(Σ s²)/μ, nudged up until ε(σ) ≤ ε in floating point."""
+    unit = gaussian.exact_mu(loss_at(1.0))
+    sigma = (unit or 0.0) / gaussian.gdp_mu(epsilon, delta)
+    while epsilon_of(loss_at(sigma), delta) > epsilon:
+        sigma *= 1 + 1e-12
+    return sigma
+
+
+def _start(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> float:
+    """Where the central limit puts σ (a good first guess for many small steps, a usable one otherwise)."""
+    goal = gaussian.gdp_mu(epsilon, delta)
+
+    def gap(log_sigma: float) -> float:
+        mu = gaussian.clt_mu(loss_at(math.exp(log_sigma)))
+        return math.log(max(min(mu, 1e200), 1e-200)) - math.log(goal)
+
+    low, high = math.log(0.05), math.log(10.0)
+    while gap(high) > 0:
+        high += math.log(10)
+    while gap(low) < 0:
+        low -= math.log(2)
+    return math.exp(float(optimize.brentq(gap, low, high, xtol=1e-6)))
+
+
+class _Search:
+    """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
+
+    def __init__(self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str) -> None:
+        self.loss_at, self.epsilon, self.delta, self.accountant = loss_at, epsilon, delta, accountant
+        self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
+        self.known: list[tuple[float, float]] = []
+
+    def run(self, sigma: float, resolution: float) -> float:
+        for _ in range(_ROUNDS):
+            reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
+            if resolution == FINAL and _ENOUGH * self.epsilon <= reached <= self.epsilon:
+                return sigma
+            if resolution == SEARCH and abs(reached / self.epsilon - 1) < _NEAR:
+                resolution = FINAL
+                guess = self._secant(sigma, reached)
+                self.low, self.high, self.known = 0.0, math.inf, []
+                sigma = guess
+                continue
+            sigma = self._next(sigma, reached)
+        if resolution == FINAL and math.isfinite(self.high):
+            return self.high
+        raise PrivacyError(f"No noise multiplier reaches epsilon {self.epsilon} at delta {self.delta}.")
+
+    def _next(self, sigma: float, reached: float) -> float:
+        if reached > self.epsilon:
+            self.low = max(self.low, sigma)
+        else:
+            self.high = min(self.high, sigma)
+        if 0 < reached < math.inf:
+            self.known.append((math.log(sigma), math.log(reached)))
+        return self._inside(self._secant(sigma, reached))
+
+    def _secant(self, sigma: float, reached: float) -> float:
+        if not 0 < reached < math.inf:
+            return sigma * (2.0 if reached > self.epsilon else 0.5)
+        slope = -1.1
+        if len(self.known) > 1 and self.known[-1][0] != self.known[-2][0]:
+            (x0, y0), (x1, y1) = self.known[-2:]
+            slope = min(-0.2, (y1 - y0) / (x1 - x0))
+        return sigma * math.exp((math.log(_AIM * self.epsilon) - math.log(reached)) / slope)
+
+    def _inside(self, guess: float) -> float:
+        """Keeps the guess inside the bracket; a bracket that is open on a side only limits the jump."""
+        if self.low > 0 and math.isfinite(self.high) and not self.low < guess < self.high:
+            return math.sqrt(self.low * self.high)
+        return guess

@@ -1,0 +1,128 @@
+"""ε of a loss: dp-accounting's privacy loss distributions as the authority, RDP and PRV as alternatives."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from subjectdp.accounting import gaussian, renyi
+from subjectdp.accounting.events import Loss, Shift, from_dp_event
+from subjectdp.errors import PrivacyError, expected, unknown
+from subjectdp.mechanisms.plan import Adjacency
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
+CERTIFYING = ("pld", "rdp", "prv")  # "gdp" is the central limit: it under-estimates and certifies nothing
+SEARCH, FINAL = 12.0, 40.0  # grid points for each standard deviation of one step's privacy loss
+_COARSEST = 2e-4  # widest grid of a final value (search: five times that)
+_SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
+_LARGEST_EPSILON = 2000.0  # above, a privacy loss distribution costs memory and says no more than RDP
+_LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
+_RELATIVE_GRID = 2e-5
+
+
+def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
+    """The smallest ε the accountant can prove at δ for a composition; infinite without noise.
+
+    ``resolution``: grid points for each standard deviation of a step's loss; a coarser grid errs on the safe side.
+    Raises ConfigError for an unknown accountant, PrivacyError where it cannot handle the mechanism.
+    """
+    loss = tuple(part for part in loss if part.steps > 0 and part.shift.sensitivities[-1] > 0)
+    if accountant not in ACCOUNTANTS:
+        raise unknown("accountant", accountant, ACCOUNTANTS)
+    if not 0 < delta < 1:
+        raise expected("delta", delta, "between 0 and 1")
+    if not loss:
+        return 0.0
+    if any(not part.noise_multiplier > 0 for part in loss):
+        return math.inf
+    if accountant == "rdp":
+        return renyi.renyi_epsilon(loss, delta)
+    if accountant == "prv":
+        return renyi.prv_epsilon(loss, delta)
+    if accountant == "gdp":
+        return gaussian.gdp_epsilon(gaussian.clt_mu(loss), delta)
+    return _pld_or_bound(loss, delta, resolution)
+
+
+def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
+    """Closed form where there is one, the Rényi bound where the loss or δ is out of a grid's reach, else the PLD."""
+    exact = gaussian.exact_mu(loss)
+    if exact is not None:
+        return gaussian.gdp_epsilon(exact, delta)
+    if delta < _SMALLEST_DELTA:
+        return renyi.renyi_epsilon(loss, delta)
+    mu = gaussian.clt_mu(loss)
+    bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
+    if bound > _LARGEST_EPSILON:
+        return bound
+    grid = grid_width(loss, mu, resolution)
+    return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+
+
+def grid_width(loss: Loss, mu: float, resolution: float) -> float:
+    """The grid of the PLD: fine against one step's loss (rounding adds variance each step), never needlessly fine."""
+    per_step = min(
+        gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier) for part in loss
+    )
+    coarsest = _COARSEST if resolution >= FINAL else 5 * _COARSEST
+    finest = 4e-5 * mu if math.isfinite(mu) else 0.0
+    return max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
+
+
+def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
+    """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic)."""
+    composed: Any = None
+    for part in loss:
+        step = _step_pld(part.noise_multiplier, part.shift, grid)
+        steps = step if part.steps == 1 else step.self_compose(part.steps)
+        composed = steps if composed is None else composed.compose(steps)
+    return float(composed.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=64)
+def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    values, weights = shift.sensitivities, shift.probabilities
+    if len(values) == 1:
+        return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
+    if len(values) == 2 and values[0] == 0.0:
+        return pld.from_gaussian_mechanism(
+            sigma, sensitivity=values[1], sampling_prob=weights[1], value_discretization_interval=grid
+        )
+    return pld.from_mixture_gaussian_mechanism(sigma, values, weights, value_discretization_interval=grid)
+
+
+def get_epsilon(
+    event: DpEvent,
+    delta: float,
+    accountant: str = "pld",
+    neighboring_relation: Adjacency = Adjacency.ADD_REMOVE,
+) -> float:
+    """ε at δ of a dp-accounting event.
+
+    Add/remove and zero-out adjacency give the same bound for every event of this library; ``REPLACE`` is handed to
+    dp-accounting's PLD accountant, which knows it for Gaussians and Poisson-sampled Gaussians.
+    Raises PrivacyError for an event that the accountant or the relation does not support.
+    """
+    from dp_accounting import dp_event as events
+
+    if isinstance(event, events.NonPrivateDpEvent):
+        return math.inf
+    if neighboring_relation is not Adjacency.REPLACE:
+        return epsilon_of(from_dp_event(event), delta, accountant)
+    from dp_accounting import privacy_accountant
+    from dp_accounting.pld import PLDAccountant
+
+    if accountant != "pld":
+        raise expected("accountant for replace adjacency", accountant, "'pld'", PrivacyError)
+    relation = privacy_accountant.NeighboringRelation.REPLACE_ONE
+    ledger: Any = PLDAccountant(relation)
+    if not ledger.supports(event):
+        raise PrivacyError(f"Replace adjacency is not supported for {type(event).__name__}.")
+    ledger.compose(event)
+    return float(ledger.get_epsilon(delta))

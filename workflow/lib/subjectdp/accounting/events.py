@@ -1,0 +1,221 @@
+"""Privacy events: every mechanism of the library as a composition of mixtures of Gaussians.
+
+One noisy step moves the sum by j clip norms with probability p_j (because of sampling) and adds Gaussian noise, so
+the pair N(0, σ²) against Σ_j p_j N(s_j, σ²) dominates it (Charles et al., arXiv 2407.07737; vector shifts are
+dominated by their norms, Choquette-Choo et al., arXiv 2310.15526, corollary 4.7). The plain Gaussian (one atom) and
+the Poisson-subsampled Gaussian (atoms 0 and 1) are special cases, hence one type for all of them.
+
+Sensitivities are in units of the clip norm, standard deviations likewise (noise multipliers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.plan import Clipping, PrivacyUnit, SamplingMethod
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+_TAIL = 1e-18  # probability mass that may be moved up to the largest sensitivity
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The distribution of one step's sensitivity: values ascending, probabilities summing to one."""
+
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    @classmethod
+    def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
+        """Sorts the atoms, merges equal ones, drops empty ones and normalises rounding errors away.
+
+        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one.
+        """
+        mass: dict[float, float] = {}
+        for value, probability in zip(sensitivities, probabilities, strict=True):
+            if value < 0 or probability < 0:
+                raise expected("sensitivity and probability", (value, probability), "non-negative", PrivacyError)
+            mass[float(value)] = mass.get(float(value), 0.0) + float(probability)
+        total = sum(mass.values())
+        if abs(total - 1.0) > 1e-9:
+            raise expected("sum of the sampling probabilities", total, "1", PrivacyError)
+        kept = sorted((value, p / total) for value, p in mass.items() if p > 0)
+        return cls(tuple(value for value, _ in kept), tuple(p for _, p in kept))
+
+    def convolve(self, other: Shift) -> Shift:
+        """The sum of two independent shifts (one subject at two silos under one joint noise), tails trimmed."""
+        values: list[float] = []
+        masses: list[float] = []
+        for value, probability in zip(self.sensitivities, self.probabilities, strict=True):
+            values.extend(value + further for further in other.sensitivities)
+            masses.extend(probability * further for further in other.probabilities)
+        return Shift.of(values, masses).trimmed()
+
+    def trimmed(self, tail: float = _TAIL) -> Shift:
+        """Moves the mass of a far upper tail to the largest sensitivity: fewer atoms, always on the safe side."""
+        probabilities = np.asarray(self.probabilities)
+        above = np.cumsum(probabilities[::-1])[::-1]
+        keep = int(np.searchsorted(-above, -tail, side="right"))  # atoms whose upper mass exceeds the tail
+        if keep >= len(probabilities) - 1:
+            return self
+        values = (*self.sensitivities[:keep], self.sensitivities[-1])
+        return Shift.of(values, (*self.probabilities[:keep], float(above[keep])))
+
+
+@dataclass(frozen=True)
+class MixtureSteps:
+    """``steps`` adaptively composed steps of a mixture-of-Gaussians mechanism."""
+
+    noise_multiplier: float
+    shift: Shift
+    steps: int
+
+
+Loss = tuple[MixtureSteps, ...]
+
+
+def merged(loss: Iterable[MixtureSteps]) -> Loss:
+    """Adds up the steps of identical mechanisms, so that sixteen equal silos cost as much as one."""
+    counts: dict[tuple[float, Shift], int] = {}
+    for part in loss:
+        key = (part.noise_multiplier, part.shift)
+        counts[key] = counts.get(key, 0) + part.steps
+    return tuple(MixtureSteps(sigma, shift, steps) for (sigma, shift), steps in counts.items() if steps > 0)
+
+
+def with_noise(loss: Loss, noise_multiplier: float) -> Loss:
+    """The same steps with one common noise multiplier."""
+    return tuple(replace(part, noise_multiplier=noise_multiplier) for part in loss)
+
+
+def subject_sampling_probability(sampling_probability: float, items: int | float) -> float:
+    """q_s = 1 - (1 - q)^k: the chance that Poisson sampling takes at least one of k items."""
+    if sampling_probability >= 1.0:
+        return 1.0
+    return float(-np.expm1(items * np.log1p(-sampling_probability)))
+
+
+def sampled_gaussian(sampling_probability: float, sensitivity: float = 1.0) -> Shift:
+    """The Poisson-subsampled Gaussian; at q = 1 the plain Gaussian."""
+    return Shift.of((0.0, sensitivity), (1.0 - sampling_probability, sampling_probability))
+
+
+def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
+    """P(j of a unit's ``k`` items are in the batch) for j = 0..k.
+
+    Binomial for Poisson sampling; hypergeometric for batches of fixed size round(q·items) without replacement.
+    """
+    from scipy import stats
+
+    counts = np.arange(k + 1)
+    if sampling is SamplingMethod.POISSON:
+        return [float(p) for p in stats.binom.pmf(counts, k, q)]
+    batch = round(q * items)
+    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), batch)]
+
+
+def unit_shift(
+    clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int
+) -> Shift:
+    """How far one unit of one silo moves that silo's un-noised sum in one step.
+
+    ``k``: most items of one subject at the silo; ``items``: items of the silo (only read for fixed batches).
+    Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
+    other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
+    Raises PrivacyError where no bound exists.
+    """
+    if clipping is Clipping.NONE:
+        raise expected("clipping", str(clipping), "a rule that bounds a unit's contribution", PrivacyError)
+    if unit is PrivacyUnit.SILO:
+        if clipping is not Clipping.PER_BATCH:
+            raise PrivacyError(
+                f"Silo-level privacy needs clipping of the whole mini-batch, got {str(clipping)!r}: a silo's other "
+                "contributions are not bounded by a constant."
+            )
+        return sampled_gaussian(1.0, 2.0)
+    own = k if unit is PrivacyUnit.SUBJECT else 1
+    weights = participation(sampling, q, own, items)
+    values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]
+    return Shift.of(values, _renormalised(weights)).trimmed()
+
+
+def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: int, k: int) -> float:
+    """The largest change of the sum, in clip norms, when j items of the unit are in the batch."""
+    if j == 0:
+        return 0.0
+    if clipping is Clipping.PER_BATCH:
+        return 2.0
+    fixed = sampling is SamplingMethod.FIXED_BATCH_SIZE
+    if clipping is Clipping.PER_ITEM or k == 1:
+        # One item a subject makes all three sums the same sum.
+        return 2.0 * j if fixed else float(j)
+    if clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
+        # The unit's own mean moves by at most C. Each of the j displaced items moves its own subject's mean by at
+        # most C: it vanishes (C), or a mean of n >= 2 items loses r of them (2rC/n <= rC).
+        return 1.0 + j if fixed else 1.0
+    # PER_SUBJECT: a clipped mean may turn around (2C) when an item joins it or leaves it.
+    own = 1.0 if unit is PrivacyUnit.SUBJECT else 2.0
+    return own + 2.0 * j if fixed else own
+
+
+def _renormalised(weights: Sequence[float]) -> list[float]:
+    """scipy's probabilities sum to one only within rounding; the missing mass goes to the top (safe side)."""
+    missing = 1.0 - float(np.sum(weights))
+    return [*weights[:-1], max(0.0, weights[-1] + missing)]
+
+
+def dp_event(loss: Loss) -> DpEvent:
+    """The loss as a dp-accounting event, for other accountants and for the record."""
+    from dp_accounting import dp_event as events
+
+    parts: list[Any] = []
+    for part in loss:
+        if part.noise_multiplier <= 0:
+            return events.NonPrivateDpEvent()
+        parts.append(_step_event(part, events) if part.steps == 1 else _composed(part, events))
+    return parts[0] if len(parts) == 1 else events.ComposedDpEvent(parts)
+
+
+def _composed(part: MixtureSteps, events: Any) -> Any:
+    return events.SelfComposedDpEvent(_step_event(part, events), part.steps)
+
+
+def _step_event(part: MixtureSteps, events: Any) -> Any:
+    values, weights = part.shift.sensitivities, part.shift.probabilities
+    if len(values) == 1:
+        return events.GaussianDpEvent(part.noise_multiplier / values[0]) if values[0] > 0 else events.NoOpDpEvent()
+    if len(values) == 2 and values[0] == 0.0:
+        gaussian = events.GaussianDpEvent(part.noise_multiplier / values[1])
+        return events.PoissonSampledDpEvent(weights[1], gaussian)
+    return events.MixtureOfGaussiansDpEvent(part.noise_multiplier, list(values), list(weights))
+
+
+def from_dp_event(event: DpEvent, steps: int = 1) -> Loss:
+    """Reads a dp-accounting event (Gaussian, Poisson-sampled Gaussian, mixture, compositions) back as a loss.
+
+    Raises PrivacyError for an event of another kind.
+    """
+    from dp_accounting import dp_event as events
+
+    if isinstance(event, events.NoOpDpEvent):
+        return ()
+    if isinstance(event, events.SelfComposedDpEvent):
+        return merged(from_dp_event(event.event, steps * event.count))
+    if isinstance(event, events.ComposedDpEvent):
+        return merged(part for child in event.events for part in from_dp_event(child, steps))
+    if isinstance(event, events.GaussianDpEvent):
+        return (MixtureSteps(event.noise_multiplier, sampled_gaussian(1.0), steps),)
+    if isinstance(event, events.MixtureOfGaussiansDpEvent):
+        shift = Shift.of(event.sensitivities, event.sampling_probs)
+        return (MixtureSteps(event.standard_deviation, shift, steps),)
+    if isinstance(event, events.PoissonSampledDpEvent) and isinstance(event.event, events.GaussianDpEvent):
+        shift = sampled_gaussian(event.sampling_probability)
+        return (MixtureSteps(event.event.noise_multiplier, shift, steps),)
+    raise PrivacyError(f"Cannot account for a privacy event of type {type(event).__name__}.")

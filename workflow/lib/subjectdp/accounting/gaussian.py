@@ -1,0 +1,73 @@
+"""Gaussian differential privacy: closed forms between μ, ε and δ (Dong, Roth, Su 2019; Balle, Wang 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import optimize, special
+
+from subjectdp.accounting.events import Loss
+
+
+def gdp_log_delta(mu: float, epsilon: float) -> float:
+    """log δ(ε) of a μ-GDP mechanism: δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), stable for tiny δ."""
+    if mu <= 0:
+        return -math.inf
+    upper = float(special.log_ndtr(mu / 2 - epsilon / mu))
+    lower = epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu))
+    gap = -math.expm1(lower - upper)
+    return upper + math.log(gap) if gap > 0 else -math.inf
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The exact ε of a μ-GDP mechanism at δ (0 where μ is so small that δ alone covers it)."""
+    if mu <= 0:
+        return 0.0
+    if not math.isfinite(mu):
+        return math.inf
+    goal = math.log(delta)
+    if gdp_log_delta(mu, 0.0) <= goal:
+        return 0.0
+    high = mu * mu / 2 + mu * math.sqrt(-2 * goal) + 1.0
+    root = optimize.brentq(lambda e: gdp_log_delta(mu, e) - goal, 0.0, high, xtol=1e-12, rtol=1e-13)
+    return float(root)
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """The μ whose Gaussian mechanism has exactly this ε at δ; infinite for an infinite ε."""
+    if not math.isfinite(epsilon):
+        return math.inf
+    goal = math.log(delta)
+    low, high = 1e-12, 1.0
+    while gdp_log_delta(high, epsilon) < goal:
+        low, high = high, high * 2
+    return float(optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13))
+
+
+def exact_mu(loss: Loss) -> float | None:
+    """μ when every part is an unsampled Gaussian (their composition is exactly Gaussian), else None."""
+    total = 0.0
+    for part in loss:
+        if len(part.shift.sensitivities) != 1:
+            return None
+        if part.shift.sensitivities[0] > 0:
+            total += part.steps * (part.shift.sensitivities[0] / part.noise_multiplier) ** 2
+    return math.sqrt(total)
+
+
+def chi_square(sensitivities: tuple[float, ...], probabilities: tuple[float, ...], sigma: float) -> float:
+    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1; the variance of its loss in the CLT."""
+    values = np.asarray(sensitivities) / sigma
+    weights = np.asarray(probabilities)
+    with np.errstate(over="ignore"):
+        moved = np.expm1(np.outer(values, values))
+    return float(weights @ moved @ weights)
+
+
+def clt_mu(loss: Loss) -> float:
+    """The central-limit μ of a composition: an estimate for starting points and grids, never a certificate."""
+    total = 0.0
+    for part in loss:
+        total += part.steps * chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
+    return math.sqrt(total) if math.isfinite(total) else math.inf

@@ -1,0 +1,190 @@
+"""The papers' own accounting: what they claim and the noise that the claim leads to. None of it is certified."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from subjectdp.accounting import renyi
+from subjectdp.accounting.cache import cached
+from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian, with_noise
+from subjectdp.accounting.gaussian import clt_mu, gdp_mu
+from subjectdp.accounting.sound import typical_group_size
+from subjectdp.mechanisms.plan import (
+    FederationFacts,
+    Horizontal,
+    Mechanism,
+    NoiseRule,
+    PlanSettings,
+    PrivacyPlan,
+    PublishedSampling,
+    SiloSchedule,
+    TrustModel,
+)
+
+_FINE_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
+_LADDER = 1.1
+_SMALLEST_LOG_DELTA = math.log(1e-12)
+
+
+def silos_in_round(facts_silos: int, settings: PlanSettings) -> int:
+    """s, the silos that take part in one round."""
+    return facts_silos if settings.silos_per_round is None else settings.silos_per_round
+
+
+def published_probability(mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, total: int) -> float:
+    """The sampling fraction that the paper puts into its accountant (``total``: items of the federation)."""
+    rule = mechanism.published_sampling
+    if rule is PublishedSampling.ITEM:
+        return schedule.sampling_probability
+    if rule is PublishedSampling.SUBJECT_UNION_BOUND:
+        return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)
+    if rule is PublishedSampling.FEDERATION:
+        return min(1.0, settings.batch_size / total)
+    return 1.0
+
+
+def published_steps(
+    mechanism: Mechanism, settings: PlanSettings, steps_per_round: int, silos: int, silos_per_subject: int
+) -> int:
+    """The number of steps that the paper composes: T·R, times what its horizontal rule says.
+
+    ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling fraction and sensitivity but composes over
+    every silo that holds a subject.
+    """
+    steps = steps_per_round * settings.rounds
+    if mechanism.published_steps_times_silos:
+        return silos * steps
+    if mechanism.horizontal_composition and settings.horizontal is Horizontal.STEPS_TIMES_S:
+        return silos * steps
+    if mechanism.horizontal_composition and settings.horizontal is Horizontal.SOUND:
+        return silos_per_subject * steps
+    return steps
+
+
+def published_loss(
+    mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
+) -> Loss:
+    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C."""
+    silos = silos_in_round(len(facts.items), settings)
+    q = published_probability(mechanism, schedule, settings, sum(facts.items))
+    steps = published_steps(mechanism, settings, schedule.steps_per_round, silos, facts.silos_per_subject)
+    return (MixtureSteps(1.0, sampled_gaussian(q), steps),)
+
+
+def published_noise(loss: Loss, settings: PlanSettings) -> float:
+    """σ for the paper's claim, from the chosen accountant; cached."""
+    compute = partial(
+        calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant
+    )
+    return float(cached("noise_multiplier", loss_key(loss, settings), settings.cache_dir, compute))
+
+
+def loss_key(loss: Loss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
+    """What a calibration depends on, JSON-able."""
+    parts = [[list(part.shift.sensitivities), list(part.shift.probabilities), part.steps] for part in loss]
+    return {
+        "parts": parts,
+        "epsilon": settings.epsilon,
+        "delta": settings.delta,
+        "accountant": settings.accountant,
+        **more,
+    }
+
+
+def group_noise(loss: Loss, settings: PlanSettings, largest: int) -> tuple[float, ...]:
+    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached."""
+    compute = partial(group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant)
+    key = loss_key(loss, settings, largest=largest)
+    return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
+
+
+def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]:
+    """(ε/Z, log of δ/(Z e^{(Z-1)ε/Z})); a logarithm because δ underflows for large ε (v1, Theorem 3.4)."""
+    share = epsilon / size
+    return share, math.log(delta) - math.log(size) - (size - 1) * share
+
+
+def group_table(loss: Loss, epsilon: float, delta: float, largest: int, accountant: str = "pld") -> list[float]:
+    """The table behind :func:`group_noise`.
+
+    Sizes above 32, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a ladder
+    of sizes, each size taking the value of the next rung: larger than needed, never smaller.
+    """
+    table: list[float] = []
+    ratio: float | None = None
+    while len(table) < largest:
+        size = len(table) + 1
+        share, log_delta = group_target(epsilon, delta, size)
+        if size > _FINE_GROUPS or log_delta < _SMALLEST_LOG_DELTA:
+            rung = min(largest, max(size, math.ceil(size * _LADDER)))
+            value = max(_renyi_noise(loss, *group_target(epsilon, delta, s)) for s in {size, rung})
+            table.extend([max([value, *table[-1:]])] * (rung - size + 1))
+            continue
+        guess = None if ratio is None else ratio * _clt_noise(loss, share, math.exp(log_delta))
+        value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess)
+        ratio = value / _clt_noise(loss, share, math.exp(log_delta))
+        table.append(max([value, *table[-1:]]))
+    return table
+
+
+def _clt_noise(loss: Loss, epsilon: float, delta: float) -> float:
+    """A cheap yardstick that scales like σ: sqrt(steps)·q/μ."""
+    return clt_mu(with_noise(loss, 1000.0)) / gdp_mu(epsilon, delta)
+
+
+def _renyi_noise(loss: Loss, epsilon: float, log_delta: float) -> float:
+    """σ by bisection on the Rényi bound; δ may be too small for a float."""
+    low, high = 1e-2, 1.0
+    while renyi.renyi_epsilon_log(with_noise(loss, high), log_delta) > epsilon:
+        low, high = high, high * 2
+    while high / low > 1.002:
+        middle = math.sqrt(low * high)
+        if renyi.renyi_epsilon_log(with_noise(loss, middle), log_delta) > epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def published_epsilon(plan: PrivacyPlan) -> float:
+    """The ε that the paper would claim for the plan's own σ: the largest over silos.
+
+    For a noise level that depends on the group size: by the paper's group rule at the typical size, with the δ that
+    the rule leaves for one item.
+    """
+    facts = facts_of(plan)
+    worst = 0.0
+    seen: set[tuple[Loss, int]] = set()
+    for index, schedule in enumerate(plan.silos):
+        size = typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1
+        sigma = plan.noise_multiplier(index, size) * _published_copies(plan)
+        loss = with_noise(published_loss(plan.mechanism, facts, plan.settings, schedule), sigma)
+        if (loss, size) not in seen:
+            seen.add((loss, size))
+            _, log_delta = group_target(plan.settings.epsilon, plan.settings.delta, size)
+            worst = max(worst, size * epsilon_of(loss, math.exp(log_delta), plan.settings.accountant))
+    return worst
+
+
+def _published_copies(plan: PrivacyPlan) -> float:
+    """Joint noise claims the noise of all honest silos' sum; everybody else the noise of one silo."""
+    if plan.mechanism.trust is not TrustModel.SECURE_AGGREGATION:
+        return 1.0
+    return math.sqrt(silos_in_round(len(plan.silos), plan.settings) - plan.settings.colluding_silos)
+
+
+def facts_of(plan: PrivacyPlan) -> FederationFacts:
+    """The facts that a plan was made from, as far as the accounting needs them."""
+    return FederationFacts(
+        items=tuple(schedule.items for schedule in plan.silos),
+        subjects=tuple(schedule.subjects for schedule in plan.silos),
+        largest_subject=tuple(schedule.max_items_per_subject for schedule in plan.silos),
+        cap_enforced=plan.cap_enforced,
+        max_items_per_subject=max(schedule.max_items_per_subject for schedule in plan.silos),
+        silos_per_subject=plan.silos_per_subject,
+    )
+

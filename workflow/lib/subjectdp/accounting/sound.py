@@ -1,0 +1,248 @@
+"""What a plan really guarantees: the losses of one unit, for the plan's own sampler, clipping, noise and trust."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from subjectdp.accounting.epsilon import FINAL, epsilon_of
+from subjectdp.accounting.events import (
+    Loss,
+    MixtureSteps,
+    Shift,
+    merged,
+    subject_sampling_probability,
+    unit_shift,
+)
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.plan import (
+    DivisorRule,
+    NoiseRule,
+    PrivacyPlan,
+    PrivacyUnit,
+    SiloSchedule,
+    TrustModel,
+)
+
+_ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
+
+
+def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[Loss]:
+    """The losses a unit may suffer; its ε is the largest over the list.
+
+    ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at
+    one silo. An item or a silo's whole data is at one silo by definition. Observer: with LOCAL trust everybody who
+    sees every noisy step of every silo; otherwise whoever sees the noisy sums.
+    Raises PrivacyError where the mechanism bounds nothing.
+    """
+    if plan.mechanism.noise_rule is NoiseRule.NONE:
+        raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
+    schedules = [_with_constant_noise(plan, silo) for silo in range(len(plan.silos))]
+    if noise_is_summed(plan):
+        return _summed_losses(plan, schedules, unit, every_silo)
+    return _local_losses(plan, schedules, unit, every_silo)
+
+
+def noise_is_summed(plan: PrivacyPlan) -> bool:
+    """True where only the sum over silos is released, so that the noise of all silos protects each of them.
+
+    Joint noise counts only with one local step in each aggregation: with more, another silo's later gradients may
+    cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286), and each silo's own noise
+    is all that can be accounted.
+    """
+    trust = plan.mechanism.trust
+    if trust is TrustModel.LOCAL:
+        return False
+    single = all(schedule.steps_per_round == 1 for schedule in plan.silos)
+    if trust is TrustModel.SECURE_AGGREGATION:
+        return single and not plan.settings.own_noise_only
+    if not single:
+        raise PrivacyError("A trusted server that adds the noise needs one local step a round: the sum of several "
+                           "steps without noise in between is not bounded by the clip norm.")
+    return True
+
+
+def participants(plan: PrivacyPlan) -> int:
+    """Silos that take part in a round."""
+    chosen = plan.settings.silos_per_round
+    return len(plan.silos) if chosen is None else chosen
+
+
+def noise_copies(plan: PrivacyPlan) -> float:
+    """Noise of the sum over a round's silos, in units of one silo's noise multiplier.
+
+    Independent noise adds up in variance (colluding silos' noise is taken off). In sound mode a trusted server adds
+    its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
+    """
+    if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
+        return math.sqrt(participants(plan) - plan.settings.colluding_silos)
+    if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
+        return 1.0
+    outside = 1.0 if plan.settings.noise_before_average else float(plan.settings.batch_size)
+    return math.sqrt(participants(plan)) * outside
+
+
+def typical_group_size(schedule: SiloSchedule) -> int:
+    """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
+
+    k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
+    """
+    from scipy import stats
+
+    mean = schedule.items / max(1, schedule.subjects)
+    low, share = math.floor(mean), mean - math.floor(mean)
+    best, best_mass, below = 1, 0.0, 0.0
+    for size in range(0, schedule.max_items_per_subject + 1):
+        one = stats.binom.logcdf(size, low, schedule.sampling_probability)
+        other = stats.binom.logcdf(size, low + 1, schedule.sampling_probability)
+        under = math.exp(schedule.subjects * ((1 - share) * float(one) + share * float(other)))
+        if under - below > best_mass:
+            best, best_mass = max(1, size), under - below
+        below = under
+    return best
+
+
+def data_dependence(plan: PrivacyPlan) -> list[str]:
+    """Why no (ε, δ) with a small δ holds for the run as it stands; empty where σ and divisor are constants."""
+    reasons = []
+    if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
+        reasons.append(
+            "the noise level depends on the largest group of the mini-batch and can be seen in the output"
+        )
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+        reasons.append(
+            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and can be seen in it"
+        )
+    return reasons
+
+
+def unit_epsilon(
+    plan: PrivacyPlan,
+    unit: PrivacyUnit,
+    every_silo: bool,
+    accountant: str | None = None,
+    resolution: float = FINAL,
+) -> float:
+    """ε at the plan's δ for a unit, as if σ and divisor were public constants (see :func:`data_dependence`)."""
+    chosen = plan.settings.accountant if accountant is None else accountant
+    losses = unit_losses(plan, unit, every_silo)
+    return max(epsilon_of(loss, plan.settings.delta, chosen, resolution) for loss in losses)
+
+
+def _with_constant_noise(plan: PrivacyPlan, silo: int) -> SiloSchedule:
+    """The silo's schedule with σ of the typical group size where σ depends on the batch."""
+    schedule = plan.silos[silo]
+    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+        return schedule
+    return replace(schedule, noise_multiplier=plan.noise_multiplier(silo, typical_group_size(schedule)))
+
+
+def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shift:
+    return unit_shift(
+        plan.mechanism.clipping,
+        unit,
+        plan.settings.sampling,
+        schedule.sampling_probability,
+        schedule.max_items_per_subject,
+        schedule.items,
+    )
+
+
+def _local_losses(
+    plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
+) -> list[Loss]:
+    """Every silo's steps are seen one by one: a subject's silos compose."""
+    if unit is PrivacyUnit.SUBJECT and every_silo:
+        return [merged(_steps(plan, schedule, unit) for schedule in _held(plan, schedules))]
+    return [(_steps(plan, schedule, unit),) for schedule in _maximal(schedules)]
+
+
+def _steps(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> MixtureSteps:
+    shift = _shift(plan, schedule, unit)
+    return MixtureSteps(schedule.noise_multiplier, shift, schedule.steps_per_round * plan.rounds)
+
+
+def _summed_losses(
+    plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
+) -> list[Loss]:
+    """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
+    sigma = min(schedule.noise_multiplier for schedule in schedules) * noise_copies(plan)
+    if unit is PrivacyUnit.SUBJECT and every_silo:
+        held = _held(plan, schedules)
+        total = _shift(plan, held[0], unit)
+        for schedule in held[1:]:
+            total = total.convolve(_shift(plan, schedule, unit))
+        shifts = [total]
+    else:
+        shifts = [_shift(plan, schedule, unit) for schedule in _maximal(schedules)]
+    return [(MixtureSteps(sigma, shift, plan.rounds),) for shift in dict.fromkeys(shifts)]
+
+
+def _held(plan: PrivacyPlan, schedules: list[SiloSchedule]) -> list[SiloSchedule]:
+    """Schedules of the worst silos that one subject can be at, as many as one round lets take part.
+
+    All silos: as they are. Fewer: the worst ones where the silos can be ordered, else copies of a silo that is at
+    least as bad as each of them in every respect.
+    """
+    count = min(plan.silos_per_subject, participants(plan), len(schedules))
+    alike = _rounded_up(schedules)
+    if count == len(alike):
+        return alike
+    ordered = sorted(alike, key=_badness, reverse=True)
+    chain = all(_dominates(worse, better) for worse, better in zip(ordered, ordered[1:], strict=False))
+    # With fewer silos a round than hold the subject, the rounds of the worst silo may be anybody's.
+    if chain and participants(plan) == len(schedules):
+        return ordered[:count]
+    return [_worst_of(alike)] * count
+
+
+def _rounded_up(schedules: list[SiloSchedule]) -> list[SiloSchedule]:
+    """Silos whose sampling probabilities nearly agree share the largest of them, so that their steps compose as one."""
+    order = sorted(range(len(schedules)), key=lambda i: schedules[i].sampling_probability, reverse=True)
+    result = list(schedules)
+    leader = schedules[order[0]]
+    for index in order:
+        schedule = schedules[index]
+        alike = leader.sampling_probability <= schedule.sampling_probability * _ALIKE
+        if alike:
+            result[index] = replace(
+                schedule, sampling_probability=leader.sampling_probability, items=leader.items
+            )
+        else:
+            leader = schedule
+    return result
+
+
+def _badness(schedule: SiloSchedule) -> tuple[float, int, int, float]:
+    return (
+        schedule.sampling_probability,
+        schedule.max_items_per_subject,
+        schedule.steps_per_round,
+        -schedule.noise_multiplier,
+    )
+
+
+def _dominates(worse: SiloSchedule, better: SiloSchedule) -> bool:
+    return all(a >= b for a, b in zip(_badness(worse), _badness(better), strict=True))
+
+
+def _maximal(schedules: list[SiloSchedule]) -> list[SiloSchedule]:
+    """The silos that no other silo is at least as bad as in every respect (one of each kind)."""
+    kinds = list({_badness(schedule): schedule for schedule in schedules}.values())
+    return [s for s in kinds if not any(other is not s and _dominates(other, s) for other in kinds)]
+
+
+def _worst_of(schedules: list[SiloSchedule]) -> SiloSchedule:
+    first = max(schedules, key=lambda schedule: schedule.sampling_probability)
+    return replace(
+        first,
+        max_items_per_subject=max(schedule.max_items_per_subject for schedule in schedules),
+        steps_per_round=max(schedule.steps_per_round for schedule in schedules),
+        noise_multiplier=min(schedule.noise_multiplier for schedule in schedules),
+    )
+
+
+def expected_subjects(schedule: SiloSchedule) -> float:
+    """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1."""
+    mean = schedule.items / max(1, schedule.subjects)
+    return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 import time
 from collections import Counter, defaultdict
@@ -13,6 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from subjectdp.config.models import RunConfig
+from subjectdp.data import leaf_json
 from subjectdp.data.content import Content
 from subjectdp.data.partition import (
     Partition,
@@ -114,7 +118,13 @@ def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(
         assert np.array_equal(getattr(first, name), getattr(again, name))
     for file in ("partition.json", "silos.csv", "train_items.npy"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    assert first.train_items.tolist() != other.train_items.tolist()
+    assert not np.array_equal(first.test_items, other.test_items)  # the split
+    before = dict(zip(first.train_items.tolist(), full_silos(first), strict=True))
+    after = dict(zip(other.train_items.tolist(), full_silos(other), strict=True))
+    shared = before.keys() & after.keys()
+    moved = sum(before[item] != after[item] for item in shared)
+    assert moved > 0.5 * len(shared)  # the spread
+    assert (first.facts["seed"], other.facts["seed"]) == (0, 1)
 
 
 def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_path: Path) -> None:
@@ -150,6 +160,29 @@ def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     assert facts["counts"]["train_items_dropped_by_cap"] == dropped > 0
     counts = partition.counts()
     assert {(s, j): n for (s, j), n in np.ndenumerate(counts) if n > 0} == groups
+
+
+def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> None:
+    make_partition(prepared, tmp_path, Run(data=Data(subjects=20, test_fraction=0.5)))
+    meta = json.loads((prepared / "meta.json").read_text())
+    assert json.loads((tmp_path / "partition.json").read_text())["data"] == {
+        "dataset": "femnist",
+        "synthetic": False,
+        "subjects": 20,
+        "test_fraction": 0.5,
+        "validation_fraction": 0.2,
+        "sha256": meta["sha256"],
+    }
+
+
+def test_the_configuration_fits(prepared: Path, tmp_path: Path) -> None:
+    """The run's own configuration and the plain settings of these tests give the same partition."""
+    settings = {"silos": 4, "distribution": "power", "alpha": 3.0}
+    run = RunConfig.model_validate({"seed": 7, "partition": settings})
+    configured = make_partition(prepared, tmp_path / "a", run)
+    plain = make_partition(prepared, tmp_path / "b", Run(seed=7, partition=SpreadSettings(4, "power", 3.0)))
+    assert np.array_equal(configured.train_items, plain.train_items)
+    assert configured.facts == plain.facts
 
 
 def test_federation_facts_carry_the_enforced_bounds(prepared: Path, tmp_path: Path) -> None:
@@ -320,3 +353,24 @@ def test_shakespeare_size_takes_under_three_seconds() -> None:
     partition = partition_subjects(splits, [str(i) for i in range(660)], chosen, 0)
     assert time.process_time() - started < 3
     assert max(partition.facts["silo_largest_subject"]) == 300
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real writers")
+def test_real_femnist_writers(tmp_path: Path) -> None:
+    """180 real writers over 16 silos: 64/16/20 %, every silo near a sixteenth, and the split's mean of 98."""
+    content = leaf_json.load(
+        "femnist", Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip"
+    )
+    write_prepared(tmp_path / "prepared", content, "leaf_json", [], 0.2)
+    partition = make_partition(tmp_path / "prepared", tmp_path / "made", Run(partition=SpreadSettings()))
+    counts = partition.facts["counts"]
+    total = counts["train_items"] + counts["validation_items"] + counts["test_items"]
+    assert (counts["subjects"], total) == (180, 27_696)
+    shares = [counts[f"{part}_items"] / total for part in ("train", "validation", "test")]
+    assert shares == pytest.approx([0.64, 0.16, 0.2], abs=0.005)
+    sizes = np.array(partition.facts["silo_items"])
+    mean = sizes.sum() / 16
+    assert np.abs(sizes - mean).max() < 5 * math.sqrt(mean)
+    assert max(partition.facts["silo_subjects"]) <= 180
+    trimmed = make_partition(tmp_path / "prepared", tmp_path / "few", Run(data=Data(subjects=45)))
+    assert trimmed.subjects == 45

@@ -24,5 +24,7 @@ include: "workflow/rules/report.smk"
 # Included rules never become the default target, so that this one is, wherever it stands.
 rule all:
     input:
-        paths.runs_table(SCENARIO.name),
+        rules.collect.output,
+        rules.runs_summary.output,
+        rules.statistics_table.output if SAMPLED else [],
         expand(rules.figure.output, figure=SCENARIO.figures),

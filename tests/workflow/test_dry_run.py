@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from subjectdp.config.scenarios import load_scenario
+from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))

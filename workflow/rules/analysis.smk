@@ -3,15 +3,9 @@
 
 rule collect:
     input:
-        [
-            paths.run_file(run_id, name)
-            for run_id in RUNS
-            for name in ("manifest.json", "rounds.parquet", "steps.parquet")
-        ],
+        [paths.run_file(run_id, "manifest.json") for run_id in RUNS],
     output:
-        paths.runs_table(SCENARIO.name),
-        f"{paths.scenario_dir(SCENARIO.name)}/rounds.parquet",
-        f"{paths.scenario_dir(SCENARIO.name)}/steps.parquet",
+        [collected(name) for name in COLLECTED],
     log:
         log_of("collect"),
     benchmark:
@@ -19,37 +13,62 @@ rule collect:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        mem_mb=3000,
+        runtime=30,
     params:
-        runs=[paths.run_dir(run_id) for run_id in RUNS],
-        folder=paths.scenario_dir(SCENARIO.name),
         code=fingerprint("collect"),
     script:
         "../scripts/collect.py"
 
 
-def shakespeare_data():
-    """Key of the real Shakespeare data of the scenario, whole, if it has them: their counts replace the model's."""
-    return [
-        key
-        for key, data in DATA.items()
-        if data.dataset == "shakespeare" and data.source != "embedded"
-    ][:1]
+# A figure that shows a part of the scenario's runs waits for those alone.
+use rule collect as collect_selection with:
+    input:
+        lambda wildcards: [
+            paths.run_file(run.run_id, "manifest.json")
+            for run in SCENARIO.runs_of_figure(wildcards.figure)
+        ],
+    output:
+        [collected(f"selections/{{figure}}/{name}") for name in COLLECTED],
+    log:
+        log_of("collect", f"{SCENARIO.name}-{{figure}}"),
+    benchmark:
+        benchmark_of("collect", f"{SCENARIO.name}-{{figure}}")
+
+
+rule runs_summary:
+    input:
+        collected("runs"),
+    output:
+        paths.table_file(SCENARIO.name, "runs_summary"),
+        report(
+            page_of("runs_summary"),
+            caption="../report/runs_summary.rst",
+            category="Tables",
+            labels={"table": "Runs: accuracy, published and sound ε, cost"},
+        ),
+    log:
+        log_of("runs_summary"),
+    benchmark:
+        benchmark_of("runs_summary")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        title=f"Runs of {SCENARIO.name}",
+        code=[fingerprint("report"), fingerprint("subjectdp.analysis.tables")],
+    script:
+        "../scripts/runs_summary.py"
 
 
 # The papers' full scale (3,500 and 660 subjects, 16 silos) needs no training where only mini-batches are counted.
 rule statistics:
     input:
-        [file for key in shakespeare_data() for file in paths.prepared_files(key)],
+        [paths.prepared_file(key, "meta.json") for key in real_shakespeare()],
     output:
-        f"{paths.scenario_dir(SCENARIO.name)}/statistics.parquet",
-        report(
-            paths.table_file(SCENARIO.name, "statistics"),
-            caption="../report/statistics.rst",
-            category="The papers' scale, from sampling alone",
-            labels={"table": "Mini-batches at the papers' scale"},
-        ),
+        collected("statistics"),
     log:
         log_of("statistics"),
     benchmark:
@@ -57,10 +76,36 @@ rule statistics:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        mem_mb=2000,
+        runtime=30,
     params:
-        prepared=[paths.prepared_dir(key) for key in shakespeare_data()],
         code=fingerprint("statistics"),
     script:
         "../scripts/statistics.py"
+
+
+rule statistics_table:
+    input:
+        rules.statistics.output,
+    output:
+        paths.table_file(SCENARIO.name, "statistics"),
+        report(
+            page_of("statistics"),
+            caption="../report/statistics.rst",
+            category="Tables",
+            labels={"table": "Mini-batches at the papers' scale"},
+        ),
+    log:
+        log_of("statistics_table"),
+    benchmark:
+        benchmark_of("statistics_table")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        title="Mini-batches at the papers' scale",
+        code=[fingerprint("report"), fingerprint("subjectdp.analysis.tables")],
+    script:
+        "../scripts/statistics_table.py"

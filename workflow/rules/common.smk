@@ -9,13 +9,17 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+# The library needs no installation: this process finds it by its path, jobs inherit the variable.
 LIBRARY = str(Path(workflow.basedir) / "workflow" / "lib")
+SEARCH_PATH = "PYTHONPATH"
 sys.path.insert(0, LIBRARY)
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [LIBRARY, os.environ.get("PYTHONPATH")])
+os.environ[SEARCH_PATH] = os.pathsep.join(
+    filter(None, [LIBRARY, os.environ.get(SEARCH_PATH)])
 )
 
-# Only subjectdp.config here: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
+# Only the configuration and the names of the figures: this file is parsed again in every cluster job, and torch or
+# pandas would cost seconds.
+from subjectdp.analysis import registry
 from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
 from subjectdp.errors import SubjectDPError
 
@@ -32,6 +36,7 @@ SCENARIO = load(config)
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = SCENARIO.partitions_by_id
 DATA = SCENARIO.datasets_by_key
+COLLECTED = ("runs", "rounds", "steps")
 
 
 def settings(table, key):
@@ -51,6 +56,57 @@ def log_of(rule, wildcard=None):
 def benchmark_of(rule, wildcard=None):
     """Run time and memory of a job as JSON lines."""
     return f"{paths.RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
+
+
+def local_source(wildcards):
+    """LEAF's own output is an input like any other: a changed file is prepared again."""
+    data = DATA[wildcards.data_key]
+    known = data.source == "leaf_json" and data.path is not None
+    return [data.path] if known and os.path.exists(data.path) else []
+
+
+def training_inputs(wildcards):
+    """The files that close the prepared data and the federation: written last, they carry the hashes of the others."""
+    run = RUNS[wildcards.run_id]
+    return [
+        paths.prepared_file(run.data_key, "meta.json"),
+        paths.partition_file(run.partition_id, "partition.json"),
+    ]
+
+
+def real_shakespeare():
+    """Key of the real Shakespeare data of the scenario, if it has them: their counts replace the modelled ones."""
+    return [
+        key
+        for key, data in DATA.items()
+        if data.dataset == "shakespeare" and data.source != "embedded"
+    ][:1]
+
+
+def collected(name):
+    """A table of the scenario, not yet a summary."""
+    return f"{paths.scenario_dir(SCENARIO.name)}/{name}.parquet"
+
+
+def page_of(table):
+    """The sortable page of a table, for the report."""
+    return paths.table_file(SCENARIO.name, table).removesuffix("csv") + "html"
+
+
+def figure_inputs(wildcards):
+    """Exactly the tables that the figure reads, by name, with exactly the runs that it shows."""
+    figure = wildcards.figure
+    needs = registry.entry(figure).needs
+    folder = f"selections/{figure}/" if figure in SCENARIO.selections else ""
+    inputs = {name: collected(f"{folder}{name}") for name in COLLECTED if name in needs}
+    if "statistics" in needs:
+        inputs["statistics"] = collected("statistics")
+    if "partitions" in needs:
+        shown = {run.partition_id: None for run in SCENARIO.runs_of_figure(figure)}
+        inputs["partitions"] = [
+            paths.partition_file(key, "partition.json") for key in shown
+        ]
+    return inputs
 
 
 wildcard_constraints:

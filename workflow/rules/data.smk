@@ -1,11 +1,6 @@
 # From a source (download, LEAF's JSON, generated archives) to the federation that all algorithms of a seed share.
 
-
-def local_source(wildcards):
-    """LEAF's own output is an input like any other: a changed file is prepared again."""
-    data = DATA[wildcards.data_key]
-    known = data.source == "leaf_json" and data.path is not None
-    return [data.path] if known and os.path.exists(data.path) else []
+SOURCE_RECORD = f"{paths.source_dir('{data_key}')}/source.json"
 
 
 # The archives themselves are no outputs: Snakemake deletes the outputs of a failed job, and a download that broke off
@@ -14,7 +9,7 @@ rule fetch:
     input:
         local_source,
     output:
-        paths.source_dir("{data_key}") + "/source.json",
+        SOURCE_RECORD,
     log:
         log_of("fetch", "{data_key}"),
     benchmark:
@@ -23,7 +18,6 @@ rule fetch:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=paths.source_dir("{data_key}"),
         data=settings(DATA, "data_key"),
         code=fingerprint("fetch"),
     script:
@@ -32,7 +26,7 @@ rule fetch:
 
 rule prepare:
     input:
-        paths.source_dir("{data_key}") + "/source.json",
+        SOURCE_RECORD,
     output:
         paths.prepared_files("{data_key}"),
     log:
@@ -43,24 +37,25 @@ rule prepare:
         "../../envs/pipeline.yaml"
     threads: 2
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        mem_mb=4000,
+        runtime=60,
     params:
-        source=paths.source_dir("{data_key}"),
-        folder=paths.prepared_dir("{data_key}"),
         data=settings(DATA, "data_key"),
         code=fingerprint("prepare"),
     script:
         "../scripts/prepare.py"
 
 
+# From here on a folder stands for itself by the file that is written last: it is there only when the others are whole,
+# and carries their hashes, so that the library refuses a folder that was changed. At thousands of runs it keeps the
+# graph small: a dry run's time goes with the number of files.
 rule partition:
     input:
-        lambda wildcards: paths.prepared_files(
-            PARTITIONS[wildcards.partition_id].data_key
+        lambda wildcards: paths.prepared_file(
+            PARTITIONS[wildcards.partition_id].data_key, "meta.json"
         ),
     output:
-        paths.partition_files("{partition_id}"),
+        paths.partition_file("{partition_id}", "partition.json"),
     log:
         log_of("partition", "{partition_id}"),
     benchmark:
@@ -68,13 +63,9 @@ rule partition:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        mem_mb=2000,
+        runtime=30,
     params:
-        prepared=lambda wildcards: paths.prepared_dir(
-            PARTITIONS[wildcards.partition_id].data_key
-        ),
-        folder=paths.partition_dir("{partition_id}"),
         run=settings(PARTITIONS, "partition_id"),
         code=fingerprint("partition"),
     script:

@@ -1,23 +1,10 @@
-# One job a figure, whatever the figure needs; `snakemake figure1` is a target for each figure of the scenario.
-from subjectdp.analysis import registry
+# One job a figure, whatever the figure needs. Each figure of the scenario is a target of its own: `snakemake figure1`,
+# and `snakemake figure_privacy` where the name does not say that it is a figure.
 
 FIGURE_DIR = paths.figure_dir(SCENARIO.name, "{figure}")
-SHARED_INPUTS = {
-    name: f"{paths.scenario_dir(SCENARIO.name)}/{name}.parquet"
-    for name in ("runs", "rounds", "steps", "statistics")
-}
-
-
-def figure_inputs(wildcards):
-    """Exactly the tables that the figure reads, by name."""
-    needs = registry.entry(wildcards.figure).needs
-    inputs = {name: path for name, path in SHARED_INPUTS.items() if name in needs}
-    if "partitions" in needs:
-        inputs["partitions"] = [
-            paths.partition_file(partition_id, "partition.json")
-            for partition_id in PARTITIONS
-        ]
-    return inputs
+SAMPLED = [
+    name for name in SCENARIO.figures if "statistics" in registry.entry(name).needs
+]
 
 
 rule figure:
@@ -25,14 +12,14 @@ rule figure:
         unpack(figure_inputs),
     output:
         report(
-            FIGURE_DIR + "/{figure}.svg",
+            f"{FIGURE_DIR}/{{figure}}.svg",
             caption="../report/{figure}.rst",
             category=lambda wildcards: registry.entry(wildcards.figure).category,
             labels=lambda wildcards: {
                 "figure": registry.entry(wildcards.figure).title
             },
         ),
-        [FIGURE_DIR + "/{figure}" + suffix for suffix in (".png", ".csv", ".json")],
+        [f"{FIGURE_DIR}/{{figure}}{suffix}" for suffix in registry.SUFFIXES[1:]],
     log:
         log_of("figure", f"{SCENARIO.name}-{{figure}}"),
     benchmark:
@@ -40,10 +27,9 @@ rule figure:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 15 * attempt,
+        mem_mb=2000,
+        runtime=15,
     params:
-        folder=FIGURE_DIR,
         code=lambda wildcards: fingerprint(registry.entry(wildcards.figure).module_path),
     script:
         "../scripts/figure.py"
@@ -53,6 +39,10 @@ for figure_name in SCENARIO.figures:
 
     rule:
         name:
-            figure_name
+            (
+                figure_name
+                if figure_name.startswith("figure")
+                else f"figure_{figure_name}"
+            )
         input:
             expand(rules.figure.output, figure=figure_name),

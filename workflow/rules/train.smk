@@ -1,15 +1,11 @@
 # One job a run. Retries and GPUs are the profile's matter: a retry here would be honoured again inside a cluster job.
 
-TRAINED = [name for name in paths.RUN_FILES if name != "progress.log"]
+TRAINED = ("manifest.json", "rounds.parquet", "steps.parquet", "model.safetensors")
 
 
 rule train:
     input:
-        prepared=lambda wildcards: paths.prepared_files(RUNS[wildcards.run_id].data_key),
-        partition=lambda wildcards: paths.partition_files(
-            RUNS[wildcards.run_id].partition_id
-        ),
-    # The progress stays when a job fails: it is no output.
+        training_inputs,
     output:
         [paths.run_file("{run_id}", name) for name in TRAINED],
     log:
@@ -19,16 +15,12 @@ rule train:
     conda:
         "../../envs/cuda.yaml"
     # Becomes OMP_NUM_THREADS and its like in the job's environment.
-    threads: lambda wildcards: RUNS[wildcards.run_id].performance.threads
+    threads: max(run.performance.threads for run in RUNS.values())
     resources:
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        mem_mb=3000,
+        runtime=120,
     params:
-        prepared=lambda wildcards: paths.prepared_dir(RUNS[wildcards.run_id].data_key),
-        partition=lambda wildcards: paths.partition_dir(
-            RUNS[wildcards.run_id].partition_id
-        ),
-        folder=paths.run_dir("{run_id}"),
+        cache=paths.calibration_cache_dir(),
         run=settings(RUNS, "run_id"),
         code=fingerprint("train"),
     script:

@@ -1,7 +1,10 @@
-"""Gathers the runs of a scenario into its tables."""
+"""Gathers runs into the tables that figures are drawn from."""
+
+from pathlib import Path
 
 from subjectdp.analysis.collect import collect_scenario
 from subjectdp.io.joblog import job_log
 
 with job_log(snakemake.log[0]):
-    collect_scenario(snakemake.params.runs, snakemake.params.folder)
+    runs = [Path(manifest).parent for manifest in snakemake.input]
+    collect_scenario(runs, Path(snakemake.output[0]).parent)

@@ -9,6 +9,5 @@ from subjectdp.io.joblog import job_log
 with job_log(snakemake.log[0]):
     tables = {name: Path(path) for name, path in snakemake.input.items() if name != "partitions"}
     partitions = tuple(Path(path).parent for path in snakemake.input.get("partitions", ()))
-    make_figure(
-        snakemake.wildcards.figure, FigureInputs(**tables, partitions=partitions), snakemake.params.folder
-    )
+    inputs = FigureInputs(**tables, partitions=partitions)
+    make_figure(snakemake.wildcards.figure, inputs, Path(snakemake.output[0]).parent)

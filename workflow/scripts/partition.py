@@ -1,9 +1,11 @@
 """Splits a prepared data set and deals its training items over the silos."""
 
+from pathlib import Path
+
 from subjectdp.config.models import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.io.joblog import job_log
 
 with job_log(snakemake.log[0]):
     run = RunConfig.model_validate_json(snakemake.params.run)
-    make_partition(snakemake.params.prepared, snakemake.params.folder, run)
+    make_partition(Path(snakemake.input[0]).parent, Path(snakemake.output[0]).parent, run)

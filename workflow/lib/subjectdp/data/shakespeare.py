@@ -147,7 +147,7 @@ def split_plays(text: str) -> tuple[list[Play], int]:
     body = lines[start : _LAST_LINE + 1]
     for number, line in enumerate(body):
         if _AUTHOR in line:
-            plays.append(Play(_title_above(body, number)))
+            plays.append(Play(_title_above(lines, start + number)))
             speaker = None
             continue
         if not plays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import zipfile
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from subjectdp.data import femnist
-from subjectdp.data.embedded import generate
+from subjectdp.data.embedded import generate, handwriting
 from subjectdp.data.embedded.glyphs import CLASSES
 from subjectdp.data.embedded.handwriting import draw_writer
 from subjectdp.data.embedded.nist_layout import encode_png, writer_name
@@ -78,6 +79,7 @@ def test_layout_has_what_the_rules_drop(folder):
     with zipfile.ZipFile(folder / "by_class.zip") as archive:
         names = archive.namelist()
         assert archive.testzip() is None
+        assert {entry.date_time for entry in archive.infolist()} == {(1995, 1, 1, 0, 0, 0)}
         assert archive.read("by_class/41/train_41.mit").decode().splitlines()[1].endswith(" 41")
     assert sum("/train_" in name and name.endswith(".png") for name in names) >= 62
     assert sum("/hsf_" in name and name.endswith(".mit") for name in names) > 62
@@ -121,10 +123,22 @@ def test_items_are_recognisable_and_writers_differ():
     distance = (small**2).sum(1)[:, None] + (small**2).sum(1)[None, :] - 2 * small @ small.T
     np.fill_diagonal(distance, np.inf)
     nearest = distance.argmin(axis=1)
+    among_class = np.where(labels[:, None] == labels[None, :], distance, np.inf)
+    own_hand = writers[among_class.argmin(axis=1)] == writers
     digits = labels < 10
     assert (labels[nearest] == labels)[digits].mean() > 0.6, "chance: 0.1"
     assert (labels[nearest] == labels)[~digits].mean() > 0.25, "chance: 0.03"
-    assert (writers[nearest] == writers).mean() > 3 / 14, "chance: 1/14"
+    assert own_hand[np.isfinite(among_class.min(axis=1))].mean() > 0.4, "chance: 1/14"
+
+
+def test_a_writer_bends_each_character_in_one_way():
+    style = handwriting._draw_style(np.random.default_rng(0))
+    steady = dataclasses.replace(style, unsteadiness=0.0)
+    x, y, scale = handwriting._source_coordinates(np.random.default_rng(1), steady, np.array([4, 4, 7]))
+    assert (x[0] == x[1]).all() and (y[0] == y[1]).all() and len(set(scale.ravel())) == 1
+    assert np.abs(x[0] - x[2]).max() > 1 and np.abs(y[0] - y[2]).max() > 1
+    x, y, _ = handwriting._source_coordinates(np.random.default_rng(1), style, np.array([4, 4]))
+    assert np.abs(x[0] - x[1]).max() > 1, "items of one writer vary"
 
 
 def test_png_round_trip():

@@ -157,13 +157,13 @@ def test_there_is_something_to_learn_and_each_speaks_otherwise(text):
     size = min(map(len, train))
     own = np.mean([next_symbol_accuracy([a[:size]], [b], 3) for a, b in zip(train, test, strict=True)])
     others = np.mean([next_symbol_accuracy([a[:size]], [test[k - 1]], 3) for k, a in enumerate(train)])
-    assert own > others + 0.15
+    assert own > others + 0.42, "0.59 and 0.10; with one order of preference for all: 0.61 and 0.22"
 
 
 def test_the_projects_own_preparation_agrees(text):
     content = shakespeare.parse(text)
     users = users_of(text)
-    assert content.notes["plays"] == 3
+    assert len(set(content.groups)) == 3
     assert content.items.tolist() == [len(spoken) - 80 for spoken in users.values()]
     assert content.groups == [play for play, _ in users]
     assert content.subject_ids == [re.sub(r"\W+", "_", f"{play} {name}") for play, name in users]

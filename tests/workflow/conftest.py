@@ -55,10 +55,9 @@ class Project:
         return done
 
     def planned_jobs(self, *arguments: str) -> list[str]:
-        """Names of the rules of the jobs that a run would execute, target rules left out."""
+        """Names of the rules of the jobs that a run would execute, the target left out."""
         printed = self.snakemake("--dry-run", *arguments).stdout
-        targets = {"all", *re.findall(r"^figure\w+$", printed, re.MULTILINE)}
-        return sorted(name for name in _JOBS.findall(printed) if name not in targets)
+        return sorted(name for name in _JOBS.findall(printed) if name != "all")
 
 
 def copy_project(target: Path) -> Project:

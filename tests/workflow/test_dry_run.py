@@ -58,7 +58,7 @@ def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
 
 
 def test_a_figure_is_a_target_of_its_own(project):
-    jobs = job_counts(project.snakemake("-n", "-q", "rules", "figure1").stdout)
+    jobs = job_counts(project.snakemake("figure1", "-n", "-q", "rules").stdout)
     assert jobs["figure1"] == jobs["figure"] == 1
     assert "all" not in jobs
 

@@ -1,0 +1,59 @@
+"""Sizes and errors of the networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from subjectdp.errors import ModelError
+from subjectdp.models import build_model, model_names
+
+
+def parameters_of(name: str, classes: int, kind: str, **sizes: int) -> int:
+    return sum(p.numel() for p in build_model(name, classes, kind, 0, sizes).parameters())
+
+
+def test_the_cnn_has_leafs_number_of_parameters() -> None:
+    """5·5·32+32, 5·5·32·64+64, 3136·2048+2048, 2048·62+62: computed by hand, as LEAF's documentation does."""
+    assert parameters_of("leaf_cnn", 62, "image") == 832 + 51_264 + 6_424_576 + 127_038 == 6_603_710
+
+
+def test_the_lstm_has_leafs_number_of_parameters_but_for_biases_and_the_second_linear_layer() -> None:
+    """LEAF: 817,872 with one bias a gate; torch keeps two (+2,048); the papers add a linear layer of 256 x 256."""
+    assert parameters_of("leaf_lstm", 80, "text") == 817_872 + 2 * 4 * 256 + 256 * 256 + 256
+
+
+def test_the_small_cnn_is_small() -> None:
+    assert parameters_of("small_cnn", 62, "image") == 40_510
+
+
+@pytest.mark.parametrize(("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")])
+def test_output_shapes(name: str, kind: str) -> None:
+    inputs = torch.rand(3, 1, 28, 28) if kind == "image" else torch.randint(0, 62, (3, 80))
+    assert build_model(name, 62, kind, 0)(inputs).shape == (3, 62)
+
+
+def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> None:
+    state = torch.random.get_rng_state()
+    first, again, other = (build_model("small_cnn", 62, "image", seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    vectors = [torch.nn.utils.parameters_to_vector(m.parameters()) for m in (first, again, other)]
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.equal(vectors[0], vectors[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sizes", "message"),
+    [
+        ("leaf_cmn", "image", {}, r"Unknown model.name 'leaf_cmn'. Did you mean 'leaf_cnn'\?"),
+        ("leaf_cnn", "text", {}, r"to fit text data \(leaf_lstm, small_lstm\), got 'leaf_cnn'"),
+        ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
+    ],
+)
+def test_errors(name: str, kind: str, sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        build_model(name, 62, kind, 0, sizes)
+
+
+def test_names_by_kind() -> None:
+    assert model_names("image") == ["leaf_cnn", "small_cnn"]

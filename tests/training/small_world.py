@@ -1,0 +1,57 @@
+"""A small prepared data set and partition on disk, for runs from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from subjectdp.config.models import RunConfig
+from subjectdp.data.content import Content
+from subjectdp.data.partition import make_partition
+from subjectdp.data.store import write_prepared
+
+SUBJECTS, ITEMS = 6, 40
+
+
+def image_content(classes: int = 62) -> Content:
+    generator = np.random.default_rng(1)
+    labels = generator.integers(0, classes, SUBJECTS * ITEMS).astype(np.uint8)
+    features = np.full((len(labels), 28, 28), 255, np.uint8)
+    features[np.arange(len(labels)), labels // 8 + 8, labels % 8 + 8] = 0
+    return Content(
+        "femnist",
+        "image",
+        features,
+        labels,
+        [f"w{i}" for i in range(SUBJECTS)],
+        [""] * SUBJECTS,
+        np.arange(SUBJECTS, dtype=np.int64) * ITEMS,
+        np.full(SUBJECTS, ITEMS, np.int64),
+        62,
+    )
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "seed": 0,
+        "partition": {"silos": 3, "max_items_per_subject": 6},
+        "algorithm": "local_item_dp",
+        "privacy": {"epsilon": 8.0, "delta": 1e-3},
+        "training": {"rounds": 2, "batch_size": 8, "optimizer": {"learning_rate": 0.2}},
+        "model": {"name": "small_cnn", "parameters": {"width": 4}},
+        "performance": {"device": "cpu"},
+    }
+    for key, value in changes.items():
+        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+    return base
+
+
+def build(folder: Path, run: dict[str, Any]) -> tuple[Path, Path]:
+    """Writes the prepared data and the partition of a run; returns both folders."""
+    prepared, partition = folder / "prepared", folder / f"partition-{run['seed']}"
+    if not prepared.exists():
+        write_prepared(prepared, image_content(), "leaf_json", [], 0.2)
+    make_partition(prepared, partition, RunConfig.model_validate(run))
+    return prepared, partition

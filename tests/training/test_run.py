@@ -1,0 +1,126 @@
+"""Whole runs on a small world: files, contents, reproducibility, errors before any training."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from safetensors.torch import load_file
+from training import small_world
+
+from subjectdp.errors import SubjectDPError
+from subjectdp.training.run import train_run
+
+EVERY = [
+    "fed_avg",
+    "local_item_dp",
+    "user_ldp",
+    "local_group_dp",
+    "higrad_avg_dp:v1",
+    "higrad_avg_dp:v3",
+    "central_sub_dp",
+    "joint_noise",
+]
+
+
+def run(folder: Path, name: str, **changes: Any) -> tuple[Path, list[str]]:
+    config = small_world.config(**changes)
+    prepared, partition = small_world.build(folder, config)
+    lines: list[str] = []
+    train_run(config, prepared, partition, folder / name, folder / "cache", lines.append)
+    return folder / name, lines
+
+
+@pytest.mark.parametrize("mode", ["as_published", "sound"])
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode: str) -> None:
+    steps = {"local_steps": 1} if algorithm == "joint_noise" else {}
+    training = {"rounds": 2, "batch_size": 8, "optimizer": {"learning_rate": 0.2}, **steps}
+    output, lines = run(
+        tmp_path, "run", algorithm=algorithm, training=training, privacy={"mode": mode, "epsilon": 8.0}
+    )
+    manifest = json.loads((output / "manifest.json").read_text())
+    rounds = pd.read_parquet(output / "rounds.parquet")
+    steps_taken = pd.read_parquet(output / "steps.parquet")
+    assert len(rounds) == len(lines) == manifest["rounds_executed"]
+    assert rounds.test_accuracy.between(0, 1).all() and rounds.test_loss.gt(0).all()
+    planned = sum(s["steps_per_round"] for s in manifest["plan"]["silos"]) * manifest["rounds_executed"]
+    assert len(steps_taken) == planned == rounds.steps_done.iloc[-1]
+    private = algorithm != "fed_avg"
+    assert (steps_taken.noise_multiplier > 0).all() == private
+    assert (steps_taken.largest_group <= steps_taken["items"]).all()
+    published = manifest["privacy"]["as_published"]
+    assert published["guarantee"] is False
+    assert manifest["environment"]["packages"]["torch"]
+    assert "left" in lines[0] and "round 1/" in lines[0]
+
+
+def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
+    first, _ = run(tmp_path, "first")
+    again, _ = run(tmp_path, "again")
+    other, _ = run(tmp_path, "other", seed=1)
+    one, two, three = (load_file(folder / "model.safetensors") for folder in (first, again, other))
+    assert all(bool((one[name] == two[name]).all()) for name in one)
+    assert not any(bool((one[name] == three[name]).all()) for name in one)
+    drop = ["train_seconds"]
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(first / "rounds.parquet").drop(columns=drop),
+        pd.read_parquet(again / "rounds.parquet").drop(columns=drop),
+    )
+
+
+def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
+    frames = []
+    for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
+        output, _ = run(tmp_path, name.replace(":", "-"), algorithm=name, training={"rounds": 1, "batch_size": 8})
+        frames.append(pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]])
+    pd.testing.assert_frame_equal(frames[0], frames[1])
+    pd.testing.assert_frame_equal(frames[0], frames[2])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "server"),
+    [("momentum", "none"), ("adam", "none"), ("sgd", "momentum"), ("sgd", "adam")],
+)
+def test_optimisers_learn_without_noise(tmp_path: Path, optimizer: str, server: str) -> None:
+    rate = {"adam": 0.01}.get(optimizer, 0.2)
+    server_rate = {"adam": 0.01}.get(server, 1.0)
+    training = {
+        "rounds": 6,
+        "batch_size": 8,
+        "optimizer": {"name": optimizer, "learning_rate": rate},
+        "server_optimizer": {"name": server, "learning_rate": server_rate},
+    }
+    output, _ = run(tmp_path, "run", algorithm="fed_avg", training=training)
+    rounds = pd.read_parquet(output / "rounds.parquet")
+    assert rounds.test_loss.iloc[-1] < min(rounds.test_loss.iloc[0], math.log(62))
+
+
+def test_some_of_the_silos(tmp_path: Path) -> None:
+    output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "silos_per_round": 2})
+    steps = pd.read_parquet(output / "steps.parquet")
+    assert (steps.groupby("round").silo.nunique() == 2).all()
+    assert steps.silo.nunique() == 3
+
+
+def test_evaluation_is_sparse_where_asked(tmp_path: Path) -> None:
+    output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "evaluate_every": 2})
+    assert pd.read_parquet(output / "rounds.parquet")["round"].tolist() == [2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"batch_size": 500}}, "batch_size"),
+        ({"performance": {"device": "cuda:7"}}, "performance.device"),
+        ({"model": {"name": "small_cnn", "parameters": {"depth": 3}}}, "model.parameters"),
+    ],
+)
+def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SubjectDPError, match=message):
+        run(tmp_path, "run", **changes)
+    assert not (tmp_path / "run").exists()

@@ -90,7 +90,7 @@ def format_list(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def format_run(run: dict[str, Any]) -> str:
-    """One shown run: label, metrics, what is guaranteed, and its accuracy over rounds as a curve of blocks."""
+    """One shown run: label, metrics, what is guaranteed, and the accuracy over rounds as a curve."""
     final = run["final"]
     note = "  (synthetic data)" if run["synthetic"] else ""
     rows = [

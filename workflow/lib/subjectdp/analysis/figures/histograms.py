@@ -46,9 +46,9 @@ def counts_by_value(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> p
     first, last = int(part["value"].min()), int(part["value"].max())
     width = -(-(last - first + 1) // _MAX_BARS)
     table = part.assign(x=first + (part["value"] - first) // width * width).pivot_table(
-        index="x", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0.0
+        index="x", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0
     )
-    table = table.reindex(range(first, last + 1, width), fill_value=0.0)
+    table = table.reindex(range(first, last + 1, width), fill_value=0)
     half = t_half_width(table.std(axis=1, ddof=1).to_numpy(), table.shape[1])
     mean = table.mean(axis=1).to_numpy()
     values = pd.DataFrame(

@@ -32,7 +32,7 @@ def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def nist_files(writers: int, images: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """by_class and by_write of ``writers`` with ``images`` each, in NIST's layout, with the files LEAF leaves out."""
+    """by_class and by_write of ``writers`` with ``images`` each, and with files that LEAF leaves out."""
     codes = [f"{code:02x}" for code in (*range(0x30, 0x3A), *range(0x41, 0x5B), *range(0x61, 0x7B))]
     by_class: dict[str, bytes] = {"by_class/readme.txt": b"not an image"}
     by_write: dict[str, bytes] = {}
@@ -99,17 +99,32 @@ def write_document(path: Path, document: Any) -> Path:
     return path
 
 
-_SPEECH = "Now is the winter of our discontent made glorious summer by this sun of York {n}; and all the clouds"
+_SPEECH = (
+    "Now is the winter of our discontent made glorious summer by this sun of York {n}; and all the clouds"
+)
 
 
 def etext(speeches: int = 12) -> str:
     """Two plays, one of them with speeches in column 0, after contents and sonnets, in the 1994 layout."""
-    lines = ["This is the 100th Etext file", "CONTENTS", "1609", "THE SONNETS", "", "by William Shakespeare", ""]
+    lines = [
+        "This is the 100th Etext file",
+        "CONTENTS",
+        "1609",
+        "THE SONNETS",
+        "",
+        "by William Shakespeare",
+        "",
+    ]
     lines += ["  From fairest creatures. We desire increase", ""]
     lines += ["1595", "", "A PLAY OF TESTS", "", "", "by William Shakespeare", "", "ACT I. SCENE 1.", ""]
     for n in range(speeches):
         lines += [f"  KING. {_SPEECH.format(n=n)}", "    that lour'd   upon our house.", ""]
-        lines += ["                 Enter a fool", f"  First Fool. {_SPEECH.format(n=n)}", "  [Exit]", "    ay me."]
+        lines += [
+            "                 Enter a fool",
+            f"  First Fool. {_SPEECH.format(n=n)}",
+            "  [Exit]",
+            "    ay me.",
+        ]
     lines += ["  MUTE. One.", "  MUTE. Two."]
     lines += ["1592", "", "THE COMEDY OF ERRORS", "", "", "by William Shakespeare", "", "ACT I. SCENE 1", ""]
     for n in range(speeches):

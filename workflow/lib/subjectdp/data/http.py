@@ -30,7 +30,7 @@ class FetchOptions:
     backoff: float = 1.0
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
-    chunk: int = 1 << 20
+    chunk: int = 1 << 16  # a cut connection loses its last chunk
     spare_bytes: int = 64 << 20  # left free on the disk
 
 

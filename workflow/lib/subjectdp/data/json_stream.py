@@ -146,7 +146,7 @@ def read_users(stream: IO[bytes], name: str, header: dict[str, Any]) -> Iterator
 
 
 def _users(reader: _Reader) -> Iterator[tuple[str, Any]]:
-    if reader.peek() != b"{":
+    if reader.peek() not in (b"{", b""):
         reader.fail("user_data is not an object")
     seen: set[str] = set()
     for user in reader.members():

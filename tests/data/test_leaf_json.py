@@ -1,0 +1,338 @@
+"""LEAF's JSON: read user by user, to the grey level, and refused where it is not LEAF's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
+from subjectdp.data import json_stream, leaf_json
+from subjectdp.data.content import check_content, check_expected, count_content
+from subjectdp.data.json_stream import read_users
+from subjectdp.data.shakespeare import VOCABULARY
+from subjectdp.data.store import split_items, write_prepared
+from subjectdp.errors import DataError
+
+REAL = os.environ.get("SUBJECTDP_REAL_DATA")
+TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 3
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(alphabet='ab"\\{}[],: \n\u00e9\U0001f600', max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+# --- the reader ---------------------------------------------------------------------------------------------
+
+
+class _Trickle(io.BytesIO):
+    """Gives at most ``step`` bytes a read."""
+
+    step = 1
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(self.step)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=5), JSON, max_size=4),
+    st.dictionaries(st.text(max_size=5).filter(lambda key: key != "user_data"), JSON, max_size=3),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+    st.integers(1, 40),
+)
+def test_the_stream_gives_what_the_standard_library_gives(
+    users: dict[str, Any], other: dict[str, Any], indent: int | None, ascii_only: bool, step: int
+) -> None:
+    document = {**other, "user_data": users}
+    stream = _Trickle(json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode())
+    stream.step = step
+    header: dict[str, Any] = {}
+    assert dict(read_users(stream, "f", header)) == users
+    assert header == other
+
+
+@given(st.data())
+def test_every_truncation_is_noticed(data: st.DataObject) -> None:
+    raw = json.dumps({"a": "x]", "user_data": {"u": {"x": [1.5, "q{"], "y": [True]}}, "n": 12}).encode()
+    end = data.draw(st.integers(0, len(raw) - 1))
+    with pytest.raises(DataError, match="truncated|empty|cannot be read"):
+        list(read_users(io.BytesIO(raw[:end]), "f", {}))
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"", "the file is empty"),
+        (b"  \n", "the file is empty"),
+        (b"<!DOCTYPE html>", "web page"),
+        (b"[]", "not valid JSON"),
+        (b"{}", "'user_data' is missing"),
+        (b'{"user_data": []}', "not an object"),
+        (b'{"user_data": {}} {}', "more after the end"),
+        (b'{"user_data": {}, "user_data": {}}', "comes twice"),
+        (b'{"user_data": {"a": 1, "a": 2}}', "'a' comes twice"),
+        (b'{"user_data": {"a": NaN}}', "a number is NaN"),
+        (b'{"user_data": {"a": [1, -Infinity]}}', "a number is -Infinity"),
+        (b'{"user_data": {"a": [1,,2]}}', "cannot be read"),
+        (b'{"user_data": {"a": {]}}', "cannot be read"),
+        (b'{"user_data": {"a": nul}}', "cannot be read"),
+        (b'{"user_data": {a: 1}}', "not valid JSON"),
+        (b'{"user_data": {"a" 1}}', "not valid JSON"),
+        (b'{"user_data": {"a": 1 "b": 2}}', "not valid JSON"),
+        (b'{"user_data": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "cannot be read"),
+        (b'{"user_data": {"a": "\xff\xfe"}}', "cannot be read"),
+    ],
+)
+def test_bad_json_is_refused(raw: bytes, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        list(read_users(io.BytesIO(raw), "f", {}))
+
+
+def test_an_endless_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_stream, "_LARGEST_VALUE", 1000)
+    monkeypatch.setattr(json_stream, "_CHUNK", 100)
+    with pytest.raises(DataError, match="longer than 1000 bytes"):
+        list(read_users(io.BytesIO(b'{"user_data": {"a": [' + b"1," * 5000), "f", {}))
+
+
+# --- FEMNIST ------------------------------------------------------------------------------------------------
+
+
+def _femnist(tmp_path: Path, document: Any) -> Any:
+    return leaf_json.load("femnist", write_document(tmp_path / "all_data_0.json", document))
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "zip"])
+def test_femnist_is_read_to_the_grey_level(tmp_path: Path, kind: str) -> None:
+    first, second = leaf_femnist({"f0_1": 3, "f1_1": 1}, seed=1), leaf_femnist({"f2_1": 4}, seed=2)
+    documents = {"all_data_10.json": second, "all_data_2.json": first}
+    if kind == "zip":
+        files = {f"data/all_data/{n}": json.dumps(d).encode() for n, d in documents.items()}
+        path = write_zip(tmp_path / "leaf.zip", files)
+    else:
+        for name, document in documents.items():
+            write_document(tmp_path / "all_data" / name, document)
+        path = tmp_path if kind == "folder" else tmp_path / "all_data" / "all_data_2.json"
+    content = leaf_json.load("femnist", path)
+    check_content(content)
+    users = first["user_data"] if kind == "file" else first["user_data"] | second["user_data"]
+    assert content.subject_ids == list(users)
+    wanted = np.concatenate([np.array(user["x"]) for user in users.values()])
+    np.testing.assert_array_equal(content.features.reshape(-1, 784) / 255, wanted)
+    assert content.labels.tolist() == [label for user in users.values() for label in user["y"]]
+
+
+def test_every_grey_level_survives_also_in_32_bits(tmp_path: Path) -> None:
+    levels = np.arange(256)
+    for dtype in (np.float64, np.float32):
+        document = leaf_femnist({"u": 1})
+        pixels = np.concatenate([levels, np.zeros(528)]).astype(dtype) / dtype(255)
+        document["user_data"]["u"]["x"] = [[float(value) for value in pixels]]
+        assert _femnist(tmp_path, document).features.reshape(-1)[:256].tolist() == levels.tolist()
+
+
+def test_train_and_test_are_pooled_by_user(tmp_path: Path) -> None:
+    train, test = leaf_femnist({"a": 3, "b": 2}, seed=1), leaf_femnist({"b": 1, "c": 2}, seed=2)
+    write_document(tmp_path / "data/test/all_data_0_keep_0_test_9.json", test)
+    write_document(tmp_path / "data/train/all_data_0_keep_0_train_9.json", train)
+    write_document(tmp_path / "data/all_data/all_data_0.json", leaf_femnist({"z": 9}))
+    content = leaf_json.load("femnist", tmp_path)
+    assert dict(zip(content.subject_ids, content.items.tolist(), strict=True)) == {"a": 3, "b": 3, "c": 2}
+    assert content.labels[3:6].tolist() == train["user_data"]["b"]["y"] + test["user_data"]["b"]["y"]
+    assert content.notes["stages"] == "test+train"
+
+
+@pytest.mark.parametrize(
+    "present", [("sampled_data", "all_data"), ("rem_user_data", "sampled_data", "all_data")]
+)
+def test_the_most_processed_stage_is_read(tmp_path: Path, present: tuple[str, ...]) -> None:
+    for number, stage in enumerate(present):
+        write_document(tmp_path / stage / "all_data_0.json", leaf_femnist({"u": number + 1}))
+    assert leaf_json.load("femnist", tmp_path).items.tolist() == [1]
+
+
+def test_side_files_are_left_out(tmp_path: Path) -> None:
+    document = json.dumps(leaf_femnist({"u": 2})).encode()
+    files = {"all_data_0.json": document, "__MACOSX/all_data_0.json": b"x", "._a.json": b"x"}
+    path = write_zip(tmp_path / "leaf.zip", {**files, "users_and_plays.json": b"{}", "readme.txt": b""})
+    assert leaf_json.load("femnist", path).subject_ids == ["u"]
+
+
+def test_users_without_items_are_dropped_and_counted(tmp_path: Path) -> None:
+    content = _femnist(tmp_path, leaf_femnist({"a": 2, "b": 0}))
+    assert content.subject_ids == ["a"] and content.notes["users_without_items"] == 1
+
+
+def _changed(**changes: Any) -> dict[str, Any]:
+    document = leaf_femnist({"a": 2, "b": 1})
+    document["user_data"]["a"].update({k: v for k, v in changes.items() if k in ("x", "y")})
+    document.update({k: v for k, v in changes.items() if k not in ("x", "y")})
+    return document
+
+
+_ROW = [0.0] * 784
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (_changed(y=[0, 62]), "labels to be whole"),
+        (_changed(y=[0, -1]), "labels to be whole"),
+        (_changed(y=[0, 1.5]), "labels to be whole"),
+        (_changed(y=["a", "b"]), "expected 2 numbers"),
+        (_changed(y=[0, 10**30]), "expected 2 numbers"),
+        (_changed(y=[0]), "2 entries in x, 1 in y"),
+        (_changed(y=None), "must be lists"),
+        (_changed(x=[_ROW, _ROW[:-1]]), "expected 2 x 784 numbers"),
+        (_changed(x=[_ROW + [0.0]] * 2), "expected 2 x 784 numbers"),
+        (_changed(x=[_ROW, ["0.5"] * 784]), "expected 2 x 784 numbers"),
+        (_changed(x=[_ROW, None]), "expected 2 x 784 numbers"),
+        (_changed(x=[_ROW, [1.1, *_ROW[1:]]]), r"pixels to be in \[0, 1\]"),
+        (_changed(x=[_ROW, [-0.1, *_ROW[1:]]]), r"pixels to be in \[0, 1\]"),
+        (_changed(x=[_ROW, [255, *_ROW[1:]]]), r"pixels to be in \[0, 1\]"),
+        (_changed(x=[_ROW, [1e400, *_ROW[1:]]]), r"Infinity|in \[0, 1\]"),
+        (_changed(x=[_ROW, [float("nan"), *_ROW[1:]]]), "a number is NaN"),
+        (_changed(x=[_ROW, [0.5, *_ROW[1:]]]), "not multiples of 1/255"),
+        (_changed(users=["a"], num_samples=[2]), "different users"),
+        (_changed(users=["a", "b", "b"], num_samples=[2, 1, 1]), "different users"),
+        (_changed(users=["a", "c"]), "different users"),
+        (_changed(num_samples=[2]), "equal length"),
+        (_changed(num_samples=[2, 2]), "num_samples of 'b'"),
+        (_changed(num_samples=[2, "1"]), "num_samples of 'b'"),
+        (_changed(num_samples=[81, 1]), "num_samples of 'a'"),
+        (_changed(users=None), "the lists users and num_samples"),
+        (_changed(user_data={"a": {"x": []}, "b": {}}), "the keys x and y"),
+        (_changed(user_data={"a": [1]}), "the keys x and y"),
+        (_changed(user_data={"": {"x": [], "y": []}}), "printable"),
+        (_changed(user_data={"a\nb": {"x": [], "y": []}}), "printable"),
+        (_changed(user_data={"a" * 201: {"x": [], "y": []}}), "printable"),
+        (_changed(user_data={}, users=[], num_samples=[]), "no user with an image"),
+    ],
+)
+def test_bad_femnist_is_refused(tmp_path: Path, document: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        _femnist(tmp_path, document)
+
+
+def test_a_user_in_two_files_is_refused(tmp_path: Path) -> None:
+    for name in ("all_data_0.json", "all_data_1.json"):
+        write_document(tmp_path / name, leaf_femnist({"a": 2}))
+    with pytest.raises(DataError, match="in an earlier file already"):
+        leaf_json.load("femnist", tmp_path)
+
+
+def test_no_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("x")
+    with pytest.raises(DataError, match=r"no \.json file"):
+        leaf_json.load("femnist", tmp_path)
+
+
+def test_a_damaged_zip_member_is_refused(tmp_path: Path) -> None:
+    document = json.dumps(leaf_femnist({"a": 30})).encode()
+    path = write_zip(tmp_path / "leaf.zip", {"all_data_0.json": document})
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match="damaged|cannot be read|not valid JSON|truncated"):
+        leaf_json.load("femnist", path)
+
+
+# --- Shakespeare --------------------------------------------------------------------------------------------
+
+
+def _texts(content: Any) -> dict[str, str]:
+    spans = zip(content.subject_ids, content.first_items, content.items, strict=True)
+    return {u: "".join(VOCABULARY[s] for s in content.features[a : a + n + 80]) for u, a, n in spans}
+
+
+def test_windows_become_the_text_again(tmp_path: Path) -> None:
+    texts = {"P_A": TEXT, "P_B": TEXT[7:200]}
+    path = write_document(tmp_path / "all_data.json", leaf_shakespeare(texts))
+    content = leaf_json.load("shakespeare", path)
+    check_content(content)
+    assert _texts(content) == texts and content.groups == ["A PLAY", "A PLAY"]
+    assert content.items.tolist() == [len(text) - 80 for text in texts.values()]
+
+
+def _leaf_split(text: str, gap: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    windows = leaf_windows(text)
+    train = int(0.5 * len(windows["y"]))
+    return (
+        {key: value[:train] for key, value in windows.items()},
+        {key: value[train + gap :] for key, value in windows.items()},
+    )
+
+
+@pytest.mark.parametrize("gap", [79, 0])
+def test_leafs_split_files_are_pooled_into_the_whole_text(tmp_path: Path, gap: int) -> None:
+    """With the gap the test part begins where the train part ends; before 2020 LEAF had none."""
+    parts = dict(zip(("train", "test"), _leaf_split(TEXT, gap), strict=True))
+    for side, windows in parts.items():
+        declared = len(windows["y"]) + (79 if gap and side == "test" else 0)
+        document = {"users": ["u"], "num_samples": [declared], "user_data": {"u": windows}}
+        write_document(tmp_path / side / f"all_data_{side}_9.json", document)
+    content = leaf_json.load("shakespeare", tmp_path)
+    assert _texts(content) == {"u": TEXT} and content.groups == [""]
+    assert content.notes["users_declared_79_too_many"] == (1 if gap else 0)
+
+
+def test_parts_that_do_not_join_are_refused(tmp_path: Path) -> None:
+    for side, text in (("train", TEXT[:150]), ("test", "?" + TEXT[:150])):
+        write_document(tmp_path / side / "all_data.json", leaf_shakespeare({"u": text}))
+    with pytest.raises(DataError, match="not one text"):
+        leaf_json.load("shakespeare", tmp_path)
+
+
+def _broken(**changes: Any) -> dict[str, Any]:
+    document = leaf_shakespeare({"u": TEXT})
+    document["user_data"]["u"].update({k: v for k, v in changes.items() if k in ("x", "y")})
+    document.update({k: v for k, v in changes.items() if k not in ("x", "y")})
+    return document
+
+
+_W = leaf_windows(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (_broken(x=_W["x"][::-1], y=_W["y"][::-1]), "window 1 does not follow"),
+        (_broken(x=_W["x"][:5] + _W["x"][6:] + _W["x"][5:6]), "does not follow"),
+        (_broken(x=[w[:-1] for w in _W["x"]]), "strings of 80"),
+        (_broken(x=[1] * len(_W["x"])), "strings of 80"),
+        (_broken(y=["ab"] * len(_W["y"])), "single characters"),
+        (_broken(y=[3] * len(_W["y"])), "single characters"),
+        (_broken(hierarchies=["A", "B"]), "one play for each user"),
+        (_broken(num_samples=[len(_W["y"]) + 78]), "num_samples"),
+        (leaf_shakespeare({"u": TEXT.replace("I", "\u2019")}), "outside of LEAF's 80"),
+        (leaf_shakespeare({"u": TEXT[:80]}), "No user has a text"),
+    ],
+)
+def test_bad_shakespeare_is_refused(tmp_path: Path, document: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        leaf_json.load("shakespeare", write_document(tmp_path / "all_data.json", document))
+
+
+@pytest.mark.skipif(REAL is None, reason="the real LEAF files are not part of the project")
+def test_the_real_writers(tmp_path: Path) -> None:
+    content = leaf_json.load("femnist", Path(str(REAL)) / "femnist_leaf_180_writers.zip")
+    counts = count_content(content, 0.2)
+    check_expected(counts, {"users": 180, "items": 27_696, "classes": 62, "users_after_split": 180})
+    assert round(counts["mean"], 1) == 153.9
+    write_prepared(tmp_path, content, "leaf_json", [], 0.2)
+    from subjectdp.data.store import load_prepared
+
+    splits = split_items(load_prepared(tmp_path, verify=True), 0, 0.2, 0.2)
+    assert len(splits.train_items) + len(splits.validation_items) + len(splits.test_items) == 27_696

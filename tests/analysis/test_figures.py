@@ -15,7 +15,7 @@ from analysis.fake_partitions import write_partition
 from analysis.fake_runs import Fake, grid, write_runs
 from subjectdp.analysis import panels
 from subjectdp.analysis.collect import collect_scenario
-from subjectdp.analysis.figures import figure1, figure1_v3, figure2, figure3, paper_scale
+from subjectdp.analysis.figures import figure1, figure1_v3, figure2, figure3, paper_scale, privacy
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.registry import FIGURES, entry, make_figure, outputs
 from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
@@ -176,10 +176,16 @@ def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
 
 
 def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path / "s", [Fake("joint_noise", rounds=5, local_steps=k) for k in (1, 10, None)])
+    fakes = [Fake("joint_noise", rounds=5, local_steps=k) for k in (1, 10, None)]
+    fakes += [Fake("local_item_dp", rounds=5, local_steps=k) for k in (1, 10)]
+    inputs = scenario(tmp_path / "s", fakes)
     make_figure("joint_noise", inputs, tmp_path)
+    table = values(tmp_path, "joint_noise")
     names = {"1 local step a round", "10 local steps a round", "1 local epoch a round"}
-    assert set(values(tmp_path, "joint_noise")["series"]) == names
+    assert set(table[table["panel"] == "a"]["series"]) == names
+    assert set(table[table["panel"] == "c"]["series"]) == names - {"1 local epoch a round"}
+    pairs = privacy.build(inputs, "privacy").panels[0].values
+    assert {"JointNoise, 10 local steps", "LocalItemDP, 1 local step"} <= set(pairs["series"])
 
 
 def test_sampling_figures_show_our_means_and_the_papers(statistics: FigureInputs, tmp_path: Path) -> None:

@@ -75,6 +75,14 @@ def local_steps_of(config: str) -> int | None:
     return None if steps is None else int(steps)
 
 
+def steps_words(config: str) -> str:
+    """A run's local steps in words: ``1 local step``, ``10 local steps``, ``1 local epoch``."""
+    steps = local_steps_of(config)
+    if steps is None:
+        return "1 local epoch"
+    return f"{steps} local step{'s' if steps > 1 else ''}"
+
+
 def privacy_note(rows: pd.DataFrame) -> str:
     """What one algorithm's runs guarantee, in one line for a legend; the star says: no guarantee.
 

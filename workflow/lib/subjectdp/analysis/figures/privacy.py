@@ -14,7 +14,7 @@ from subjectdp.analysis.figures.curves import present
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.intervals import bands
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.analysis.select import choose_setting
+from subjectdp.analysis.select import choose_setting, steps_words
 from subjectdp.analysis.style import Style, dataset_name, format_epsilon, in_order, styles_for
 from subjectdp.errors import DataError, expected
 
@@ -56,7 +56,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def series_names(runs: pd.DataFrame) -> pd.Series:
-    """The label of each run with its mode and horizontal rule, where the runs differ in them."""
+    """The label of each run with its mode, horizontal rule and local steps, where the runs differ in them."""
     names = runs["label"].astype(str)
     if runs["mode"].nunique() > 1:
         names = names + np.where(runs["mode"] == "sound", ", sound", ", as published")
@@ -66,7 +66,9 @@ def series_names(runs: pd.DataFrame) -> pd.Series:
             runs["horizontal"].map({"rounds_over_sqrt_s": ", R/√s", "steps_times_s": ", s·T·R"}).fillna("")
         )
         names = names + rules.where(published, "")
-    return names
+    steps = runs["config"].map(steps_words)
+    swept = steps.groupby(runs["label"]).transform("nunique") > 1
+    return names + (", " + steps).where(swept, "")
 
 
 def _panel(runs: pd.DataFrame) -> Panel:

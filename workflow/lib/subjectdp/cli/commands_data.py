@@ -26,17 +26,25 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument(
         "--path", help="leaf_json: folder or zip of LEAF's JSON; upstream: folder of the archives"
     )
+    parser.add_argument("--test-fraction", type=float, help="test part of the split (default: 0.2, text 0.1)")
+    parser.add_argument(
+        "--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
-    from subjectdp.config import load_run
+    from subjectdp.config.resolve import expand_variables
     from subjectdp.data.inspect import format_summary, inspect_source
 
-    settings = {"dataset": options.dataset, "source": options.source, "path": options.path}
-    data = load_run({"data": settings}).data
-    summary = inspect_source(data.dataset, data.source, data.path)
+    summary = inspect_source(
+        options.dataset,
+        options.source,
+        None if options.path is None else expand_variables(options.path),
+        options.test_fraction,
+        options.duplicate_first_image_bug,
+    )
     if options.json:
         print_json(summary)
     else:

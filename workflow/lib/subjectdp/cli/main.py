@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
 from subjectdp import __version__
 from subjectdp.errors import SubjectDPError
@@ -27,6 +28,14 @@ Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/em
 
 _COMMANDS = ("data", "accounting", "scenario", "results", "schema")
 """Modules ``subjectdp.cli.commands_*`` in the order of the help; each adds its parsers."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviated options, in the commands as well: they would break with a new option."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options, allow_abbrev=False)
+
 
 Command = Callable[[argparse.Namespace], int | None]
 
@@ -53,12 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="subjectdp",
         description="Subject-granular differential privacy in federated learning.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -30,6 +30,8 @@ LIBRARY = Path(__file__).resolve().parents[2]
 """Folder that holds the package."""
 
 STAGES: dict[str, tuple[str, ...]] = {
+    # Not subjectdp.data.prepare, which holds the steps of fetching and of preparing: an edited parser must not
+    # fetch (or generate) the archives again. Preparing refuses a record of files that it does not understand.
     "fetch": ("subjectdp.data.fetch", "subjectdp.data.embedded.*"),
     "prepare": ("subjectdp.data.prepare",),
     "partition": ("subjectdp.data.partition",),
@@ -37,7 +39,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "collect": ("subjectdp.analysis.collect",),
     "figures": ("subjectdp.analysis.figures.*",),
     "statistics": ("subjectdp.data.statistics",),
-    "report": ("subjectdp.analysis.report",),
+    "report": ("subjectdp.analysis.report", "subjectdp.analysis.tables"),
 }
 """Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
 

@@ -151,7 +151,7 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
 
 
 def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
-    """The field at ``path`` and its dotted key, without the tags that pydantic adds for members of a union."""
+    """The field at ``path`` and its dotted key, without pydantic's tags of union members."""
     field: FieldInfo | None = None
     key = ""
     section: type[BaseModel] | None = model

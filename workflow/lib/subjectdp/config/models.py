@@ -41,12 +41,12 @@ def _refuse_bool(value: Any) -> Any:
 
 
 _NotBool = BeforeValidator(_refuse_bool)
-Count = Annotated[int, _NotBool, Field(ge=1, le=_LARGEST_INTEGER)]
-NaturalNumber = Annotated[int, _NotBool, Field(ge=0, le=_LARGEST_INTEGER)]
-Positive = Annotated[float, _NotBool, Field(gt=0)]
-NonNegative = Annotated[float, _NotBool, Field(ge=0)]
-OpenFraction = Annotated[float, _NotBool, Field(gt=0, lt=1)]
-Decay = Annotated[float, _NotBool, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1, le=_LARGEST_INTEGER), _NotBool]
+NaturalNumber = Annotated[int, Field(ge=0, le=_LARGEST_INTEGER), _NotBool]
+Positive = Annotated[float, Field(gt=0), _NotBool]
+NonNegative = Annotated[float, Field(ge=0), _NotBool]
+OpenFraction = Annotated[float, Field(gt=0, lt=1), _NotBool]
+Decay = Annotated[float, Field(ge=0, lt=1), _NotBool]
 
 
 class Section(BaseModel):
@@ -58,10 +58,10 @@ class Section(BaseModel):
 class EmbeddedConfig(Section):
     """Size of the synthetic archives that the project generates itself."""
 
-    subjects: Annotated[int, _NotBool, Field(ge=2, le=100_000)] = Field(
+    subjects: Annotated[int, Field(ge=2, le=100_000), _NotBool] = Field(
         default=60, description="Writers or characters to generate."
     )
-    items_per_subject: Annotated[int, _NotBool, Field(ge=5, le=100_000)] = Field(
+    items_per_subject: Annotated[int, Field(ge=5, le=100_000), _NotBool] = Field(
         default=120, description="Mean number of items (images, text windows) of a subject."
     )
     seed: NaturalNumber = Field(
@@ -99,7 +99,7 @@ class DataConfig(Section):
         "${VAR:-default} are replaced from the environment, and an empty path is none. Of it, only the "
         "last component enters the ids (leaf_json).",
     )
-    subjects: Annotated[int, _NotBool, Field(ge=2, le=_LARGEST_INTEGER)] | None = Field(
+    subjects: Annotated[int, Field(ge=2, le=_LARGEST_INTEGER), _NotBool] | None = Field(
         default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
     )
     test_fraction: OpenFraction | None = Field(
@@ -130,7 +130,7 @@ class DataConfig(Section):
 class PartitionConfig(Section):
     """How the subjects' items are dealt over the silos."""
 
-    silos: Annotated[int, _NotBool, Field(ge=1, le=100_000)] = Field(
+    silos: Annotated[int, Field(ge=1, le=100_000), _NotBool] = Field(
         default=16, description="Number of silos S."
     )
     distribution: Distribution = Field(
@@ -233,14 +233,14 @@ class ServerOptimizerConfig(Section):
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
-    rounds: Annotated[int, _NotBool, Field(ge=1, le=1_000_000)] = Field(
+    rounds: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] = Field(
         default=100, description="Rounds R, before the horizontal rule shortens them."
     )
-    local_steps: Annotated[int, _NotBool, Field(ge=1, le=1_000_000)] | None = Field(
+    local_steps: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] | None = Field(
         default=None,
         description="Mini-batches T of a silo in a round; null: ceil(items of the silo / batch_size).",
     )
-    batch_size: Annotated[int, _NotBool, Field(ge=1, le=10_000_000)] = Field(
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000), _NotBool] = Field(
         default=512, description="Mini-batch size B (its expectation with Poisson sampling)."
     )
     sampling: Literal["poisson", "fixed_batch_size"] = Field(
@@ -279,7 +279,7 @@ class PerformanceConfig(Section):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N."
     )
-    threads: Annotated[int, _NotBool, Field(ge=1, le=1024)] = Field(
+    threads: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
         default=1, description="CPU threads of one run."
     )
     physical_batch_size: Count = Field(

@@ -1,0 +1,234 @@
+"""The command line: output for people and machines, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subjectdp import __version__
+from subjectdp.cli.main import build_parser, main
+from subjectdp.cli.output import flattened, print_json, print_table
+from subjectdp.config import load_run, load_scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIOS = ROOT / "config" / "scenarios"
+SMOKE = str(SCENARIOS / "smoke.yaml")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two finished runs of the smoke scenario, one that was started, and one from elsewhere."""
+    runs = load_scenario(SMOKE).runs
+    for number, config in enumerate((runs[0], runs[1])):
+        folder = tmp_path / "runs" / config.run_id
+        folder.mkdir(parents=True)
+        manifest = {
+            "run_id": config.run_id,
+            "algorithm": config.algorithm.label,
+            "config": config.model_dump(mode="json"),
+            "synthetic": True,
+            "privacy": {"sound": {"item": {"epsilon": 3.25}}, "as_published": {"guarantee": False}},
+            "final": {"round": 2, "test_accuracy": 0.1234 + number, "test_loss": 4.1},
+            "rounds_executed": 2,
+            "wall_seconds": 1.5,
+            "peak_memory_mb": 300.0,
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "runs" / runs[2].run_id).mkdir()
+    return tmp_path
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"subjectdp {__version__}\n"
+    text = build_parser().format_help()
+    for command in ("inspect", "scenario", "runs", "show", "schema"):
+        assert f"\n    {command} " in text
+    assert max(len(line) for line in text.split("\n")) <= 100
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("inspect", "scenario", "runs", "show", "schema"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "usage: subjectdp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["inspec"],
+        ["scenario"],
+        ["inspect", "mnist"],
+        ["schema", "--write", "--check"],
+        ["runs", "--see", "1"],
+    ],
+)
+def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: subjectdp" in capsys.readouterr().err
+
+
+def test_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "scenario", SMOKE)
+    assert (code, err) == (0, "")
+    for config in load_scenario(SMOKE).runs:
+        assert config.run_id in out
+    content = run_json(capsys, "scenario", SMOKE)
+    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in load_scenario(SMOKE).runs]
+    for each in content["runs"]:
+        assert load_run(each["config"]).run_id == each["run_id"]
+        assert each["data_key"] in content["data"]
+        assert each["partition_id"] in content["partitions"]
+
+
+def test_scenario_overlay_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("sweep: [{seed: [0, 1], training.rounds: 3}]\nselections: {figure1: {seed: 1}}\n")
+    content = run_json(capsys, "scenario", SMOKE, str(overlay))
+    assert [each["config"]["training"]["rounds"] for each in content["runs"]] == [3, 3]
+    content = run_json(capsys, "scenario", SMOKE, str(overlay), "--figure", "figure1")
+    assert [each["config"]["seed"] for each in content["runs"]] == [1]
+    code, _, err = run(capsys, "scenario", SMOKE, "--figure", "figure7")
+    assert code == 2
+    assert err.startswith("error: Unknown figure of this scenario 'figure7'.")
+
+
+def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: bad\nrun: {privacy: {epsilon: -1, delta: 3}}\n")
+    code, out, err = run(capsys, "scenario", str(file))
+    assert (code, out) == (2, "")
+    assert [line.split()[:3] for line in err.splitlines()] == [
+        ["error:", "Expected", "privacy.epsilon"],
+        ["error:", "Expected", "privacy.delta"],
+    ]
+
+
+def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = run_json(capsys, "runs", "--results", str(results))
+    assert [each["state"] for each in listed].count("done") == 2
+    assert [each["state"] for each in listed].count("started") == 1
+    code, out, _ = run(capsys, "runs", "--results", str(results))
+    assert code == 0
+    assert "12.34" in out
+    assert "2 of 3 runs done" in out
+
+
+def test_runs_of_a_scenario(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("runs", "--results", str(results), "--scenario", SMOKE)
+    listed = run_json(capsys, *common)
+    assert [each["state"] for each in listed] == ["done", "done", "started", "open", "open", "open"]
+    assert len(run_json(capsys, *common, "--dataset", "shakespeare")) == 3
+    only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
+    assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
+    assert run_json(capsys, *common, "--seed", "7") == []
+
+
+def test_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = load_scenario(SMOKE).runs[0].run_id
+    code, out, _ = run(capsys, "show", wanted, "--results", str(results))
+    assert code == 0
+    for text in (wanted, "FedAvg", "synthetic", "test_accuracy", "sound.item.epsilon", "training.batch_size"):
+        assert text in out
+    assert run_json(capsys, "show", "femnist-fed_avg", "--results", str(results))["run_id"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")],
+)
+def test_show_refuses(results: Path, capsys: pytest.CaptureFixture[str], text: str, fragment: str) -> None:
+    code, out, err = run(capsys, "show", text, "--results", str(results))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: Expected ")
+    assert fragment in err
+
+
+def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "runs", "--results", str(tmp_path))
+    assert code == 2
+    assert "has anything been run" in err
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    for text in ("{", "[]", '"x"'):
+        (folder / "manifest.json").write_text(text)
+        code, _, err = run(capsys, "runs", "--results", str(tmp_path))
+        assert code == 2
+        assert str(folder / "manifest.json") in err
+
+
+def test_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "schema")
+    assert code == 0
+    assert json.loads(out)["$defs"]["RunConfig"]
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path))[0] == 1
+    assert run(capsys, "schema", "--write", "--folder", str(tmp_path))[0] == 0
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path)) == (0, "", "")
+    assert run(capsys, "schema", "--check", "--folder", str(ROOT / "config"))[0] == 0
+
+
+def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
+    assert content["dataset"] == "shakespeare"
+    assert content["synthetic"] is True
+    assert content["users"] == 60
+
+
+def test_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none.zip")
+    code, _, err = run(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", missing)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert missing in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
+def test_inspect_of_real_data(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ["SUBJECTDP_REAL_DATA"])
+    zipped = str(folder / "femnist_leaf_180_writers.zip")
+    content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
+    assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)
+
+
+def test_as_a_module_and_into_a_closed_pipe() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow" / "lib")}
+    command = f"{sys.executable} -m subjectdp scenario {SCENARIOS / 'paper.yaml'} --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_output_helpers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "x"), [("a", 1), ("bbbb", None), ("c", 22.5)])
+    assert capsys.readouterr().out == "name     x\na        1\nbbbb     -\nc     22.5\n"
+    print_table(("name",), [])
+    assert capsys.readouterr().out == "name\n"
+    print_json({"a": float("nan"), "b": (float("inf"), 1.5), "c": Path("x")})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "x"}
+    assert flattened({"a": {"b": 1, "c": {}}, "d": [1]}) == [("a.b", 1), ("a.c", "{}"), ("d", [1])]

@@ -1,0 +1,226 @@
+"""Ids: stable, the same for two ways to write one run, different for two runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subjectdp.config import RunConfig, data_key, load_run, partition_id, run_id
+from subjectdp.config.messages import walk_fields
+from subjectdp.config.paths import run_dir, run_files
+from subjectdp.config.resolve import resolve_defaults
+
+
+def test_golden_ids() -> None:
+    """These must not change without a new ID_VERSION: results on disk are found by them."""
+    run = load_run(
+        {"algorithm": "higrad_avg_dp", "seed": 3, "partition": {"distribution": "power", "alpha": 16}}
+    )
+    assert re.fullmatch(r"femnist-higrad_avg_dp-v1-s3-[0-9a-f]{10}", run.run_id)
+    assert re.fullmatch(r"femnist-power16-16-s3-[0-9a-f]{10}", run.partition_id)
+    assert re.fullmatch(r"femnist-embedded-[0-9a-f]{10}", run.data_key)
+    assert (run.run_id[-10:], run.partition_id[-10:], run.data_key[-10:]) == GOLDEN
+
+
+GOLDEN = ("a2bb061478", "a0bf041b30", "0c89c657f3")
+
+SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("variant", {"algorithm": "higrad_avg_dp"}, {"algorithm": "higrad_avg_dp:v1"}),
+    ("model", {}, {"model": "leaf_cnn"}),
+    ("split", {}, {"data": {"test_fraction": 0.2}}),
+    ("all silos", {"partition": {"silos": 8}}, {"partition": {"silos": 8, "silos_per_subject": 8}}),
+    ("all silos a round", {}, {"training": {"silos_per_round": 16}}),
+    ("number as text", {"privacy": {"epsilon": 4.0}}, {"privacy": {"epsilon": "4"}}),
+    ("whole number", {"partition": {"alpha": 1}}, {"partition": {"alpha": 1.0}}),
+    ("performance", {}, {"performance": {"threads": 8, "device": "cuda:1"}}),
+    ("expected counts", {}, {"data": {"expected": {"users": 60}}}),
+    ("momentum of plain SGD", {}, {"training": {"optimizer": {"momentum": 0.5}}}),
+    ("server rate without server optimiser", {}, {"training": {"server_optimizer": {"learning_rate": 0.5}}}),
+    ("privacy of FedAvg", {}, {"privacy": {"epsilon": 1, "mode": "sound", "clip_norm": 3}}),
+    (
+        "horizontal rule of LocalItemDP",
+        {"algorithm": "local_item_dp"},
+        {"algorithm": "local_item_dp", "privacy": {"horizontal": "steps_times_s"}},
+    ),
+    (
+        "noise placement of another algorithm",
+        {"algorithm": "user_ldp"},
+        {"algorithm": "user_ldp", "privacy": {"noise_placement": "before_average"}},
+    ),
+    (
+        "cap of the partition",
+        {"algorithm": "user_ldp", "partition": {"max_items_per_subject": 8}},
+        {
+            "algorithm": "user_ldp",
+            "partition": {"max_items_per_subject": 8},
+            "privacy": {"max_items_per_subject": 8},
+        },
+    ),
+    (
+        "folder of a file",
+        {"data": {"source": "leaf_json", "path": "here/a.zip"}},
+        {"data": {"source": "leaf_json", "path": "/there/a.zip"}},
+    ),
+    (
+        "override of a download",
+        {"data": {"source": "upstream"}},
+        {"data": {"source": "upstream", "path": "/there"}},
+    ),
+    (
+        "size of generated data, not used",
+        {"data": {"source": "upstream"}},
+        {"data": {"source": "upstream", "embedded": {"subjects": 9}}},
+    ),
+    (
+        "one step of CentralSubDP",
+        {"algorithm": "central_sub_dp"},
+        {"algorithm": "central_sub_dp", "training": {"local_steps": 1}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), [case[1:] for case in SAME], ids=[case[0] for case in SAME])
+def test_two_ways_to_write_a_run(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert run_id(RunConfig.model_validate(one)) == run_id(RunConfig.model_validate(other))
+    assert load_run(one).run_id == load_run(other).run_id
+
+
+# A run in which every key is read: changing any of them must change the id.
+ALL_READ: dict[str, Any] = {
+    "algorithm": "central_sub_dp",
+    "data": {"dataset": "femnist"},
+    "partition": {"distribution": "power"},
+    "training": {"optimizer": {"name": "adam"}, "server_optimizer": {"name": "adam"}},
+}
+OTHER_VALUES: dict[str, Any] = {
+    "seed": 1,
+    "data.dataset": "shakespeare",
+    "data.source": "upstream",
+    "data.subjects": 30,
+    "data.test_fraction": 0.3,
+    "data.validation_fraction": 0.3,
+    "data.duplicate_first_image_bug": True,
+    "data.embedded.subjects": 61,
+    "data.embedded.items_per_subject": 121,
+    "data.embedded.seed": 1,
+    "partition.silos": 15,
+    "partition.distribution": "uniform",
+    "partition.alpha": 2,
+    "partition.max_items_per_subject": 5,
+    "partition.silos_per_subject": 3,
+    "algorithm.name": "local_item_dp",
+    "privacy.mode": "sound",
+    "privacy.horizontal": "sound",
+    "privacy.epsilon": 3,
+    "privacy.delta": 1e-6,
+    "privacy.clip_norm": 2,
+    "privacy.noise_multiplier": 1,
+    "privacy.max_items_per_subject": 50,
+    "privacy.noise_placement": "before_average",
+    "privacy.accountant": "rdp",
+    "training.rounds": 99,
+    "training.batch_size": 511,
+    "training.sampling": "fixed_batch_size",
+    "training.silos_per_round": 15,
+    "training.optimizer.name": "momentum",
+    "training.optimizer.learning_rate": 0.2,
+    "training.optimizer.momentum": 0.8,
+    "training.optimizer.beta2": 0.9,
+    "training.optimizer.weight_decay": 0.1,
+    "training.server_optimizer.name": "momentum",
+    "training.server_optimizer.learning_rate": 0.2,
+    "training.server_optimizer.momentum": 0.8,
+    "training.server_optimizer.beta2": 0.9,
+    "training.evaluate_every": 2,
+    "model.name": "small_cnn",
+    "model.parameters": {"hidden": 5},
+}
+NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    from subjectdp.config.partials import normalised, set_dotted
+
+    base: dict[str, Any] = normalised(ALL_READ)
+    if key == "privacy.mode":
+        base = set_dotted(base, "partition.max_items_per_subject", 5)
+    return set_dotted(base, key, value)
+
+
+@pytest.mark.parametrize("key", OTHER_VALUES)
+def test_every_key_that_matters_changes_the_id(key: str) -> None:
+    before = {**changed(key, OTHER_VALUES[key])}
+    base = changed("privacy.mode", "as_published") if key == "privacy.mode" else changed("seed", 0)
+    first, second = load_run(base), load_run(before)
+    assert first.run_id != second.run_id
+    section = key.partition(".")[0]
+    of_data = section == "data" and key not in ("data.subjects", "data.validation_fraction")
+    assert (first.data_key != second.data_key) == of_data
+    if key != "privacy.mode":
+        assert (first.partition_id != second.partition_id) == (section in ("seed", "data", "partition"))
+
+
+def test_no_key_is_forgotten() -> None:
+    from subjectdp.config.messages import section_of
+
+    leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
+    ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
+    assert leaves == set(OTHER_VALUES) | NOT_READ | ignored
+
+
+def test_keys_that_other_settings_read() -> None:
+    def leaf(path: str) -> str:
+        return load_run({"data": {"source": "leaf_json", "path": path}}).run_id
+
+    assert leaf("a/x.zip") != leaf("a/y.zip")
+    steps = [load_run({"training": {"local_steps": value}}).run_id for value in (None, 1, 2)]
+    assert len(set(steps)) == 3
+    variants = [load_run({"algorithm": f"higrad_avg_dp:{value}"}).run_id for value in ("v1", "v3")]
+    assert variants[0].startswith("femnist-higrad_avg_dp-v1-s0-")
+    assert variants[1].startswith("femnist-higrad_avg_dp-v3-s0-")
+
+
+def test_algorithms_of_a_seed_share_partition_and_data() -> None:
+    runs = [load_run({"algorithm": name, "seed": 4}) for name in ("fed_avg", "user_ldp", "higrad_avg_dp:v3")]
+    assert len({run.partition_id for run in runs}) == len({run.data_key for run in runs}) == 1
+    assert len({run.run_id for run in runs}) == 3
+
+
+def test_functions_and_properties_agree_before_and_after_resolving() -> None:
+    run = RunConfig.model_validate({"data": {"dataset": "shakespeare"}, "algorithm": "joint_noise"})
+    resolved = resolve_defaults(run)
+    assert run_id(run) == run.run_id == resolved.run_id
+    assert partition_id(run) == run.partition_id == resolved.partition_id
+    assert data_key(run.data) == run.data_key == resolved.data_key
+
+
+def test_a_copy_has_an_id_of_its_own() -> None:
+    run = load_run({})
+    assert run.run_id.startswith("femnist-fed_avg-s0-")
+    assert run.model_copy(update={"seed": 1}).run_id == load_run({"seed": 1}).run_id
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    alpha=st.floats(1e-6, 1e6),
+    silos=st.integers(1, 1000),
+    name=st.sampled_from(["fed_avg", "local_item_dp", "local_group_dp", "central_sub_dp"]),
+)
+def test_ids_are_file_names(seed: int, alpha: float, silos: int, name: str) -> None:
+    run = load_run(
+        {
+            "seed": seed,
+            "algorithm": name,
+            "partition": {"silos": silos, "distribution": "power", "alpha": alpha},
+        }
+    )
+    for text in (run.run_id, run.partition_id, run.data_key):
+        assert re.fullmatch(r"[A-Za-z0-9_.+-]{1,120}", text)
+    assert load_run(run.model_dump()).run_id == run.run_id
+    assert run_files(run.run_id)[0] == f"results/runs/{run.run_id}/config.json"
+    assert run_dir("{run_id}") == "results/runs/{run_id}"

@@ -1,0 +1,300 @@
+"""Scenarios: overlays, the order of overrides, expansion, selections, and the files that are shipped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
+from subjectdp.config.models import RunConfig
+from subjectdp.config.partials import merge, set_dotted
+from subjectdp.config.yaml_files import parse_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
+EXPECTED_SCENARIOS = {
+    "alpha-sweep",
+    "embedded",
+    "femnist",
+    "femnist-180",
+    "joint-noise",
+    "paper",
+    "shakespeare",
+    "shakespeare-real",
+    "small-femnist",
+    "smoke",
+}
+
+
+def one_run(**content: Any) -> RunConfig:
+    (run,) = load_scenario_from_mapping({"name": "test", **content}).runs
+    return run
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=[file.stem for file in SCENARIOS])
+def test_shipped_scenario(file: Path) -> None:
+    scenario = load_scenario(file)
+    assert scenario.name == file.stem
+    assert scenario.description
+    assert scenario.figures
+    assert len(scenario.runs) == len({run.run_id for run in scenario.runs}) > 0
+    # A dry-run reads the files with Snakemake's own YAML reader; both must agree.
+    read_plainly = load_scenario_from_mapping(yaml.safe_load(file.read_text()))
+    assert list(read_plainly.runs_by_id) == list(scenario.runs_by_id)
+    if any(run.data.source == "embedded" for run in scenario.runs):
+        assert scenario.synthetic_note
+
+
+def test_all_scenarios_are_shipped() -> None:
+    assert {file.stem for file in SCENARIOS} >= EXPECTED_SCENARIOS
+
+
+def test_embedded_covers_every_algorithm_and_figure() -> None:
+    scenario = load_scenario(ROOT / "config" / "scenarios" / "embedded.yaml")
+    labels = {(run.data.dataset, run.algorithm.label) for run in scenario.runs}
+    algorithms = {
+        "FedAvg",
+        "LocalItemDP",
+        "UserLDP",
+        "LocalGroupDP",
+        "HiGradAvgDP (v1)",
+        "HiGradAvgDP (v3)",
+        "CentralSubDP",
+        "JointNoise",
+    }
+    assert labels == {(dataset, label) for dataset in ("femnist", "shakespeare") for label in algorithms}
+    assert {"figure1", "figure2", "figure3", "figure1_v3", "figure2_v3", "figure3_v3"} <= set(
+        scenario.figures
+    )
+
+
+def test_papers_settings() -> None:
+    scenario = load_scenario(ROOT / "config" / "scenarios" / "paper.yaml")
+    for run in scenario.runs:
+        privacy, training = run.privacy, run.training
+        assert run.partition.silos == 16
+        assert (privacy.epsilon, privacy.delta) == (4.0, 1e-5)
+        small = run.data.subjects == 350
+        expected = (200, 100) if run.data.dataset == "shakespeare" else (100, 256 if small else 512)
+        assert (training.rounds, training.batch_size) == expected
+    assert {run.partition.alpha for run in scenario.runs} == {1, 2, 4, 8, 16}
+
+
+def test_known_scenario_by_hand() -> None:
+    scenario = load_scenario_from_mapping(
+        {
+            "name": "test",
+            "run": {"partition": {"silos": 4}},
+            "sweep": [
+                {"name": "first", "algorithm": ["fed_avg", "higrad_avg_dp:v3"], "seed": [0, 1]},
+                {"data.dataset": "shakespeare", "privacy.epsilon": [1, 4]},
+            ],
+        }
+    )
+    seen = [(r.data.dataset, r.algorithm.label, r.seed, r.partition.silos) for r in scenario.runs]
+    # FedAvg reads no epsilon: the two runs of the second block are one.
+    assert seen == [
+        ("femnist", "FedAvg", 0, 4),
+        ("femnist", "FedAvg", 1, 4),
+        ("femnist", "HiGradAvgDP (v3)", 0, 4),
+        ("femnist", "HiGradAvgDP (v3)", 1, 4),
+        ("shakespeare", "FedAvg", 0, 4),
+    ]
+    assert len(scenario.datasets_by_key) == 2
+    assert len(scenario.partitions_by_id) == 3
+
+
+def test_overrides_in_their_order() -> None:
+    def rate(content: dict[str, Any]) -> float:
+        return one_run(**content).training.optimizer.learning_rate
+
+    def at(value: float) -> dict[str, Any]:
+        return {"training": {"optimizer": {"learning_rate": value}}}
+
+    content: dict[str, Any] = {"run": {"algorithm": "higrad_avg_dp:v3", "data": {"dataset": "femnist"}}}
+    assert rate(content) == 0.1
+    content["run"] |= at(0.2)
+    assert rate(content) == 0.2
+    content["datasets"] = {"femnist": at(0.3), "shakespeare": at(9)}
+    assert rate(content) == 0.3
+    content["algorithms"] = {"higrad_avg_dp": at(0.4), "fed_avg": at(9)}
+    assert rate(content) == 0.4
+    content["algorithms"]["higrad_avg_dp"]["datasets"] = {"femnist": at(0.5), "shakespeare": at(9)}
+    assert rate(content) == 0.5
+    content["algorithms"] |= {"higrad_avg_dp:v3": at(0.6), "higrad_avg_dp:v1": at(9)}
+    assert rate(content) == 0.6
+    content["algorithms"]["higrad_avg_dp:v3"]["datasets"] = {"femnist": at(0.7)}
+    assert rate(content) == 0.7
+    content["sweep"] = [{"training.optimizer.learning_rate": 0.8}]
+    assert rate(content) == 0.8
+
+
+def test_overrides_follow_the_swept_data_set_and_algorithm() -> None:
+    scenario = load_scenario_from_mapping(
+        {
+            "name": "test",
+            "datasets": {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}},
+            "algorithms": {"higrad_avg_dp:v1": {"training": {"rounds": 11}}},
+            "sweep": [
+                {"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]},
+            ],
+        }
+    )
+    seen = [(r.training.batch_size, r.model.name, r.training.rounds) for r in scenario.runs]
+    assert seen == [
+        (7, "leaf_cnn", 100),
+        (7, "leaf_cnn", 11),
+        (512, "small_lstm", 100),
+        (512, "small_lstm", 11),
+    ]
+
+
+def test_an_algorithm_in_the_sweep_resets_the_variant() -> None:
+    run = one_run(run={"algorithm": "higrad_avg_dp:v3"}, sweep=[{"algorithm": "user_ldp"}])
+    assert (run.algorithm.name, run.algorithm.variant) == ("user_ldp", None)
+
+
+def test_axis_of_a_whole_section() -> None:
+    optimizers = [{"name": "sgd", "learning_rate": 0.3}, {"name": "adam", "learning_rate": 0.001}]
+    scenario = load_scenario_from_mapping(
+        {
+            "name": "test",
+            "run": {"training": {"optimizer": {"weight_decay": 0.5}}},
+            "sweep": [{"training.optimizer": optimizers, "model.parameters.hidden": 64}],
+        }
+    )
+    seen = [run.training.optimizer for run in scenario.runs]
+    assert [(o.name, o.learning_rate, o.weight_decay) for o in seen] == [
+        ("sgd", 0.3, 0.5),
+        ("adam", 0.001, 0.5),
+    ]
+    assert scenario.runs[0].model.parameters == {"hidden": 64}
+
+
+def test_overlays(tmp_path: Path) -> None:
+    base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
+    base.write_text(
+        "name: base\nrun: {training: {rounds: 8, batch_size: 9}}\n"
+        "sweep: [{seed: [0, 1]}]\nfigures: [figure1]\n"
+    )
+    over.write_text("run: {training: {rounds: 12}}\nsweep: [{seed: 5}]\n")
+    (run,) = load_scenario([base, over]).runs
+    assert (run.training.rounds, run.training.batch_size, run.seed) == (12, 9, 5)
+    assert load_scenario([base, over]).figures == ["figure1"]
+
+
+def test_merge_changes_neither_argument() -> None:
+    base: dict[str, Any] = {"a": {"b": 1, "c": [1]}, "d": 2}
+    over = {"a": {"c": [2], "e": {"f": 1}}}
+    assert merge(base, over) == {"a": {"b": 1, "c": [2], "e": {"f": 1}}, "d": 2}
+    assert base == {"a": {"b": 1, "c": [1]}, "d": 2}
+    assert set_dotted(base, "a.b", 5) == {"a": {"b": 5, "c": [1]}, "d": 2}
+    assert base == {"a": {"b": 1, "c": [1]}, "d": 2}
+    assert set_dotted({}, "x.y.z", 1) == {"x": {"y": {"z": 1}}}
+
+
+def test_numbers_as_text_and_yaml_11() -> None:
+    text = "run: {algorithm: user_ldp, privacy: {delta: 1e-6, epsilon: '2'}, training: {rounds: '8'}}"
+    run = one_run(**yaml.safe_load(text))
+    assert (run.privacy.delta, run.privacy.epsilon, run.training.rounds) == (1e-6, 2.0, 8)
+    assert parse_yaml("a: 1e-6\nb: 3\nc: v1\nd: .5\ne: 1.\n", "text") == {
+        "a": 1e-6,
+        "b": 3,
+        "c": "v1",
+        "d": 0.5,
+        "e": 1,
+    }
+
+
+def test_merge_keys_and_anchors_of_yaml() -> None:
+    text = "x: &base {a: 1, b: 2}\ny: {<<: *base, b: 3}\n"
+    assert parse_yaml(text, "text") == {"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}
+
+
+def test_selections() -> None:
+    scenario = load_scenario_from_mapping(
+        {
+            "name": "test",
+            "sweep": [
+                {
+                    "algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"],
+                    "data.subjects": [None, 20],
+                },
+            ],
+            "figures": ["figure1", "figure2", "figure3", "privacy"],
+            "selections": {
+                "figure1": {"data.subjects": None},
+                "figure2": {"data.subjects": [None, 20], "algorithm": ["fed_avg", "higrad_avg_dp:v3"]},
+                "figure3": {"algorithm.name": "higrad_avg_dp", "data.subjects": 20},
+            },
+        }
+    )
+    counts = {figure: len(scenario.runs_of_figure(figure)) for figure in scenario.figures}
+    assert counts == {"figure1": 3, "figure2": 4, "figure3": 2, "privacy": 6}
+
+
+def test_path_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBJECTDP_TEST_DATA", "/data")
+    monkeypatch.delenv("SUBJECTDP_TEST_OTHER", raising=False)
+
+    def path(text: str, source: str = "leaf_json") -> str | None:
+        return load_run({"data": {"source": source, "path": text}}).data.path
+
+    assert path("${SUBJECTDP_TEST_DATA}/a.zip") == "/data/a.zip"
+    assert path("${SUBJECTDP_TEST_OTHER:-local/b.zip}") == "local/b.zip"
+    assert path("${SUBJECTDP_TEST_DATA:-local}/b.zip") == "/data/b.zip"
+    assert path("${SUBJECTDP_TEST_OTHER:-}", "upstream") is None
+    assert path("a$b.zip") == "a$b.zip"
+
+
+def test_expansion_is_fast() -> None:
+    content = {
+        "name": "large",
+        "run": {"partition": {"distribution": "power"}},
+        "algorithms": {"fed_avg": {"training": {"optimizer": {"learning_rate": 0.2}}}},
+        "sweep": [
+            {
+                "algorithm": ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"],
+                "data.dataset": ["femnist", "shakespeare"],
+                "partition.alpha": [1, 2, 4, 8, 16],
+                "seed": list(range(50)),
+            }
+        ],
+    }
+    started = time.process_time()
+    scenario = load_scenario_from_mapping(content)
+    assert len(scenario.runs) == 2000
+    assert time.process_time() - started < 1.5  # 0.35 s where it was written
+
+
+def test_importing_the_configuration_is_light() -> None:
+    code = (
+        "import sys, subjectdp.config, subjectdp.config.paths, subjectdp.cli.main as m; m.build_parser();"
+        "print([n for n in ('torch', 'pandas', 'numpy', 'scipy', 'dp_accounting') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT / "workflow/lib")},
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_run_survives_json() -> None:
+    for file in SCENARIOS:
+        for run in load_scenario(file).runs[:40]:
+            again = RunConfig.model_validate_json(run.model_dump_json())
+            assert again == run == resolve_defaults(run)
+            assert (again.run_id, again.partition_id, again.data_key) == (
+                run.run_id,
+                run.partition_id,
+                run.data_key,
+            )

@@ -1,0 +1,121 @@
+"""Generated files: up to date, complete, and in agreement with what is accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from subjectdp.config import load_scenario, resolve_defaults
+from subjectdp.config.messages import section_of, walk_fields
+from subjectdp.config.models import RunConfig
+from subjectdp.config.schema import (
+    defaults_text,
+    generated_files,
+    readme_text,
+    scenario_schema,
+    stale_files,
+    write_generated,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+LEAVES = [key for key, field in walk_fields(RunConfig) if section_of(field) is None]
+
+
+def test_generated_files_are_up_to_date() -> None:
+    assert stale_files(CONFIG) == [], "run subjectdp schema --write"
+
+
+def test_writing_and_noticing_drift(tmp_path: Path) -> None:
+    assert {path.name for path in write_generated(tmp_path)} == set(generated_files())
+    assert write_generated(tmp_path) == []
+    (tmp_path / "defaults.yaml").write_text("name: defaults\n")
+    assert [path.name for path in stale_files(tmp_path)] == ["defaults.yaml"]
+
+
+def test_every_key_is_described() -> None:
+    for key, field in walk_fields(RunConfig):
+        assert field.description, key
+    readme = readme_text()
+    for key in LEAVES:
+        assert f"| `{key}` |" in readme
+
+
+def test_defaults_are_the_defaults(tmp_path: Path) -> None:
+    content = yaml.safe_load(defaults_text())
+    assert RunConfig.model_validate(content["run"]) == RunConfig()
+    file = tmp_path / "defaults.yaml"
+    file.write_text(defaults_text())
+    assert load_scenario(file).runs == (resolve_defaults(RunConfig()),)
+    # Each key has a comment above it.
+    lines = defaults_text().split("\n")
+    start = lines.index("run:")
+    for above, line in zip(lines[start:], lines[start + 1 :], strict=False):
+        if line.strip() and not line.strip().startswith("#"):
+            assert above.strip().startswith("#"), line
+
+
+def validator() -> Any:
+    schema = scenario_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("file", sorted((CONFIG / "scenarios").glob("*.yaml")), ids=lambda path: path.stem)
+def test_schema_accepts_the_shipped_scenarios(file: Path) -> None:
+    assert list(validator().iter_errors(yaml.safe_load(file.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"name": "a b"},
+        {"name": "a", "runs": {}},
+        {"name": "a", "run": {"privacy": {"epsilonn": 1}}},
+        {"name": "a", "run": {"privacy": {"epsilon": -1}}},
+        {"name": "a", "run": {"training": {"optimizer": {"name": "lion"}}}},
+        {"name": "a", "sweep": [{"privacy.epsilonn": 1}]},
+        {"name": "a", "datasets": {"mnist": {}}},
+        {"name": "a", "algorithms": {"fedavg": {}}},
+        {"name": "a", "algorithms": {"fed_avg": {"datasets": {"mnist": {}}}}},
+        {"name": "a", "figures": ["figure9"]},
+    ],
+)
+def test_schema_refuses(content: dict[str, Any]) -> None:
+    assert list(validator().iter_errors(content))
+
+
+def test_names_that_other_modules_hold_too() -> None:
+    """The configuration may not import them, so that it stays light; it must not drift from them either."""
+    import typing
+
+    from subjectdp.algorithms.registry import ALGORITHMS, label
+    from subjectdp.analysis.registry import FIGURES
+    from subjectdp.config import models
+    from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
+    from subjectdp.config.run_ids import algorithm_label
+    from subjectdp.config.scenario import Figure
+    from subjectdp.mechanisms.plan import AccountingMode, Horizontal, SamplingMethod
+    from subjectdp.models.registry import MODELS, model_names
+
+    def choices(section: type[Any], key: str) -> set[str]:
+        return set(typing.get_args(section.model_fields[key].annotation))
+
+    assert set(typing.get_args(Figure)) == set(FIGURES)
+    assert set(typing.get_args(models.AlgorithmName)) == set(ALGORITHMS)
+    assert set(typing.get_args(models.ModelName)) == set(MODELS)
+    assert set(MODELS_OF_DATASET["femnist"]) == set(model_names("image"))
+    assert set(MODELS_OF_DATASET["shakespeare"]) == set(model_names("text"))
+    assert choices(models.PrivacyConfig, "mode") == {mode.value for mode in AccountingMode}
+    assert choices(models.PrivacyConfig, "horizontal") == {rule.value for rule in Horizontal}
+    assert choices(models.TrainingConfig, "sampling") == {method.value for method in SamplingMethod}
+    for name, found in ALGORITHMS.items():
+        variants = [variant for variant in found.variants if variant is not None]
+        assert tuple(variants) == VARIANTS_OF_ALGORITHM.get(name, ())
+        for variant in variants or [None]:
+            assert algorithm_label(name, variant) == label(name, variant)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from algorithms import tiny
 from torch import Tensor
 
+from algorithms import tiny
 from subjectdp.data.partition import Partition
 from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
 
@@ -52,7 +52,9 @@ def test_with_one_silo_local_item_dp_is_dp_sgd() -> None:
         train_offsets=whole.train_offsets[:2],
     )
     noisy = after_a_round(one, silo)
-    quiet = after_a_round(replace(one, silos=tuple(replace(s, noise_multiplier=0.0) for s in one.silos)), silo)
+    quiet = after_a_round(
+        replace(one, silos=tuple(replace(s, noise_multiplier=0.0) for s in one.silos)), silo
+    )
     standard = (quiet - noisy) * tiny.BATCH / (tiny.RATE * 1.3 * tiny.CLIP)
     assert float(standard.std()) == pytest.approx(1.0, abs=0.25)
     assert float(standard.mean()) == pytest.approx(0.0, abs=0.35)

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from algorithms import tiny
 from scipy import stats
 from torch import nn
 
+from algorithms import tiny
 from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
@@ -31,7 +31,9 @@ def measured(plan: PrivacyPlan, quiet: PrivacyPlan) -> torch.Tensor:
     return models[0] - models[1]
 
 
-def plans(name: str, variant: str | None, mode: AccountingMode, before: bool = False) -> tuple[PrivacyPlan, PrivacyPlan]:
+def plans(
+    name: str, variant: str | None, mode: AccountingMode, before: bool = False
+) -> tuple[PrivacyPlan, PrivacyPlan]:
     both = [tiny.tiny_plan(name, variant, mode, steps=1, noise=noise) for noise in (NOISE, 0.0)]
     noisy, quiet = (replace(p, settings=replace(p.settings, noise_before_average=before)) for p in both)
     return noisy, quiet
@@ -91,4 +93,6 @@ def test_an_empty_batch_is_still_a_step_with_noise() -> None:
     start = federation.theta.clone()
     federation.run_round(1)
     assert [row[3] for row in federation.recorder.step_rows] == [0, 0, 0]
-    assert variance_fits((federation.theta - start).double(), tiny.RATE * NOISE * tiny.CLIP * MEAN_OF_3 / BATCH)
+    assert variance_fits(
+        (federation.theta - start).double(), tiny.RATE * NOISE * tiny.CLIP * MEAN_OF_3 / BATCH
+    )

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
-from algorithms import tiny
 from torch import Tensor
 
+from algorithms import tiny
 from subjectdp.mechanisms.plan import AccountingMode, SamplingMethod
 from subjectdp.sampling.batches import sample_items
 

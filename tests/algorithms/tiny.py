@@ -57,16 +57,25 @@ def tiny_data(seed: int = 0) -> TinyData:
 def tiny_partition(one_item_a_subject: bool = False) -> Partition:
     total = sum(ITEMS)
     offsets = np.concatenate([[0], np.cumsum(ITEMS)]).astype(np.int64)
-    subjects = np.arange(total) if one_item_a_subject else np.random.default_rng(4).integers(0, SUBJECTS, total)
+    subjects = (
+        np.arange(total) if one_item_a_subject else np.random.default_rng(4).integers(0, SUBJECTS, total)
+    )
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         subjects[start:stop].sort()
     empty = np.zeros(0, np.int32)
     return Partition(
-        np.arange(total, dtype=np.int32), subjects.astype(np.int32), offsets, empty, empty, {"counts": {"subjects": total}}
+        np.arange(total, dtype=np.int32),
+        subjects.astype(np.int32),
+        offsets,
+        empty,
+        empty,
+        {"counts": {"subjects": total}},
     )
 
 
-def tiny_plan(name: str, variant: str | None, mode: AccountingMode, steps: int = 2, noise: float = 0.0) -> PrivacyPlan:
+def tiny_plan(
+    name: str, variant: str | None, mode: AccountingMode, steps: int = 2, noise: float = 0.0
+) -> PrivacyPlan:
     mechanism = algorithm(name, variant).mechanism(variant, mode)
     settings = PlanSettings(
         mode=mode,
@@ -79,7 +88,9 @@ def tiny_plan(name: str, variant: str | None, mode: AccountingMode, steps: int =
         local_steps=steps,
         batch_size=BATCH,
     )
-    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, float(BATCH))
+    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(
+        mechanism.divisor_rule, float(BATCH)
+    )
     silos = tuple(
         SiloSchedule(
             items=items,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mechanisms import oracle
 from torch import Tensor, nn
 
+from mechanisms import oracle
 from subjectdp.errors import ModelError
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.flat import FlatParameters
@@ -188,7 +188,9 @@ def test_a_layer_used_twice_is_refused() -> None:
         engine.clipped_sum(*data_of("leaf_cnn", 2), clip_norm=1.0)
 
 
-@pytest.mark.parametrize("options", [{"bidirectional": True}, {"dropout": 0.5, "num_layers": 2}, {"proj_size": 2}])
+@pytest.mark.parametrize(
+    "options", [{"bidirectional": True}, {"dropout": 0.5, "num_layers": 2}, {"proj_size": 2}]
+)
 def test_lstms_that_the_engine_cannot_see_through_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ModelError, match="one-directional"):
         ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, **options))))

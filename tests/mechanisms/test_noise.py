@@ -14,7 +14,9 @@ SIZE = 40_000
 
 
 def draw(std: float, *path: int | str, seed: int = 0) -> np.ndarray:
-    return add_gaussian(torch.zeros(SIZE), std, key_bytes(seed, Purpose.NOISE, *path)).numpy().astype(np.float64)
+    return (
+        add_gaussian(torch.zeros(SIZE), std, key_bytes(seed, Purpose.NOISE, *path)).numpy().astype(np.float64)
+    )
 
 
 def fits(sample: np.ndarray, std: float) -> bool:

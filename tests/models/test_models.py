@@ -27,7 +27,9 @@ def test_the_small_cnn_is_small() -> None:
     assert parameters_of("small_cnn", 62, "image") == 40_510
 
 
-@pytest.mark.parametrize(("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")]
+)
 def test_output_shapes(name: str, kind: str) -> None:
     inputs = torch.rand(3, 1, 28, 28) if kind == "image" else torch.randint(0, 62, (3, 80))
     assert build_model(name, 62, kind, 0)(inputs).shape == (3, 62)

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from safetensors.torch import load_file
-from training import small_world
 
 from subjectdp.errors import SubjectDPError
 from subjectdp.training.run import train_run
+from training import small_world
 
 EVERY = [
     "fed_avg",
@@ -76,8 +76,12 @@ def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
 def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
     frames = []
     for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
-        output, _ = run(tmp_path, name.replace(":", "-"), algorithm=name, training={"rounds": 1, "batch_size": 8})
-        frames.append(pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]])
+        output, _ = run(
+            tmp_path, name.replace(":", "-"), algorithm=name, training={"rounds": 1, "batch_size": 8}
+        )
+        frames.append(
+            pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]]
+        )
     pd.testing.assert_frame_equal(frames[0], frames[1])
     pd.testing.assert_frame_equal(frames[0], frames[2])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Iterable
 
 
 class SubjectDPError(ValueError):
@@ -30,7 +30,9 @@ class ModelError(SubjectDPError):
     """A model that does not fit the data or holds a layer that private training cannot use."""
 
 
-def expected(key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
+def expected(
+    key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError
+) -> SubjectDPError:
     """Builds the one error message form of the project: ``Expected KEY to be ALLOWED, got VALUE.``"""
     return error(f"Expected {key} to be {allowed}, got {value!r}.")
 

@@ -20,6 +20,16 @@ class Batch(Protocol):
     """A mini-batch of one silo; it may be empty."""
 
     @property
+    def inputs(self) -> Tensor:
+        """(items, ...) the items themselves."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """(items,) int64."""
+        ...
+
+    @property
     def items(self) -> int:
         """Number of items."""
         ...

@@ -42,7 +42,9 @@ def local_step(step: LocalStep) -> Tensor:
     return noisy / step.divisor(batch)  # line 12: B in v1, |subjects(S)| in v3
 
 
-def _mechanism(variant: str, mode: AccountingMode, sampling: PublishedSampling, divisor: DivisorRule) -> Mechanism:
+def _mechanism(
+    variant: str, mode: AccountingMode, sampling: PublishedSampling, divisor: DivisorRule
+) -> Mechanism:
     return Mechanism(
         algorithm="higrad_avg_dp",
         variant=variant,
@@ -55,7 +57,9 @@ def _mechanism(variant: str, mode: AccountingMode, sampling: PublishedSampling, 
         trust=TrustModel.LOCAL,
         published_sampling=sampling,
         horizontal_composition=True,
-        reference="arXiv 2206.03617 v1, Algorithm 3" if variant == "v1" else "arXiv 2206.03617 v3, Algorithm 2",
+        reference="arXiv 2206.03617 v1, Algorithm 3"
+        if variant == "v1"
+        else "arXiv 2206.03617 v3, Algorithm 2",
     )
 
 

@@ -81,8 +81,11 @@ class ClippingEngine:
         try:
             for start in range(0, len(labels), self.physical_batch_size):
                 part = slice(start, start + self.physical_batch_size)
-                loss = F.cross_entropy(self.flat.model(_laid_out(inputs[part])), labels[part], reduction="sum")
-                for name, gradient in zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True):
+                loss = F.cross_entropy(
+                    self.flat.model(_laid_out(inputs[part])), labels[part], reduction="sum"
+                )
+                gradients = torch.autograd.grad(loss, list(parameters.values()))
+                for name, gradient in zip(parameters, gradients, strict=True):
                     views[name].add_(gradient)
         finally:
             for parameter in parameters.values():
@@ -151,19 +154,23 @@ def _within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The modules that own parameters themselves, in order of definition."""
-    return [(name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None]
+    return [
+        (name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None
+    ]
 
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
     if isinstance(module, _BatchNorm):
         raise ModelError(
-            f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items of a "
-            "batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
+            f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items "
+            "of a batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
         )
     if isinstance(module, nn.LSTM) and recurrent.supports(module):
         return LSTMRule()
     if isinstance(module, nn.RNNBase):
-        raise ModelError(f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}.")
+        raise ModelError(
+            f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}."
+        )
     if isinstance(module, nn.Conv2d) and convolution.supports(module):
         return ConvolutionRule()
     exact: dict[type[nn.Module], LayerRule] = {
@@ -173,5 +180,7 @@ def _rule_of(name: str, module: nn.Module) -> LayerRule:
         nn.LayerNorm: LayerNormRule(),
     }
     if next(module.children(), None) is not None:
-        raise ModelError(f"Expected parameters in layers only, {name or 'the model'!r} holds some of its own.")
+        raise ModelError(
+            f"Expected parameters in layers only, {name or 'the model'!r} holds some of its own."
+        )
     return exact.get(type(module), GenericRule())

@@ -23,7 +23,7 @@ class FlatParameters:
         self.size = sum(p.numel() for p in parameters.values())
         device = next(iter(parameters.values())).device
         self.vector = torch.empty(self.size, dtype=torch.float32, device=device)
-        for (name, parameter), view in zip(parameters.items(), self.views(self.vector).values(), strict=True):
+        for parameter, view in zip(parameters.values(), self.views(self.vector).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
             parameter.requires_grad_(False)

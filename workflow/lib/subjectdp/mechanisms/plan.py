@@ -144,8 +144,12 @@ class PlanSettings:
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: str = "pld"
     cache_dir: str | None = None
-    own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
-    colluding_silos: int = 0  # joint noise: silos that may tell their noise; the guarantee rests on the others
+    own_noise_only: bool = (
+        False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    )
+    colluding_silos: int = (
+        0  # joint noise: silos that may tell their noise; the guarantee rests on the others
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,9 @@ class SiloSchedule:
     sampling_probability: float
     max_items_per_subject: int
     steps_per_round: int
-    noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0 where no noise is added
+    noise_multiplier: (
+        float  # noise std / clip_norm on the sum, before the division; 0 where no noise is added
+    )
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
 
 

@@ -17,7 +17,10 @@ MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "leaf_cnn": ("image", LeafCNN),
     "small_cnn": ("image", SmallCNN),
     "leaf_lstm": ("text", LeafLSTM),
-    "small_lstm": ("text", lambda classes, **sizes: LeafLSTM(classes, **{"hidden": 64, "dense": 64, **sizes})),
+    "small_lstm": (
+        "text",
+        lambda classes, **sizes: LeafLSTM(classes, **{"hidden": 64, "dense": 64, **sizes}),
+    ),
 }
 
 
@@ -26,7 +29,9 @@ def model_names(kind: str | None = None) -> list[str]:
     return [name for name, (data_kind, _) in MODELS.items() if kind is None or data_kind == kind]
 
 
-def build_model(name: str, classes: int, kind: str, seed: int, parameters: Mapping[str, Any] | None = None) -> nn.Module:
+def build_model(
+    name: str, classes: int, kind: str, seed: int, parameters: Mapping[str, Any] | None = None
+) -> nn.Module:
     """Builds a model with weights drawn from the run's seed.
 
     Args:
@@ -43,10 +48,14 @@ def build_model(name: str, classes: int, kind: str, seed: int, parameters: Mappi
         raise unknown("model.name", name, MODELS, ModelError)
     data_kind, factory = MODELS[name]
     if data_kind != kind:
-        raise ModelError(f"Expected model.name to fit {kind} data ({', '.join(model_names(kind))}), got {name!r}.")
+        raise ModelError(
+            f"Expected model.name to fit {kind} data ({', '.join(model_names(kind))}), got {name!r}."
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)
         try:
             return factory(classes, **(parameters or {}))
         except TypeError as error:
-            raise ModelError(f"Expected model.parameters that {name!r} takes, got {dict(parameters or {})!r}: {error}.")
+            raise ModelError(
+                f"Expected model.parameters that {name!r} takes, got {dict(parameters or {})!r}: {error}."
+            ) from None

@@ -31,7 +31,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):
-        raise expected("performance.device", name, "auto, cpu or a device of this machine (cuda:0 ...)") from None
+        raise expected(
+            "performance.device", name, "auto, cpu or a device of this machine (cuda:0 ...)"
+        ) from None
     return device
 
 
@@ -46,7 +48,9 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """What the manifest says about the machine and the software."""
     return {
         "device": str(device),
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "device_name": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or "cpu",
         "threads": threads,
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -68,7 +72,9 @@ def _git_commit() -> str | None:
     command = ["git", "-C", str(_ROOT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=20, env=environment, check=True)
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, env=environment, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, LocalStep
+from subjectdp.algorithms.base import Algorithm, Batch, LocalStep
 from subjectdp.data.partition import Partition
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.noise import add_gaussian
@@ -68,7 +68,13 @@ class Federation:
         seed: int,
         recorder: Recorder,
     ) -> None:
-        self.algorithm, self.plan, self.partition, self.data, self.engine = algorithm, plan, partition, data, engine
+        self.algorithm, self.plan, self.partition, self.data, self.engine = (
+            algorithm,
+            plan,
+            partition,
+            data,
+            engine,
+        )
         self.optimiser, self.server_optimiser = optimiser, server_optimiser
         self.seed, self.recorder = seed, recorder
         self.theta = engine.flat.vector.clone()
@@ -170,17 +176,20 @@ class SiloStep:
         inputs, labels = self.federation.data.batch(items[positions])
         return MiniBatch(inputs, labels, owners[positions], self._statistics)
 
-    def gradient_sum(self, batch: MiniBatch) -> Tensor:
+    def gradient_sum(self, batch: Batch) -> Tensor:
         total = self.federation.engine.gradient_sum(batch.inputs, batch.labels)
         if self.plan.mechanism.noise_rule is NoiseRule.NONE:
             self._record(0.0)
         return total
 
-    def clipped_sum(self, batch: MiniBatch, weights: Tensor | None = None) -> Tensor:
+    def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
         clip_norm = self._clip_norm()
         total, norms = self.federation.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
         self._clipped_fraction = float((norms > clip_norm).float().mean()) if batch.items else float("nan")
-        if self.plan.mechanism.trust is TrustModel.CENTRAL and self.plan.mechanism.noise_rule is NoiseRule.CONSTANT:
+        if (
+            self.plan.mechanism.trust is TrustModel.CENTRAL
+            and self.plan.mechanism.noise_rule is NoiseRule.CONSTANT
+        ):
             self._record(self.plan.silos[self.silo].noise_multiplier)
         return total
 
@@ -190,7 +199,7 @@ class SiloStep:
         self._clipped_fraction = float(norm > clip_norm)
         return vector * (clip_norm / norm) if norm > clip_norm else vector
 
-    def noise_multiplier(self, batch: MiniBatch) -> float:
+    def noise_multiplier(self, batch: Batch) -> float:
         return self.plan.noise_multiplier(self.silo, batch.largest_group)
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
@@ -203,7 +212,7 @@ class SiloStep:
             self._record(noise_multiplier)
         return noisy
 
-    def divisor(self, batch: MiniBatch) -> float:
+    def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return float(max(1, batch.subjects))
         return self.plan.silos[self.silo].divisor

@@ -35,7 +35,9 @@ def make_optimiser(vector: Tensor, settings: OptimiserSettings) -> torch.optim.O
     if settings.name == "momentum":
         return torch.optim.SGD([vector], lr=rate, momentum=settings.momentum, weight_decay=decay)
     if settings.name == "adam":
-        return torch.optim.Adam([vector], lr=rate, betas=(settings.momentum, settings.beta2), weight_decay=decay)
+        return torch.optim.Adam(
+            [vector], lr=rate, betas=(settings.momentum, settings.beta2), weight_decay=decay
+        )
     raise unknown("optimizer.name", settings.name, ["sgd", "momentum", "adam"])
 
 

@@ -14,7 +14,16 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training.evaluation import Score
 
-STEP_COLUMNS = ("round", "silo", "step", "items", "subjects", "largest_group", "noise_multiplier", "clipped_fraction")
+STEP_COLUMNS = (
+    "round",
+    "silo",
+    "step",
+    "items",
+    "subjects",
+    "largest_group",
+    "noise_multiplier",
+    "clipped_fraction",
+)
 
 
 class Recorder:
@@ -27,7 +36,13 @@ class Recorder:
         self._started = time.perf_counter()
 
     def step(
-        self, round_: int, silo: int, step: int, batch: BatchStatistics, noise_multiplier: float, clipped: float
+        self,
+        round_: int,
+        silo: int,
+        step: int,
+        batch: BatchStatistics,
+        noise_multiplier: float,
+        clipped: float,
     ) -> None:
         """Records one mini-batch."""
         self.step_rows.append(
@@ -52,7 +67,8 @@ class Recorder:
         left = elapsed / round_ * (self.rounds - round_)
         self._report(
             f"{self.run_id} round {round_}/{self.rounds} test accuracy {test.accuracy:.4f} loss {test.loss:.4f} "
-            f"validation {validation.accuracy:.4f} | {seconds:.2f} s a round, {_clock(elapsed)} done, {_clock(left)} left"
+            f"validation {validation.accuracy:.4f} | {seconds:.2f} s a round, "
+            f"{_clock(elapsed)} done, {_clock(left)} left"
         )
 
     def final(self) -> dict[str, Any]:

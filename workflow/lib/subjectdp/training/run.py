@@ -67,7 +67,9 @@ def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None
     from subjectdp.accounting.planning import make_plan
 
     settings = plan_settings(run, cache_dir)
-    mechanism = algorithm(run.algorithm.name, run.algorithm.variant).mechanism(run.algorithm.variant, settings.mode)
+    mechanism = algorithm(run.algorithm.name, run.algorithm.variant).mechanism(
+        run.algorithm.variant, settings.mode
+    )
     return make_plan(mechanism, partition.federation_facts(), settings)
 
 
@@ -120,7 +122,9 @@ def make_federation(
     """Builds model, engine and resident data of a run, and tries the model on one item."""
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
-    model = build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters).to(device)
+    model = build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters).to(
+        device
+    )
     data = ResidentData(prepared, device)
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.physical_batch_size)
@@ -159,7 +163,9 @@ def _try_model(
         with torch.no_grad():
             shape = tuple(model(inputs).shape)
     except (RuntimeError, IndexError, ValueError) as error:
-        raise ModelError(f"Expected model.name {name!r} to take items of shape {tuple(inputs.shape)}: {error}") from None
+        raise ModelError(
+            f"Expected model.name {name!r} to take items of shape {tuple(inputs.shape)}: {error}"
+        ) from None
     if shape != (1, classes):
         raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")
 

@@ -42,4 +42,5 @@ def wanted(output: Tensor) -> Tensor:
 
 def squared_rows(rows: Tensor) -> Tensor:
     """(B,) squared L2 norm of each row of a (B, d) tensor."""
-    return torch.linalg.vector_norm(rows, dim=1).square_()
+    squares: Tensor = torch.linalg.vector_norm(rows, dim=1).square_()
+    return squares

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
 
 _BLOCK = 4  # items whose im2col copy stays in cache
-_KEEP_BYTES = 256 << 20  # per-item gradients up to this size are kept for the weighted sum, not computed again
+_KEEP_BYTES = (
+    256 << 20
+)  # per-item gradients up to this size are kept for the weighted sum, not computed again
 
 
 class ConvolutionRule:
@@ -23,7 +25,9 @@ class ConvolutionRule:
 
     def forward(self, module: nn.Conv2d, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
-        convolved = F.conv2d(inputs, module.weight, module.bias, module.stride, module.padding, module.dilation)
+        convolved = F.conv2d(
+            inputs, module.weight, module.bias, module.stride, module.padding, module.dilation
+        )
         output = wanted(convolved)
         return output, [output], inputs.detach()
 
@@ -34,6 +38,11 @@ class ConvolutionRule:
 def supports(module: nn.Conv2d) -> bool:
     """True where the rule's im2col covers the layer; others take the generic rule."""
     return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+
+
+def _padding(module: nn.Conv2d) -> tuple[int, int]:
+    height, width = (int(extent) for extent in module.padding)
+    return height, width
 
 
 @dataclass
@@ -78,8 +87,8 @@ class ConvolutionCaptured:
     def _columns(self, inputs: Tensor) -> Tensor:
         """im2col of a few items: (n, H'W', kh·kw·I), a copy that stays in cache."""
         (kh, kw), (sh, sw) = self.module.kernel_size, self.module.stride
-        (dh, dw), (ph, pw) = self.module.dilation, self.module.padding
-        padded = F.pad(inputs.permute(0, 2, 3, 1), (0, 0, int(pw), int(pw), int(ph), int(ph)))
+        (dh, dw), (ph, pw) = self.module.dilation, _padding(self.module)
+        padded = F.pad(inputs.permute(0, 2, 3, 1), (0, 0, pw, pw, ph, ph))
         items, height, width, inner = padded.shape
         _, _, out_h, out_w = self.delta.shape
         row = width * inner
@@ -97,7 +106,7 @@ class ConvolutionCaptured:
             module.weight,
             None,
             list(module.stride),
-            list(module.padding),
+            list(_padding(module)),
             list(module.dilation),
             False,
             [0, 0],

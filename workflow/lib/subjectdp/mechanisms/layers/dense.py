@@ -18,7 +18,9 @@ class LinearRule:
         output = wanted(F.linear(inputs, module.weight, module.bias))
         return output, [output], inputs.detach()
 
-    def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured | SequenceCaptured:
+    def captured(
+        self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]
+    ) -> LinearCaptured | SequenceCaptured:
         if kept.dim() == 2:
             return LinearCaptured(kept, deltas[0], module.bias is not None)
         return SequenceCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
@@ -77,7 +79,9 @@ class EmbeddingRule:
         return output, [output], inputs
 
     def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
-        return EmbeddingCaptured(kept.flatten(1), deltas[0].flatten(1, -2), module.num_embeddings, module.padding_idx)
+        return EmbeddingCaptured(
+            kept.flatten(1), deltas[0].flatten(1, -2), module.num_embeddings, module.padding_idx
+        )
 
 
 @dataclass

@@ -25,7 +25,9 @@ class GenericRule:
         def gradients(item: Tensor, delta: Tensor) -> Any:
             # the layer must run its own forward, not the engine's recording one
             def run(values: dict[str, Tensor]) -> Tensor:
-                result: Tensor = functional_call(_Plain(module), {f"inner.{k}": v for k, v in values.items()}, item[None])
+                result: Tensor = functional_call(
+                    _Plain(module), {f"inner.{k}": v for k, v in values.items()}, item[None]
+                )
                 return result
 
             return vjp(run, parameters)[1](delta[None])[0]

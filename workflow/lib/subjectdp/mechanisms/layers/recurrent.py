@@ -35,7 +35,7 @@ class Recurrence(torch.autograd.Function):
             gate[:, : 2 * hidden].sigmoid_()
             gate[:, 2 * hidden : 3 * hidden].tanh_()
             gate[:, 3 * hidden :].sigmoid_()
-            i, f, g, o = gate.split(hidden, dim=1)
+            i, f, g, o = (gate[:, k * hidden : (k + 1) * hidden] for k in range(4))
             torch.mul(f, cells[t], out=cells[t + 1])
             cells[t + 1].addcmul_(i, g)
             torch.tanh(cells[t + 1], out=squashed[t])
@@ -50,7 +50,7 @@ class Recurrence(torch.autograd.Function):
         gates, cells, squashed, weight = ctx.saved_tensors
         steps, batch, width = gates.shape
         hidden = width // 4
-        i, f, g, o = gates.split(hidden, dim=2)
+        i, f, g, o = (gates[..., k * hidden : (k + 1) * hidden] for k in range(4))
         # factors that do not depend on the recursion, for all steps at once
         delta = torch.cat(
             (g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)), dim=2
@@ -79,7 +79,9 @@ class _Layer:
 class LSTMRule:
     """nn.LSTM, one direction, without projection; dropout between layers is not supported."""
 
-    def forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, None], list[Tensor], list[_Layer]]:
+    def forward(
+        self, module: nn.LSTM, inputs: Tensor
+    ) -> tuple[tuple[Tensor, None], list[Tensor], list[_Layer]]:
         current = inputs.transpose(0, 1) if module.batch_first else inputs
         projections, kept = [], []
         for layer in range(module.num_layers):
@@ -87,7 +89,9 @@ class LSTMRule:
             if module.bias:
                 bias = getattr(module, f"bias_ih_l{layer}") + getattr(module, f"bias_hh_l{layer}")
             projected = wanted(F.linear(current, getattr(module, f"weight_ih_l{layer}"), bias))
-            states = Recurrence.apply(projected, getattr(module, f"weight_hh_l{layer}"))
+            states: Tensor = Recurrence.apply(  # type: ignore[no-untyped-call]
+                projected, getattr(module, f"weight_hh_l{layer}")
+            )
             projections.append(projected)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states

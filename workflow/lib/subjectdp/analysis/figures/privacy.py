@@ -71,13 +71,20 @@ def series_names(runs: pd.DataFrame) -> pd.Series:
     return names + (", " + steps).where(swept, "")
 
 
+def _natural(name: str) -> tuple[bool, str, int]:
+    """Orders names that end in local steps by their number, an epoch last."""
+    head, _, steps = name.rpartition(", ")
+    number = int(steps.split()[0]) if steps.split()[0].isdigit() else 0
+    return "epoch" in steps, head if number else name, number
+
+
 def _panel(runs: pd.DataFrame) -> Panel:
     dataset = str(runs["dataset"].iloc[0])
     named = runs.assign(series=series_names(runs))
     order = [
         str(name)
         for label in in_order(named["label"])
-        for name in sorted(named.loc[named["label"] == label, "series"].unique())
+        for name in sorted(named.loc[named["label"] == label, "series"].unique(), key=_natural)
     ]
     values = pd.concat([_statement(named, statement) for statement in STATEMENTS], ignore_index=True)
     colors = {
@@ -154,9 +161,16 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_yticks(list(places.values()), list(places))
     axes.set_xlabel("ε")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if edge / low < 200 else (1.0,)))
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=_ticks(edge / low)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
+
+
+def _ticks(ratio: float) -> tuple[float, ...]:
+    """Which multiples of powers of ten are labelled: fewer, the more decades an axis spans."""
+    if ratio < 30:
+        return (1.0, 2.0, 5.0)
+    return (1.0, 3.0) if ratio < 3000 else (1.0,)
 
 
 def _annotate(axes: Axes, x: float, y: float, value: float, above: bool) -> None:

@@ -24,8 +24,8 @@ def calibrate_noise_multiplier(
     """The noise multiplier that, common to all parts of ``loss``, gives ε(σ) in [0.999 ε, ε] at δ.
 
     ``loss`` lends its steps and shifts; its own noise multipliers are ignored. ε is evaluated by the accountant at
-    full accuracy before a value is accepted, so the result never overshoots the target. A good ``guess`` saves the
-    search on the coarse grid.
+    full accuracy before a value is accepted, so the result never overshoots the target. A good ``guess``
+    shortens the search.
     Raises ConfigError for an ε or δ out of range, PrivacyError if no value is found.
     """
     _check(epsilon, delta, accountant)
@@ -47,8 +47,8 @@ def calibrate_scale(
         return _exact(loss_at, epsilon, delta)
     search = _Search(loss_at, epsilon, delta, accountant)
     if guess is not None:
-        return search.run(guess, FINAL)
-    return search.run(_start(loss_at, epsilon, delta), SEARCH if accountant == "pld" else FINAL)
+        return search.run(guess)
+    return search.run(_start(loss_at, epsilon, delta))
 
 
 def _check(epsilon: float, delta: float, accountant: str) -> None:
@@ -93,7 +93,8 @@ class _Search:
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
         self.known: list[tuple[float, float]] = []
 
-    def run(self, sigma: float, resolution: float) -> float:
+    def run(self, sigma: float) -> float:
+        resolution = SEARCH if self.accountant == "pld" else FINAL
         for _ in range(_ROUNDS):
             reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
             if resolution == FINAL and _ENOUGH * self.epsilon <= reached <= self.epsilon:

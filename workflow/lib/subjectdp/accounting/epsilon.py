@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.events import Loss, Shift, from_dp_event
+from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.mechanisms.plan import Adjacency
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 CERTIFYING = ("pld", "rdp", "prv")  # "gdp" is the central limit: it under-estimates and certifies nothing
 SEARCH, FINAL = 12.0, 40.0  # grid points for each standard deviation of one step's privacy loss
-_COARSEST = 2e-4  # widest grid of a final value (search: five times that)
+_COARSEST = 5e-4  # widest grid of a final value (search: five times that)
 _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
 _LARGEST_EPSILON = 2000.0  # above, a privacy loss distribution costs memory and says no more than RDP
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
@@ -87,14 +88,10 @@ def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
 def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    values, weights = shift.sensitivities, shift.probabilities
+    values = shift.sensitivities
     if len(values) == 1:
         return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
-    if len(values) == 2 and values[0] == 0.0:
-        return pld.from_gaussian_mechanism(
-            sigma, sensitivity=values[1], sampling_prob=weights[1], value_discretization_interval=grid
-        )
-    return pld.from_mixture_gaussian_mechanism(sigma, values, weights, value_discretization_interval=grid)
+    return mixture_pld(sigma, shift, grid)
 
 
 def get_epsilon(

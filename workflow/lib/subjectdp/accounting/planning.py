@@ -85,7 +85,9 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
     unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     unit_plan = _with_noise(plan, [1.0] * len(plan.silos))
     if unit is not PrivacyUnit.SUBJECT and not sound.noise_is_summed(plan):
-        return [_sound_value(_single(unit_plan, silo), unit) for silo in range(len(plan.silos))]
+        singles = [sound.unit_losses(_single(unit_plan, silo), unit, every_silo=True) for silo in range(len(plan.silos))]
+        losses = _near_ones_shared([single[0] for single in singles])
+        return [_calibrated(loss, plan.settings) for loss in losses]
     return [_sound_value(unit_plan, unit)] * len(plan.silos)
 
 

@@ -11,7 +11,6 @@ from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian, with_noise
-from subjectdp.accounting.gaussian import clt_mu, gdp_mu
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.mechanisms.plan import (
     FederationFacts,
@@ -115,7 +114,6 @@ def group_table(loss: Loss, epsilon: float, delta: float, largest: int, accounta
     of sizes, each size taking the value of the next rung: larger than needed, never smaller.
     """
     table: list[float] = []
-    ratio: float | None = None
     while len(table) < largest:
         size = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
@@ -123,17 +121,20 @@ def group_table(loss: Loss, epsilon: float, delta: float, largest: int, accounta
             rung = min(largest, max(size, math.ceil(size * _LADDER)))
             value = max(_renyi_noise(loss, *group_target(epsilon, delta, s)) for s in {size, rung})
             table.extend([max([value, *table[-1:]])] * (rung - size + 1))
-            continue
-        guess = None if ratio is None else ratio * _clt_noise(loss, share, math.exp(log_delta))
-        value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess)
-        ratio = value / _clt_noise(loss, share, math.exp(log_delta))
-        table.append(max([value, *table[-1:]]))
+        else:
+            guess = _extrapolated(table)
+            value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess)
+            table.append(max([value, *table[-1:]]))
     return table
 
 
-def _clt_noise(loss: Loss, epsilon: float, delta: float) -> float:
-    """A cheap yardstick that scales like σ: sqrt(steps)·q/μ."""
-    return clt_mu(with_noise(loss, 1000.0)) / gdp_mu(epsilon, delta)
+def _extrapolated(table: list[float]) -> float | None:
+    """The next σ_Z from the last two by a power law in Z; None for the first two."""
+    size = len(table) + 1
+    if size < 3:
+        return None
+    power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
+    return table[-1] * (size / (size - 1)) ** min(2.0, power)
 
 
 def _renyi_noise(loss: Loss, epsilon: float, log_delta: float) -> float:

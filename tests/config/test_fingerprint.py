@@ -195,6 +195,20 @@ def test_stages_start_where_the_scripts_do(script: Path) -> None:
     assert unseen <= excepted
 
 
+def test_every_algorithm_is_a_stage(copy: Path) -> None:
+    from subjectdp.algorithms.registry import ALGORITHMS
+
+    def of_algorithms() -> dict[str, str]:
+        clear_cache()
+        return {name: fingerprint(f"train:{name}", copy) for name in ALGORITHMS}
+
+    before = of_algorithms()
+    file = copy / "subjectdp" / "algorithms" / "user_ldp.py"
+    file.write_text(add_code(file.read_text()))
+    after = of_algorithms()
+    assert [name for name in ALGORITHMS if before[name] != after[name]] == ["user_ldp"]
+
+
 def test_every_figure_is_a_stage() -> None:
     from subjectdp.analysis.registry import FIGURES
 
@@ -208,6 +222,8 @@ def test_unknown_stages_and_modules() -> None:
         fingerprint("trian")
     with pytest.raises(ConfigError, match=r"Unknown figure 'figure9'"):
         fingerprint("figure:figure9")
+    with pytest.raises(ConfigError, match=r"Unknown algorithm 'fedavg'"):
+        fingerprint("train:fedavg")
     with pytest.raises(ConfigError, match=r"Unknown module 'subjectdp.trainin'"):
         fingerprint("subjectdp.trainin")
 

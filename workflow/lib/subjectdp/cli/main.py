@@ -33,8 +33,8 @@ _COMMANDS = ("data", "accounting", "scenario", "results", "schema")
 class _Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, in the commands as well: they would break with a new option."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options, allow_abbrev=False)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
 
 Command = Callable[[argparse.Namespace], int | None]

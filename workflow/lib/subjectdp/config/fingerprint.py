@@ -23,6 +23,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from subjectdp.config.run_ids import ALGORITHM_LABELS
 from subjectdp.errors import SubjectDPError, unknown
 
 PACKAGE = "subjectdp"
@@ -35,7 +36,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "fetch": ("subjectdp.data.fetch", "subjectdp.data.embedded.*"),
     "prepare": ("subjectdp.data.prepare",),
     "partition": ("subjectdp.data.partition",),
-    "train": ("subjectdp.training.*", "subjectdp.algorithms.*", "subjectdp.models.*"),
+    "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.analysis.collect",),
     "figures": ("subjectdp.analysis.figures.*",),
     "statistics": ("subjectdp.data.statistics",),
@@ -53,8 +54,9 @@ _Import = tuple[str, tuple[str, ...]]
 def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
     """Hex digest of the code that a stage may run.
 
-    Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, and a module or
-    ``package.*`` is a stage of its own. Raises ConfigError for an unknown stage or module.
+    Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, ``train:NAME`` the
+    one that trains with one algorithm, and a module or ``package.*`` is a stage of its own.
+    Raises ConfigError for an unknown stage or module.
     """
     root = Path(library)
     digest = hashlib.sha256()
@@ -66,6 +68,10 @@ def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
 def entry_modules(stage: str) -> tuple[str, ...]:
     """The modules that a stage starts from; raises ConfigError for an unknown stage or figure."""
     kind, _, name = stage.partition(":")
+    if kind == "train" and name:
+        if name not in ALGORITHM_LABELS:
+            raise unknown("algorithm", name, ALGORITHM_LABELS)
+        return f"{PACKAGE}.training.run", f"{PACKAGE}.algorithms.{name}"
     if kind == "figure" and name:
         figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
         if name not in figures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -274,6 +275,25 @@ def test_nothing_to_draw_is_an_error(femnist: FigureInputs, tmp_path: Path, name
     with pytest.raises(DataError, match=message):
         make_figure(name, femnist, tmp_path)
     assert not list(tmp_path.glob("*.svg"))
+
+
+def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
+    inputs = scenario(tmp_path / "s", grid(["fed_avg", "user_ldp"], ["femnist"], [0], rounds=8))
+    assert inputs.rounds is not None
+    rounds = pd.read_parquet(inputs.rounds)
+    first = rounds["run_id"] == rounds["run_id"].iloc[0]
+    rounds["test_accuracy"] = 0.0
+    rounds.loc[first & (rounds["round"] > 4), "test_loss"] = np.nan
+    rounds.loc[~first, "test_loss"] = 5e6
+    rounds.to_parquet(inputs.rounds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sheet = figure1_v3.build(inputs, "figure1_v3")
+        with panels.figure_style():
+            figure, limits = panels._combined(sheet, "ab")
+    assert limits["accuracy"] == (0, 1.0, "linear")
+    assert limits["loss"][1] > 5e6 and limits["loss"][2] == "log"
+    assert len(sheet.panels[1].values.query("series == 'FedAvg'")) == 4
 
 
 def test_a_scenario_without_femnist_has_no_figure3_and_without_noise_no_privacy(tmp_path: Path) -> None:

@@ -94,9 +94,10 @@ def _draw_curves(axes: Axes, values: pd.DataFrame, metric: str, styles: dict[str
         if positive.size and positive.max() / positive.min() > _LOG_RATIO:
             axes.set_yscale("log")
         else:
-            axes.set_ylim(0, float(np.nanmax(means)) * 1.08)
+            axes.set_ylim(0, max(1e-3, float(np.nanmax(means)) * 1.08))
     else:
-        axes.set_ylim(0, min(100.0, float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.08))
+        top = float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.08
+        axes.set_ylim(0, min(100.0, max(1.0, top)))  # a run that learns nothing has an axis as well
 
 
 def algorithm_legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:

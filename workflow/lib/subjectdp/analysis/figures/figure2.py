@@ -119,7 +119,7 @@ def draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], xlabe
     axes.set_xticklabels([format_number(value) for value in ticks])
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    top = float(values["high"].fillna(values["mean"]).max()) * 1.08
+    top = max(1.0, float(values["high"].fillna(values["mean"]).max()) * 1.08)
     axes.set_ylim(0, min(top, 100.0) if "%" in ylabel else top)
 
 

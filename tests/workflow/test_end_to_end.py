@@ -110,6 +110,14 @@ def test_the_reason_is_the_code(smoke):
         assert "Params have changed since last execution" in smoke.snakemake("--dry-run", *SMOKE).stdout
 
 
+def test_an_edited_algorithm_trains_its_own_runs_alone(smoke):
+    table = runs(smoke)
+    with appended(smoke.root / LIBRARY / "algorithms/higrad_avg_dp.py", "\n_EDITED = 1\n"):
+        assert smoke.planned_jobs(*SMOKE).count("train") == (table["algorithm"] == "higrad_avg_dp").sum() > 0
+    with appended(smoke.root / LIBRARY / "algorithms/user_ldp.py", "\n_EDITED = 1\n"):
+        assert smoke.planned_jobs(*SMOKE) == [], "no run of the scenario uses it"
+
+
 def test_a_comment_or_a_docstring_reruns_nothing(smoke):
     with appended(smoke.root / LIBRARY / "mechanisms/clipping.py", "\n# a comment\n"):
         assert smoke.planned_jobs(*SMOKE) == []

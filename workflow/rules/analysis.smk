@@ -58,7 +58,7 @@ rule runs_summary:
         runtime=15,
     params:
         title=f"Runs of {SCENARIO.name}",
-        code=[fingerprint("report"), fingerprint("subjectdp.analysis.tables")],
+        code=fingerprint("report"),
     script:
         "../scripts/runs_summary.py"
 
@@ -106,6 +106,6 @@ rule statistics_table:
         runtime=15,
     params:
         title="Mini-batches at the papers' scale",
-        code=[fingerprint("report"), fingerprint("subjectdp.analysis.tables")],
+        code=fingerprint("report"),
     script:
         "../scripts/statistics_table.py"

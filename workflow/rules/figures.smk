@@ -30,7 +30,7 @@ rule figure:
         mem_mb=2000,
         runtime=15,
     params:
-        code=lambda wildcards: fingerprint(registry.entry(wildcards.figure).module_path),
+        code=lambda wildcards: fingerprint(f"figure:{wildcards.figure}"),
     script:
         "../scripts/figure.py"
 

@@ -1,6 +1,10 @@
 # One job a run. Retries and GPUs are the profile's matter: a retry here would be honoured again inside a cluster job.
 
 TRAINED = ("manifest.json", "rounds.parquet", "steps.parquet", "model.safetensors")
+TRAINING_CODE = {
+    name: fingerprint(f"train:{name}")
+    for name in {run.algorithm.name for run in RUNS.values()}
+}
 
 
 rule train:
@@ -22,6 +26,6 @@ rule train:
     params:
         cache=paths.calibration_cache_dir(),
         run=settings(RUNS, "run_id"),
-        code=fingerprint("train"),
+        code=lambda wildcards: TRAINING_CODE[RUNS[wildcards.run_id].algorithm.name],
     script:
         "../scripts/train.py"

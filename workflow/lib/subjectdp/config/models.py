@@ -9,7 +9,9 @@ passed them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -31,6 +33,7 @@ AlgorithmName = Literal[
 ModelName = Literal["leaf_cnn", "small_cnn", "leaf_lstm", "small_lstm"]
 
 _LARGEST_INTEGER = 2**63 - 1
+_CACHED_IDS = ("run_id", "partition_id", "data_key")
 
 
 def _refuse_bool(value: Any) -> Any:
@@ -53,6 +56,13 @@ class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with the fields in ``update`` replaced, unchecked; ids are not carried over but computed anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in _CACHED_IDS:
+            copy.__dict__.pop(name, None)
+        return copy
 
 
 class EmbeddedConfig(Section):
@@ -121,7 +131,7 @@ class DataConfig(Section):
         default=ExpectedCounts(), description="Counts the whole source must have; a mismatch stops the run."
     )
 
-    @property
+    @cached_property
     def data_key(self) -> str:
         """Id of the prepared data (see :func:`subjectdp.config.run_ids.data_key`)."""
         return data_key(self)
@@ -320,17 +330,17 @@ class RunConfig(Section):
         check_run(self)
         return self
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         """Id of this run (see :func:`subjectdp.config.run_ids.run_id`)."""
         return run_id(self)
 
-    @property
+    @cached_property
     def partition_id(self) -> str:
         """Id of the partition that this run trains on (see :func:`subjectdp.config.run_ids.partition_id`)."""
         return partition_id(self)
 
-    @property
+    @cached_property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
         return self.data.data_key

@@ -113,7 +113,8 @@ def draw_histogram(
     axes.set_ylim(0, float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.22)
     axes.set_xlabel(AXIS_LABELS[quantity])
     axes.set_ylabel(ylabel)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")

@@ -40,6 +40,7 @@ class Panel:
     synthetic: bool
     scale: str | None = None  # panels of one scale share their y-range
     weight: float = 1.0  # share of the row's width
+    keyed: bool = True  # False: the legend says nothing about this panel, which on its own goes without it
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
 
 def _single(sheet: Sheet, panel: Panel, letter: str, limits: dict[str, tuple[float, float, str]]) -> Figure:
     width = max(4.6, sheet.panel_width * panel.weight)
-    strip = _Strip(sheet.legend, sheet.notes, width)
+    strip = _Strip(sheet.legend if panel.keyed else (), sheet.notes, width)
     figure, height = _canvas(width, sheet.row_height + 0.35, strip)
     axes = figure.add_subplot()
     _draw(panel, axes, letter)

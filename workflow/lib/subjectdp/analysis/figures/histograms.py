@@ -80,7 +80,9 @@ def histogram_panel(
         paper=paper,
     )
     name = "group_size" if quantity == "largest_group" else "subjects"
-    return Panel(f"{dataset}_{name}", dataset_name(dataset), draw, values, bool(runs["synthetic"].any()))
+    return Panel(
+        f"{dataset}_{name}", dataset_name(dataset), draw, values, bool(runs["synthetic"].any()), keyed=False
+    )
 
 
 def draw_histogram(

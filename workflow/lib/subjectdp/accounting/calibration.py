@@ -88,7 +88,9 @@ def _start(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> fl
 class _Search:
     """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
 
-    def __init__(self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str) -> None:
+    def __init__(
+        self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str
+    ) -> None:
         self.loss_at, self.epsilon, self.delta, self.accountant = loss_at, epsilon, delta, accountant
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
         self.known: list[tuple[float, float]] = []

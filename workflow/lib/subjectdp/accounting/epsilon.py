@@ -67,7 +67,8 @@ def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
 def grid_width(loss: Loss, mu: float, resolution: float) -> float:
     """The grid of the PLD: fine against one step's loss (rounding adds variance each step), never needlessly fine."""
     per_step = min(
-        gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier) for part in loss
+        gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
+        for part in loss
     )
     coarsest = _COARSEST if resolution >= FINAL else 5 * _COARSEST
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0

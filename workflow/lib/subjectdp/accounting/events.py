@@ -41,7 +41,9 @@ class Shift:
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
             if value < 0 or probability < 0:
-                raise expected("sensitivity and probability", (value, probability), "non-negative", PrivacyError)
+                raise expected(
+                    "sensitivity and probability", (value, probability), "non-negative", PrivacyError
+                )
             mass[float(value)] = mass.get(float(value), 0.0) + float(probability)
         total = sum(mass.values())
         if abs(total - 1.0) > 1e-9:
@@ -190,7 +192,11 @@ def _composed(part: MixtureSteps, events: Any) -> Any:
 def _step_event(part: MixtureSteps, events: Any) -> Any:
     values, weights = part.shift.sensitivities, part.shift.probabilities
     if len(values) == 1:
-        return events.GaussianDpEvent(part.noise_multiplier / values[0]) if values[0] > 0 else events.NoOpDpEvent()
+        return (
+            events.GaussianDpEvent(part.noise_multiplier / values[0])
+            if values[0] > 0
+            else events.NoOpDpEvent()
+        )
     if len(values) == 2 and values[0] == 0.0:
         gaussian = events.GaussianDpEvent(part.noise_multiplier / values[1])
         return events.PoissonSampledDpEvent(weights[1], gaussian)

@@ -42,7 +42,9 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     low, high = 1e-12, 1.0
     while gdp_log_delta(high, epsilon) < goal:
         low, high = high, high * 2
-    return float(optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13))
+    return float(
+        optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13)
+    )
 
 
 def exact_mu(loss: Loss) -> float | None:
@@ -69,5 +71,7 @@ def clt_mu(loss: Loss) -> float:
     """The central-limit μ of a composition: an estimate for starting points and grids, never a certificate."""
     total = 0.0
     for part in loss:
-        total += part.steps * chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
+        total += part.steps * chi_square(
+            part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier
+        )
     return math.sqrt(total) if math.isfinite(total) else math.inf

@@ -32,7 +32,7 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     for adjacency in (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD):
         loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
         sides.append(
-            pld._create_pld_pmf_from_monotone_privacy_loss(  # noqa: SLF001 (the public function fixes the slow class)
+            pld._create_pld_pmf_from_monotone_privacy_loss(
                 loss, pessimistic_estimate=True, value_discretization_interval=grid, use_connect_dots=True
             )
         )
@@ -50,7 +50,10 @@ def _fast_loss() -> Any:
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == AdjacencyType.ADD else -1.0
-            line = _LogSum(np.asarray(self._precompute_privacy_loss_constants), sign * self.sensitivities / self._variance)
+            line = _LogSum(
+                np.asarray(self._precompute_privacy_loss_constants),
+                sign * self.sensitivities / self._variance,
+            )
             return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
 
     return FastMixtureLoss

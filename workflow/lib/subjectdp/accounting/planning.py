@@ -38,8 +38,16 @@ def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
     accounted for (data-dependent σ or divisor, no enforced cap, joint noise over several local steps, a CLT
     accountant).
     """
+    plan = draft_plan(mechanism, facts, settings)
+    if settings.mode is AccountingMode.SOUND:
+        check_sound(plan)
+    return with_plan_noise(plan, facts)
+
+
+def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
+    """The plan still without noise: sampling, steps, divisors and rounds. Raises ConfigError as make_plan does."""
     _check(facts, settings)
-    plan = PrivacyPlan(
+    return PrivacyPlan(
         mechanism=mechanism,
         settings=settings,
         rounds=executed_rounds(mechanism, settings, len(facts.items)),
@@ -47,9 +55,6 @@ def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
         silos_per_subject=facts.silos_per_subject,
         cap_enforced=facts.cap_enforced,
     )
-    if settings.mode is AccountingMode.SOUND:
-        check_sound(plan)
-    return with_plan_noise(plan, facts)
 
 
 def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
@@ -85,7 +90,10 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
     unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     unit_plan = _with_noise(plan, [1.0] * len(plan.silos))
     if unit is not PrivacyUnit.SUBJECT and not sound.noise_is_summed(plan):
-        singles = [sound.unit_losses(_single(unit_plan, silo), unit, every_silo=True) for silo in range(len(plan.silos))]
+        singles = [
+            sound.unit_losses(_single(unit_plan, silo), unit, every_silo=True)
+            for silo in range(len(plan.silos))
+        ]
         losses = _near_ones_shared([single[0] for single in singles])
         return [_calibrated(loss, plan.settings) for loss in losses]
     return [_sound_value(unit_plan, unit)] * len(plan.silos)
@@ -99,9 +107,7 @@ def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
 
 
 def _calibrated(loss: Loss, settings: PlanSettings) -> float:
-    compute = partial(
-        calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant
-    )
+    compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", published.loss_key(loss, settings), settings.cache_dir, compute))
 
 
@@ -153,7 +159,9 @@ def _fraction(loss: Loss) -> float:
 
 
 def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = False) -> PrivacyPlan:
-    silos = tuple(replace(silo, noise_multiplier=value) for silo, value in zip(plan.silos, noise, strict=True))
+    silos = tuple(
+        replace(silo, noise_multiplier=value) for silo, value in zip(plan.silos, noise, strict=True)
+    )
     group = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
     if not (constant_table and group):
         return replace(plan, silos=silos)
@@ -161,7 +169,9 @@ def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = Fa
     return replace(plan, silos=silos, group_noise_multipliers=table)
 
 
-def _schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
+def _schedule(
+    mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
+) -> SiloSchedule:
     """One silo's schedule, still without noise."""
     items, batch = facts.items[silo], settings.batch_size
     steps = math.ceil(items / batch) if settings.local_steps is None else settings.local_steps
@@ -194,7 +204,9 @@ def check_sound(plan: PrivacyPlan) -> None:
     if reasons:
         raise PrivacyError(f"{name} cannot run in sound mode: {'; '.join(reasons)}.")
     if settings.accountant not in CERTIFYING:
-        raise expected("privacy.accountant in sound mode", settings.accountant, f"one of {CERTIFYING}", PrivacyError)
+        raise expected(
+            "privacy.accountant in sound mode", settings.accountant, f"one of {CERTIFYING}", PrivacyError
+        )
     if mechanism.claimed_unit is PrivacyUnit.SUBJECT and not plan.cap_enforced:
         raise PrivacyError(
             f"{name} in sound mode needs an enforced cap on the items of a subject at a silo: set "
@@ -217,7 +229,9 @@ def _check(facts: FederationFacts, settings: PlanSettings) -> None:
         raise expected("items of every silo", facts.items, "at least 1")
     if not 1 <= settings.batch_size <= min(facts.items):
         raise expected(
-            "training.batch_size", settings.batch_size, f"between 1 and the smallest silo's {min(facts.items)} items"
+            "training.batch_size",
+            settings.batch_size,
+            f"between 1 and the smallest silo's {min(facts.items)} items",
         )
     for key, value in asdict(settings).items():
         if key in ("rounds", "local_steps", "silos_per_round") and value is not None and value < 1:

@@ -34,7 +34,9 @@ def silos_in_round(facts_silos: int, settings: PlanSettings) -> int:
     return facts_silos if settings.silos_per_round is None else settings.silos_per_round
 
 
-def published_probability(mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, total: int) -> float:
+def published_probability(
+    mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, total: int
+) -> float:
     """The sampling fraction that the paper puts into its accountant (``total``: items of the federation)."""
     rule = mechanism.published_sampling
     if rule is PublishedSampling.ITEM:
@@ -76,9 +78,7 @@ def published_loss(
 
 def published_noise(loss: Loss, settings: PlanSettings) -> float:
     """σ for the paper's claim, from the chosen accountant; cached."""
-    compute = partial(
-        calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant
-    )
+    compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", loss_key(loss, settings), settings.cache_dir, compute))
 
 
@@ -107,7 +107,9 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
     return share, math.log(delta) - math.log(size) - (size - 1) * share
 
 
-def group_table(loss: Loss, epsilon: float, delta: float, largest: int, accountant: str = "pld") -> list[float]:
+def group_table(
+    loss: Loss, epsilon: float, delta: float, largest: int, accountant: str = "pld"
+) -> list[float]:
     """The table behind :func:`group_noise`.
 
     Sizes above 32, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a ladder
@@ -161,7 +163,9 @@ def published_epsilon(plan: PrivacyPlan) -> float:
     worst = 0.0
     seen: set[tuple[Loss, int]] = set()
     for index, schedule in enumerate(plan.silos):
-        size = typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1
+        size = (
+            typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1
+        )
         sigma = plan.noise_multiplier(index, size) * _published_copies(plan)
         loss = with_noise(published_loss(plan.mechanism, facts, plan.settings, schedule), sigma)
         if (loss, size) not in seen:
@@ -188,4 +192,3 @@ def facts_of(plan: PrivacyPlan) -> FederationFacts:
         max_items_per_subject=max(schedule.max_items_per_subject for schedule in plan.silos),
         silos_per_subject=plan.silos_per_subject,
     )
-

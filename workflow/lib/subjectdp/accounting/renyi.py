@@ -93,7 +93,7 @@ def _sampled_gaussian(q: float, sigma: float) -> Floats:
         accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(sigma)))
     finally:
         logger.setLevel(level)
-    return np.asarray(accountant._rdp, dtype=np.float64)  # noqa: SLF001 (the accountant has no public getter)
+    return np.asarray(accountant._rdp, dtype=np.float64)
 
 
 def _mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
@@ -159,4 +159,6 @@ def _opacus_entry(shift: Shift, sigma: float, steps: int, kind: str) -> tuple[fl
         return sigma / values[0], 1.0, steps
     if len(values) == 2 and values[0] == 0.0:
         return sigma / values[1], weights[1], steps
-    raise expected(f"mechanism for Opacus' {kind} accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
+    raise expected(
+        f"mechanism for Opacus' {kind} accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError
+    )

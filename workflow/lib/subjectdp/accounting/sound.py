@@ -57,8 +57,10 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
     if trust is TrustModel.SECURE_AGGREGATION:
         return single and not plan.settings.own_noise_only
     if not single:
-        raise PrivacyError("A trusted server that adds the noise needs one local step a round: the sum of several "
-                           "steps without noise in between is not bounded by the clip norm.")
+        raise PrivacyError(
+            "A trusted server that adds the noise needs one local step a round: the sum of several "
+            "steps without noise in between is not bounded by the clip norm."
+        )
     return True
 
 

@@ -1,0 +1,230 @@
+"""Privacy statements of a run: what its paper claims, and what the very same run gives, as JSON-able records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from subjectdp.accounting import published, sound
+from subjectdp.accounting.cache import versions
+from subjectdp.accounting.epsilon import SEARCH
+from subjectdp.accounting.events import Loss
+from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.plan import (
+    Adjacency,
+    Clipping,
+    NoiseRule,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+    TrustModel,
+)
+
+OBSERVERS = {
+    TrustModel.LOCAL: "anyone who sees every noisy step of every silo, the server included",
+    TrustModel.SECURE_AGGREGATION: "anyone who sees the sum over the silos of each round, the server included",
+    TrustModel.CENTRAL: "anyone but the trusted server: it sees the silos' sums before the noise",
+}
+EXCLUDED = (
+    "choice of hyperparameters on the same data",
+    "attacks on floating-point noise",
+    "side channels such as the running time",
+    "validation and test items: their metrics are computed without noise",
+)
+_POINTS = 8
+_LARGEST_EVENT = 64  # atoms that a recorded event may have
+
+
+def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
+    """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
+
+    ``as_published`` always carries ``guarantee: false``. A sound ε is null where none can be given, with the reason;
+    where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
+    a public constant.
+    """
+    scopes = [("item", PrivacyUnit.ITEM, False), ("subject_one_silo", PrivacyUnit.SUBJECT, False)]
+    scopes.append(("subject", PrivacyUnit.SUBJECT, True))
+    if plan.mechanism.clipping is Clipping.PER_BATCH:
+        scopes.append(("silo", PrivacyUnit.SILO, False))
+    return {
+        "as_published": published_statement(plan),
+        "sound": {name: sound_statement(plan, unit, every) for name, unit, every in scopes},
+        "over_rounds": _over_rounds(plan) if over_rounds else None,
+        "excluded": list(EXCLUDED),
+    }
+
+
+def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
+    """The paper's claim for the plan: never a guarantee of ours."""
+    mechanism, settings = plan.mechanism, plan.settings
+    if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
+        return {
+            "epsilon": None,
+            "guarantee": False,
+            "claim": "no privacy is claimed",
+            "reference": mechanism.reference,
+        }
+    facts = published.facts_of(plan)
+    loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
+    epsilon = _finite(published.published_epsilon(plan))
+    unit = str(mechanism.claimed_unit)
+    shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
+    return {
+        "epsilon": epsilon,
+        "delta": settings.delta,
+        "unit": unit,
+        "adjacency": str(mechanism.claimed_adjacency),
+        "sampling": str(settings.sampling),
+        "sampling_probability": max(part.shift.probabilities[-1] for part in loss),
+        "steps": max(part.steps for part in loss),
+        "accountant": settings.accountant,
+        "horizontal": str(settings.horizontal),
+        "guarantee": False,
+        "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
+        "reference": mechanism.reference,
+    }
+
+
+def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
+    """What the run gives one unit; see :func:`privacy_statements`."""
+    statement = _conditions(plan, unit, every_silo)
+    try:
+        epsilon, accountant, losses = _epsilon(plan, unit, every_silo)
+    except PrivacyError as error:
+        return {**statement, "epsilon": None, "mu_gdp": None, "guarantee": False, "reason": str(error)}
+    leaks = sound.data_dependence(plan)
+    finite = _finite(epsilon)
+    reason = "; ".join(leaks) if leaks else ("the run adds no noise" if finite is None else None)
+    given = None if leaks else finite
+    statement.update(
+        epsilon=given,
+        epsilon_if_constant=finite if leaks else None,
+        mu_gdp=None if given is None else gdp_mu(given, plan.settings.delta),
+        guarantee=given is not None,
+        reason=reason,
+        accountant=accountant,
+        event=[_recorded(loss) for loss in losses],
+    )
+    return statement
+
+
+def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[Loss]]:
+    """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
+    losses = sound.unit_losses(plan, unit, every_silo)
+    chosen = "pld" if plan.settings.accountant == "gdp" else plan.settings.accountant
+    try:
+        return sound.unit_epsilon(plan, unit, every_silo, chosen), chosen, losses
+    except PrivacyError:
+        return sound.unit_epsilon(plan, unit, every_silo, "pld"), "pld", losses
+
+
+def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
+    silos = sound.participants(plan)
+    held = min(plan.silos_per_subject, silos) if every_silo else 1
+    fixed = plan.settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
+    adjacency = Adjacency.REPLACE if unit is PrivacyUnit.SILO else Adjacency.ADD_REMOVE
+    return {
+        "delta": plan.settings.delta,
+        "unit": str(unit),
+        "silos": held,
+        "adjacency": str(adjacency) + (" with a fixed batch size" if fixed else ""),
+        "sampling": str(plan.settings.sampling),
+        "clipping": str(plan.mechanism.clipping),
+        "trust": str(plan.mechanism.trust),
+        "observer": OBSERVERS[plan.mechanism.trust],
+        "rounds": plan.rounds,
+        "assumptions": list(_assumptions(plan, unit)),
+        "versions": versions(),
+    }
+
+
+def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
+    """What has to hold for the statement, for people to check one by one."""
+    yield "the number of items at each silo is public (it fixes the sampling probability and the local steps)"
+    if unit is PrivacyUnit.SUBJECT:
+        yield "which subject an item belongs to, and at how many silos a subject may be, is public"
+        if plan.cap_enforced:
+            yield "the cap on a subject's items at a silo is enforced before training"
+        else:
+            yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
+    if plan.settings.sampling is SamplingMethod.POISSON:
+        yield "every item is sampled independently in every step, and the draws stay secret"
+    else:
+        yield "every batch is a uniform draw without replacement, and the draws stay secret"
+    if plan.mechanism.trust is TrustModel.LOCAL:
+        yield "silos are honest: they clip and add noise as planned"
+    elif plan.mechanism.trust is TrustModel.CENTRAL:
+        yield "the server is trusted with the silos' sums before the noise"
+    elif sound.noise_is_summed(plan):
+        honest = sound.participants(plan) - plan.settings.colluding_silos
+        yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
+    else:
+        yield "only each silo's own noise is counted: over several local steps other silos' noise may cancel"
+
+
+def epsilon_over_rounds(
+    plan: PrivacyPlan,
+    unit: PrivacyUnit,
+    rounds: Sequence[int] | None = None,
+    every_silo: bool = True,
+) -> list[tuple[int, float]]:
+    """(rounds, ε) after some numbers of executed rounds (default: about eight, the last one included).
+
+    Data-dependent σ or divisors are taken as constants here, as in ``epsilon_if_constant``.
+    """
+    chosen = _spread(plan.rounds) if rounds is None else list(rounds)
+    accountant = "pld"
+    return [
+        (count, sound.unit_epsilon(replace(plan, rounds=count), unit, every_silo, accountant, SEARCH))
+        for count in chosen
+    ]
+
+
+def _spread(rounds: int) -> list[int]:
+    return sorted({max(1, round(rounds * step / _POINTS)) for step in range(1, _POINTS + 1)})
+
+
+def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
+    """ε of an item and of a subject at all its silos, over the rounds; null where none can be given."""
+    result: dict[str, Any] = {
+        "rounds": _spread(plan.rounds),
+        "constant_noise_assumed": bool(sound.data_dependence(plan)),
+    }
+    for name, unit in (("item", PrivacyUnit.ITEM), ("subject", PrivacyUnit.SUBJECT)):
+        try:
+            result[name] = [_finite(epsilon) for _, epsilon in epsilon_over_rounds(plan, unit)]
+        except PrivacyError:
+            result[name] = None
+    return result
+
+
+def _recorded(loss: Loss) -> list[dict[str, Any]]:
+    """The loss in full where it is small, else without its atoms."""
+    atoms = sum(len(part.shift.sensitivities) for part in loss)
+    kept = atoms <= _LARGEST_EVENT
+    return [
+        {
+            "mechanism": "mixture of Gaussians",
+            "noise_multiplier": part.noise_multiplier,
+            "steps": part.steps,
+            "sensitivities": list(part.shift.sensitivities)
+            if kept
+            else f"{len(part.shift.sensitivities)} atoms",
+            "probabilities": list(part.shift.probabilities) if kept else None,
+        }
+        for part in loss
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def privacy_card_text(plan: PrivacyPlan, statements: dict[str, Any] | None = None) -> str:
+    """The privacy card: the statements as text for people."""
+    from subjectdp.accounting.card import card_text
+
+    return card_text(plan, privacy_statements(plan) if statements is None else statements)

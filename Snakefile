@@ -27,4 +27,8 @@ rule all:
         rules.collect.output,
         rules.runs_summary.output,
         rules.statistics_table.output if SAMPLED else [],
-        expand(rules.figure.output, figure=SCENARIO.figures),
+        [
+            figure_file(figure, suffix)
+            for figure in SCENARIO.figures
+            for suffix in registry.SUFFIXES
+        ],

@@ -55,9 +55,10 @@ class Project:
         return done
 
     def planned_jobs(self, *arguments: str) -> list[str]:
-        """Names of the rules of the jobs that a run would execute, the target left out."""
+        """The rules of the jobs that a run would execute, without the target; any figure's rule as ``figure``."""
         printed = self.snakemake("--dry-run", *arguments).stdout
-        return sorted(name for name in _JOBS.findall(printed) if name != "all")
+        names = [name for name in _JOBS.findall(printed) if name != "all"]
+        return sorted("figure" if name.startswith("figure") else name for name in names)
 
 
 def copy_project(target: Path) -> Project:

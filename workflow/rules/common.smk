@@ -93,9 +93,13 @@ def page_of(table):
     return paths.table_file(SCENARIO.name, table).removesuffix("csv") + "html"
 
 
-def figure_inputs(wildcards):
+def figure_file(figure, suffix):
+    """The picture or the values of a whole figure; its panels lie beside it."""
+    return f"{paths.figure_dir(SCENARIO.name, figure)}/{figure}{suffix}"
+
+
+def figure_inputs(figure):
     """Exactly the tables that the figure reads, by name, with exactly the runs that it shows."""
-    figure = wildcards.figure
     needs = registry.entry(figure).needs
     folder = f"selections/{figure}/" if figure in SCENARIO.selections else ""
     inputs = {name: collected(f"{folder}{name}") for name in COLLECTED if name in needs}

@@ -10,4 +10,4 @@ with job_log(snakemake.log[0]):
     tables = {name: Path(path) for name, path in snakemake.input.items() if name != "partitions"}
     partitions = tuple(Path(path).parent for path in snakemake.input.get("partitions", ()))
     inputs = FigureInputs(**tables, partitions=partitions)
-    make_figure(snakemake.wildcards.figure, inputs, Path(snakemake.output[0]).parent)
+    make_figure(snakemake.params.figure, inputs, Path(snakemake.output[0]).parent)

@@ -49,7 +49,7 @@ def nist_files(writers: int, images: int) -> tuple[dict[str, bytes], dict[str, b
             by_write[f"by_write/{part}/f{writer:04d}_14/{name}/{name}_{image:05d}.png"] = content
             number += 1
     by_class["by_class/30/hsf_0.mit"] = b"index file"
-    by_class["by_class/30/hsf_1.mit/x.png"] = b"under a mit folder"
+    by_class["by_class/30/hsf_1.mit/x.png"] = png(1)  # would win the label
     by_class["by_class/abc/hsf_0/x.png"] = b"class folder of three letters"
     return by_class, by_write
 
@@ -125,7 +125,7 @@ def etext(speeches: int = 12) -> str:
             "  [Exit]",
             "    ay me.",
         ]
-    lines += ["  MUTE. One.", "  MUTE. Two."]
+    lines += ["  MUTE. One.", "  MUTE. Two.", *["  Brief. No more than a window."] * 2, "  BRIEF. Ay."]
     lines += ["1592", "", "THE COMEDY OF ERRORS", "", "", "by William Shakespeare", "", "ACT I. SCENE 1", ""]
     for n in range(speeches):
         lines += [f"DUKE. {_SPEECH.format(n=n)}", "", "  in column zero.", "<<NOTICE>>", "not spoken"]

@@ -176,6 +176,14 @@ def test_a_damaged_member_is_refused(tmp_path: Path) -> None:
         stream.read()
 
 
+def test_a_changed_byte_of_a_stored_member_is_noticed(tmp_path: Path) -> None:
+    path = _zip_with(tmp_path / "a.zip", _entry("x"), b"some stored bytes")
+    (member,) = open_archive(path).members
+    path.write_bytes(path.read_bytes().replace(b"some stored", b"some STORED"))
+    with pytest.raises(DataError, match="checksum"):
+        read_member(path, member)
+
+
 def test_a_member_beyond_the_end_is_refused(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", {"x": b"y" * 10})
     member = open_archive(path).members[0]._replace(offset=10_000)

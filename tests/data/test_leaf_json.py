@@ -134,13 +134,17 @@ def test_femnist_is_read_to_the_grey_level(tmp_path: Path, kind: str) -> None:
     assert content.labels.tolist() == [label for user in users.values() for label in user["y"]]
 
 
-def test_every_grey_level_survives_also_in_32_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["64 bits", "32 bits", "6 digits"])
+def test_every_grey_level_survives(tmp_path: Path, written: str) -> None:
     levels = np.arange(256)
-    for dtype in (np.float64, np.float32):
-        document = leaf_femnist({"u": 1})
-        pixels = np.concatenate([levels, np.zeros(528)]).astype(dtype) / dtype(255)
-        document["user_data"]["u"]["x"] = [[float(value) for value in pixels]]
-        assert _femnist(tmp_path, document).features.reshape(-1)[:256].tolist() == levels.tolist()
+    pixels = np.concatenate([levels, np.zeros(528)]) / 255
+    if written == "32 bits":
+        pixels = (pixels.astype(np.float32)).astype(np.float64)
+    elif written == "6 digits":
+        pixels = np.round(pixels, 6)
+    document = leaf_femnist({"u": 1})
+    document["user_data"]["u"]["x"] = [pixels.tolist()]
+    assert _femnist(tmp_path, document).features.reshape(-1)[:256].tolist() == levels.tolist()
 
 
 def test_train_and_test_are_pooled_by_user(tmp_path: Path) -> None:

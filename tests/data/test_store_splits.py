@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from subjectdp.data import store
@@ -74,6 +74,8 @@ SIZES = st.lists(st.integers(1, 900), min_size=1, max_size=12)
 FRACTIONS = st.sampled_from([0.1, 0.2, 0.25, 0.3, 0.5])
 
 
+@example([1, 2, 3, 4, 5, 79, 80, 81, 790, 791, 800], 0.1, True)
+@example([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 0.1, False)
 @given(SIZES, FRACTIONS, st.booleans())
 def test_sizes_follow_leaf(items: list[int], fraction: float, text: bool) -> None:
     kind = store.TEXT if text else store.IMAGE

@@ -76,7 +76,10 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
 
 def _find_archive(folder: Path, name: str) -> Archive:
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: expected one with by_class.zip and by_write.zip.")
+        raise DataError(
+            f"{folder} is not a folder: expected one with by_class.zip and by_write.zip. For LEAF's own JSON, "
+            "set the source to leaf_json."
+        )
     for candidate in (folder / f"{name}.zip", folder / name):
         if candidate.exists():
             return archives.open_archive(candidate)

@@ -67,11 +67,9 @@ def _check_fractions(test_fraction: float, validation_fraction: float) -> None:
 
 
 def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
-    """Sizes of the part that stays, max(1, int((1 - fraction) n)) but 1 of 2, and of the part taken off."""
+    """Sizes of the part that stays, max(1, int((1 - fraction) n)), and of the part taken off."""
     kept = round(1 - fraction, 12)  # 1 - 0.1 must act as the 0.9 that LEAF is given
     first = np.maximum(1, (kept * items).astype(np.int64))
-    if fraction > 0:
-        first = np.where(items == 2, 1, first)
     first = np.minimum(first, items)
     return first, items - first
 

@@ -187,6 +187,17 @@ def test_a_chunked_text_is_accepted(tmp_path: Path, server: Server) -> None:
     assert _get(tmp_path, _text(Mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
 
 
+def test_a_body_compressed_unasked_is_unpacked_and_never_resumed(tmp_path: Path, server: Server) -> None:
+    packed = gzip.compress(TEXT)
+    headers = {"Content-Length": str(len(packed)), "Content-Encoding": "gzip"}
+    server.script["/f"] = [
+        lambda h: h.reply(200, headers, packed[:-20]),
+        lambda h: h.reply(200, headers, packed),
+    ]
+    assert _get(tmp_path, _text(Mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
+    assert [headers.get("Range") for _, headers in server.requests] == [None, None]
+
+
 def test_passing_failures_are_tried_again(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [status(503, **{"Retry-After": "0"}), status(429), whole(zipped)]
     assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).sha256 == _sha(zipped)

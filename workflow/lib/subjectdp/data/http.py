@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -53,7 +53,13 @@ class _Body:
     @property
     def framed(self) -> bool:
         """Whether HTTP itself tells a truncated body from a whole one."""
-        return self.total is not None or self.response.headers.get("Transfer-Encoding") == "chunked"
+        headers = self.response.headers
+        return "Content-Length" in headers or headers.get("Transfer-Encoding") == "chunked"
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the bytes are not the file's own (compressed although identity was asked for)."""
+        return self.response.headers.get("Content-Encoding", "identity") != "identity"
 
 
 def download(mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool) -> None:
@@ -139,8 +145,8 @@ def _settle(response: requests.Response, part: Path, have: int) -> _Body | None:
             raise _TryAgainError(f"another range was served than asked for ({span!r})")
         return _Body(response, have, int(total) if total.isdigit() else None)
     length = response.headers.get("Content-Length", "")
-    plain = response.headers.get("Content-Encoding", "identity") == "identity"
-    return _Body(response, 0, int(length) if length.isdigit() and plain else None)
+    body = _Body(response, 0, int(length) if length.isdigit() else None)
+    return replace(body, total=None) if body.encoded else body
 
 
 def _retry_after(response: requests.Response) -> float:
@@ -163,8 +169,9 @@ def _write(body: _Body, mirror: Mirror, part: Path, options: FetchOptions) -> No
     if validator is not None and validator.startswith("W/"):
         validator = None  # a weak validator does not promise the same bytes
     if body.offset == 0:
-        part.unlink(missing_ok=True)
-        _state(part).write_text(json.dumps({"validator": validator}))
+        remove_part(part)
+        if not body.encoded:  # a part without a state is not resumed
+            _state(part).write_text(json.dumps({"validator": validator}))
     total = body.total if body.total is not None else mirror.bytes
     progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], total, "MB", scale=1e6)
     progress.start_at(body.offset)

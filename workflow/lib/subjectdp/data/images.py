@@ -8,7 +8,8 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,16 @@ def _map_chunks(archive: Path, members: list[Member], decode: bool, workers: int
         for batch in _batches(chunks, 8 * workers):  # bounded, so that results do not pile up
             futures = [pool.submit(_read_chunk, archive, chunk, decode) for chunk in batch]
             for future in futures:
-                yield future.result()
+                yield _result(future, archive)
+
+
+def _result(future: Future[Result], archive: Path) -> Result:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise DataError(
+            f"{archive}: a worker process was killed while reading it (out of memory?)."
+        ) from None
 
 
 def _batches(chunks: Iterable[list[Member]], size: int) -> Iterator[list[list[Member]]]:

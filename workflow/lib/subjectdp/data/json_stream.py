@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from subjectdp.errors import DataError
 
@@ -22,10 +22,18 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,}\]\s]")
 
 
+class Readable(Protocol):
+    """What the reader needs of a binary stream."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to ``size`` bytes; b'' at the end."""
+        ...
+
+
 class _Reader:
     """A buffer over a binary stream that gives whole JSON values."""
 
-    def __init__(self, stream: IO[bytes], name: str):
+    def __init__(self, stream: Readable, name: str):
         self._stream, self._name = stream, name
         self._buffer = b""
         self._at = 0
@@ -120,7 +128,7 @@ class _Reader:
         self.take(b":")
 
 
-def read_users(stream: IO[bytes], name: str, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields (user, value) of ``user_data``; the other top-level keys are put into ``header`` as they come.
 
     ``header`` is complete when the iteration ends. DataError for anything but one whole JSON object with a

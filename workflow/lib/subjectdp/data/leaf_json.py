@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +99,7 @@ def load(dataset: str, path: Path) -> Content:
     users = _Users()
     progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
     for file in files:
-        _read_file(dataset, archive, file, users)
-        progress.add(file.member.size)
+        _read_file(dataset, archive, file, users, progress)
     progress.finish()
     notes = {
         "files": len(files),
@@ -111,12 +110,25 @@ def load(dataset: str, path: Path) -> Content:
     return _image_content(users, notes) if dataset == "femnist" else _text_content(users, notes)
 
 
-def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users) -> None:
+class _Counted:
+    """A stream whose reading is shown as progress."""
+
+    def __init__(self, stream: IO[bytes], progress: Progress):
+        self._stream, self._progress = stream, progress
+
+    def read(self, size: int = -1) -> bytes:
+        """As the stream's."""
+        chunk = self._stream.read(size)
+        self._progress.add(len(chunk))
+        return chunk
+
+
+def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users, progress: Progress) -> None:
     name = f"{archive.path}: {file.member.name}"
     header: dict[str, Any] = {}
     counts: dict[str, int] = {}
     with archives.stream_member(archive.path, file.member) as stream:
-        for user, value in read_users(stream, name, header):
+        for user, value in read_users(_Counted(stream, progress), name, header):
             where = f"{name}: user {user!r}"
             x, y = _columns(user, value, where)
             counts[user] = len(y)

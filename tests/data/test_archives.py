@@ -14,6 +14,7 @@ from source_files import write_zip
 from subjectdp.data.archives import (
     Limits,
     MemberReader,
+    find_text,
     open_archive,
     read_member,
     read_text_file,
@@ -200,6 +201,28 @@ def test_a_text_is_read_from_each_packing(tmp_path: Path, packing: str) -> None:
     else:
         path.write_bytes(gzip.compress(text) if packing == "gzip" else text)
     assert read_text_file(path) == text
+
+
+@pytest.mark.parametrize(
+    ("present", "found"),
+    [
+        (["100.txt", "other.txt"], "100.txt"),
+        (["raw.txt.gz", "100.txt.zip", "other.txt"], "100.txt.zip"),
+        (["images.zip", "text.txt.gz", "readme.md"], "text.txt.gz"),
+        (["1994-01-100.zip", "readme.md"], "1994-01-100.zip"),
+        (["a.txt", "b.txt.gz"], None),
+        (["a.zip", "b.zip"], None),
+        (["readme.md"], None),
+    ],
+)
+def test_which_file_of_a_folder_is_the_text(tmp_path: Path, present: list[str], found: str | None) -> None:
+    for name in present:
+        (tmp_path / name).write_bytes(b"x")
+    if found is not None:
+        assert find_text(tmp_path, ["100.txt"]) == tmp_path / found
+        return
+    with pytest.raises(DataError, match="candidates"):
+        find_text(tmp_path, ["100.txt"])
 
 
 def test_bad_texts_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +131,25 @@ def read_text_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> bytes:
             raise DataError(f"{path}: expected one .txt file in the archive, found {len(texts)}.")
         return read_member(path, texts[0])
     return path.read_bytes()
+
+
+def find_text(folder: Path, names: Iterable[str]) -> Path:
+    """The text in a folder: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, else its only .zip.
+
+    DataError if there is none, or no telling which.
+    """
+    for name in names:
+        for packing in ("", ".gz", ".zip"):
+            if (folder / f"{name}{packing}").is_file():
+                return folder / f"{name}{packing}"
+    found: list[Path] = []
+    for endings in ((".txt", ".txt.gz"), (".zip",)):
+        found = found or sorted(file for file in folder.iterdir() if file.name.endswith(endings))
+    if len(found) != 1:
+        raise DataError(
+            f"{folder}: expected one text (100.txt, .txt.gz or .zip), found {len(found)} candidates."
+        )
+    return found[0]
 
 
 # --- zip ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from subjectdp.errors import DataError, DownloadError
 from subjectdp.io import atomic
 
 _LOGGER = logging.getLogger(__name__)
-_TEXT_PACKINGS = ("", ".gz", ".zip")
 
 
 @dataclass(frozen=True)
@@ -198,14 +197,13 @@ def _find_local(path: Path, source: SourceFile) -> Path:
         raise DownloadError(
             f"data.path {path} does not exist: expected {source.name} or a folder that holds it."
         )
-    packings = _TEXT_PACKINGS if source.format == "text" else ("",)
-    for packing in packings:
-        if (path / f"{source.name}{packing}").is_file():
-            return path / f"{source.name}{packing}"
     if source.format == "text":
-        others = sorted(p for p in path.iterdir() if p.name.endswith((".txt", ".txt.gz", ".zip")))
-        if len(others) == 1:
-            return others[0]
+        try:
+            return archives.find_text(path, (source.name,))
+        except DataError as error:
+            raise DownloadError(f"data.path: {error}") from None
+    if (path / source.name).is_file():
+        return path / source.name
     raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
 
 

@@ -45,23 +45,9 @@ class Play:
     lines: dict[str, list[str]] = field(default_factory=dict)
 
 
-def find_etext(path: Path) -> Path:
-    """The e-text itself, or a folder's under a known name or as its only text; DataError otherwise."""
-    if not path.is_dir():
-        return path
-    for name in FILE_NAMES:
-        for suffix in ("", ".gz", ".zip"):
-            if (path / f"{name}{suffix}").is_file():
-                return path / f"{name}{suffix}"
-    others = sorted(p for p in path.iterdir() if p.name.endswith((".txt", ".txt.gz", ".zip")))
-    if len(others) != 1:
-        raise DataError(f"{path}: expected 100.txt (or .txt.gz, .zip), found {len(others)} candidates.")
-    return others[0]
-
-
 def load_upstream(path: Path) -> Content:
     """Parses the e-text at ``path`` (file or folder; plain, gzip or zip)."""
-    file = find_etext(path)
+    file = archives.find_text(path, FILE_NAMES) if path.is_dir() else path
     return parse(decode(archives.read_text_file(file), str(file)))
 
 

@@ -1,0 +1,241 @@
+"""The algorithms' own pseudo-code run for many independent runs at once, on a worst-case subject.
+
+The worst case: the clipped gradient of every item of the canary subject is +C along one axis that no other item
+touches (where a whole mini-batch is clipped: the canary turns the mean from −C to +C). On that axis a vector of P
+parameters is one number, so that a tensor can hold one number for each of many runs. :class:`VectorStep` and
+:class:`VectorRound` are the protocols of ``algorithms.base`` over such tensors; the local step and the server round
+that run on them are those that train. A test holds them equal to the training loop's own step for the same
+mini-batches and noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from subjectdp.algorithms.base import Algorithm, LocalStep, ServerRound
+from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms import noise
+from subjectdp.mechanisms.plan import DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.sampling.keys import Purpose, key_bytes
+
+SERVER = -1
+_HUGE = 1e6  # unclipped gradient of an item where the mean of the mini-batch is clipped, in units of C
+
+
+@dataclass(frozen=True)
+class World:
+    """One block of runs of one of the two neighbouring federations: the name keys all of its randomness."""
+
+    seed: int
+    name: str
+    present: bool
+    runs: int
+    block: int = 0
+
+    def key(self, *path: int | str) -> bytes:
+        """The key of one draw."""
+        return key_bytes(self.seed, Purpose.AUDIT, self.name, int(self.present), self.block, *path)
+
+
+class VectorBatch:
+    """A mini-batch in each run; what a step does not read is not drawn."""
+
+    def __init__(self, law: BatchLaw, runs: int, generator: torch.Generator) -> None:
+        self.law, self.runs, self._generator = law, runs, generator
+        self.canary = law.canary_count(runs, generator)
+
+    inputs: Tensor
+    labels: Tensor
+
+    @property
+    def items(self) -> int:
+        """1: the scale of a mean that is clipped does not matter (see ``VectorStep.gradient_sum``)."""
+        return 1
+
+    @cached_property
+    def subjects(self) -> Tensor:
+        """(runs,) distinct subjects."""
+        return self.law.other_subjects(self.runs, self._generator) + (self.canary > 0)
+
+    @cached_property
+    def largest_group(self) -> Tensor:
+        """(runs,) most items of one subject."""
+        return torch.maximum(self.law.largest_other_group(self.runs, self._generator), self.canary.long())
+
+    @cached_property
+    def others_present(self) -> Tensor:
+        """(runs,) whether an item of another subject is there."""
+        return self.law.others_present(self.runs, self._generator)
+
+    @property
+    def group_sizes(self) -> Tensor:
+        """(runs,) the canary's items in the mini-batch: the group size of each of its items."""
+        return self.canary.clamp(min=1.0)
+
+
+class VectorStep:
+    """One local step in each run (``algorithms.base.LocalStep``); totals are (runs,), along the canary's axis."""
+
+    def __init__(
+        self, plan: PrivacyPlan, silo: int, batch: Callable[[], VectorBatch], normal: Callable[[Tensor, float], Tensor]
+    ) -> None:
+        self.plan, self.silo, self._batch, self._normal = plan, silo, batch, normal
+        self._clip_norm = plan.settings.clip_norm
+
+    @property
+    def noise_before_average(self) -> bool:
+        return self.plan.settings.noise_before_average
+
+    def sample_batch(self) -> VectorBatch:
+        return self._batch()
+
+    def gradient_sum(self, batch: VectorBatch) -> Tensor:
+        """Unclipped: the canary's items outweigh all others, which point the other way."""
+        others = torch.where(batch.others_present, -_HUGE, 0.0)
+        return torch.where(batch.canary > 0, _HUGE, others) * self._clip_norm
+
+    def clipped_sum(self, batch: VectorBatch, weights: Tensor | None = None) -> Tensor:
+        total = batch.canary * self._clip_norm
+        return total if weights is None else total * weights
+
+    def clip(self, vector: Tensor) -> Tensor:
+        return vector.clamp(-self._clip_norm, self._clip_norm)
+
+    def noise_multiplier(self, batch: VectorBatch) -> float | Tensor:
+        if self.plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+            return self.plan.noise_multiplier(self.silo)
+        return self._noise_table[batch.largest_group.clamp(min=1)]
+
+    def add_noise(self, total: Tensor, noise_multiplier: float | Tensor) -> Tensor:
+        if isinstance(noise_multiplier, Tensor):
+            unit = self._normal(torch.zeros_like(total), 1.0)
+            return total + noise_multiplier * self._clip_norm * unit
+        return self._normal(total, noise_multiplier * self._clip_norm)
+
+    def divisor(self, batch: VectorBatch) -> float | Tensor:
+        if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+            return batch.subjects.clamp(min=1.0)
+        return self.plan.silos[self.silo].divisor
+
+    @cached_property
+    def _noise_table(self) -> Tensor:
+        return torch.tensor((float("nan"), *self.plan.group_noise_multipliers[self.silo]))
+
+
+class VectorFederation:
+    """All rounds of a plan in every run of a world, seen by the observer whom the plan's trust model allows."""
+
+    def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
+        self.algorithm, self.plan, self.world = algorithm, plan, world
+        self._sampler = noise.keyed_generator(world.key("sampling"))
+        held = held_silos(plan)
+        items = canary_items(plan)
+        sampling = plan.settings.sampling
+        self._laws = [
+            BatchLaw(silo, sampling, items if index < held else 0, world.present)
+            for index, silo in enumerate(plan.silos)
+        ]
+
+    def releases(self) -> Iterator[Tensor]:
+        """Each release that depends on the canary, (runs,), in units of C on the sum.
+
+        LOCAL trust: every step of every silo that may hold the canary (the other silos' are independent of it); else
+        the sum of each round. A divisor that depends on the data is undone by its public expectation only.
+        """
+        for round_ in range(1, self.plan.rounds + 1):
+            if self.plan.mechanism.trust is TrustModel.LOCAL:
+                yield from self._local_releases(round_)
+            else:
+                server = VectorRound(self, round_)
+                self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
+                yield server.released() * (server.divisor / self.plan.settings.clip_norm)
+
+    def step(self, round_: int, silo: int, step: int) -> VectorStep:
+        """One local step of one silo."""
+
+        def normal(total: Tensor, std: float) -> Tensor:
+            return noise.add_gaussian(total, std, self.world.key("noise", round_, silo, step))
+
+        def batch() -> VectorBatch:
+            return VectorBatch(self._laws[silo], self.world.runs, self._sampler)
+
+        return VectorStep(self.plan, silo, batch, normal)
+
+    def _local_releases(self, round_: int) -> Iterator[Tensor]:
+        for silo in range(held_silos(self.plan)):
+            scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
+            for step in range(self.plan.silos[silo].steps_per_round):
+                yield self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, step))) * scale
+
+
+class VectorRound:
+    """One round in each run (``algorithms.base.ServerRound``) from a model at zero with learning rate 1."""
+
+    def __init__(self, federation: VectorFederation, round_: int) -> None:
+        self._federation, self._round = federation, round_
+        self.silos = range(len(federation.plan.silos))
+        self.silo_count = len(self.silos)
+        self.model = torch.zeros(federation.world.runs)
+        self._released: Tensor | None = None
+
+    @property
+    def adds_noise_once(self) -> bool:
+        mechanism = self._federation.plan.mechanism
+        return mechanism.trust is TrustModel.CENTRAL and mechanism.noise_rule is NoiseRule.CONSTANT
+
+    @property
+    def divisor(self) -> float:
+        return sum(silo.divisor for silo in self._federation.plan.silos)
+
+    def released(self) -> Tensor:
+        """The round's gradient as the observer of the sum sees it."""
+        if self._released is None:
+            raise PrivacyError("The server's round released nothing.")
+        return self._released
+
+    def train_locally(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
+        model = self.model.clone()
+        for step in range(self._federation.plan.silos[silo].steps_per_round):
+            model -= local_step(cast(LocalStep, self._federation.step(self._round, silo, step)))
+        return model
+
+    def step_of(self, silo: int) -> LocalStep:
+        return cast(LocalStep, self._federation.step(self._round, silo, 0))
+
+    def add_noise(self, total: Tensor) -> Tensor:
+        step = self._federation.step(self._round, SERVER, 0)
+        return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
+
+    def set_model(self, model: Tensor) -> None:
+        self._released = self.model - model
+
+    def descend(self, gradient: Tensor) -> None:
+        self._released = gradient
+
+
+def canary_items(plan: PrivacyPlan) -> int:
+    """Items of the canary at a silo: the most that one unit may have."""
+    if plan.mechanism.claimed_unit is PrivacyUnit.ITEM:
+        return 1
+    return max(silo.max_items_per_subject for silo in plan.silos)
+
+
+def held_silos(plan: PrivacyPlan) -> int:
+    """Silos that hold the canary: the first ones, as many as may hold one unit."""
+    return 1 if plan.mechanism.claimed_unit is PrivacyUnit.ITEM else plan.silos_per_subject
+
+
+def public_divisor(plan: PrivacyPlan, silo: int) -> float:
+    """What the observer undoes the division with: the divisor, or its expectation where it depends on the data."""
+    from subjectdp.accounting.sound import expected_subjects
+
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+        return expected_subjects(plan.silos[silo])
+    return plan.silos[silo].divisor

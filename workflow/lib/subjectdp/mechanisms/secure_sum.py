@@ -1,0 +1,182 @@
+"""Modular sums as secure aggregation computes them, in a ring that holds the whole update.
+
+Silos add integers modulo m; the server learns the sum modulo m and nothing else (here an ideal functionality stands for
+the protocol). What is summed is the update of a round, not one gradient: S local steps of N silos, signal and noise
+(arXiv 2407.19286, section 4, last paragraph). The ring is chosen from public numbers before training, with a stated
+probability that any sum of the run leaves it. Wrapping around is post-processing: it costs accuracy, never privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import ConfigError, DataError, expected
+
+Integers = NDArray[np.int64]
+
+LARGEST_BITS = 62
+"""Two residues of a larger ring could not be added in 64 bits."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The integers modulo m. Residues are 0..m-1; they stand for the m integers nearest to 0, -(m//2) .. (m-1)//2."""
+
+    modulus: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.modulus <= 2**LARGEST_BITS:
+            raise expected(
+                "modulus of the ring", self.modulus, f"between 2 and 2^{LARGEST_BITS}", ConfigError
+            )
+
+    @classmethod
+    def of_bits(cls, bits: int) -> Ring:
+        """The ring of 2^bits elements."""
+        if not 1 <= bits <= LARGEST_BITS:
+            raise expected("bits of the ring", bits, f"between 1 and {LARGEST_BITS}", ConfigError)
+        return cls(2**bits)
+
+    @property
+    def bits(self) -> int:
+        """Bits that one residue takes on the wire."""
+        return (self.modulus - 1).bit_length()
+
+    @property
+    def lowest(self) -> int:
+        """The smallest integer that the ring holds."""
+        return -(self.modulus // 2)
+
+    @property
+    def highest(self) -> int:
+        """The largest integer that the ring holds."""
+        return (self.modulus - 1) // 2
+
+    def holds(self, bound: int) -> bool:
+        """Whether every integer of absolute value at most ``bound`` is told apart from every other one."""
+        return bound <= self.highest
+
+    def residues(self, integers: Integers) -> Integers:
+        """What a silo sends: each integer modulo m, in 0..m-1."""
+        return np.mod(integers, self.modulus)
+
+    def integers(self, residues: Integers) -> Integers:
+        """What the server reads: the representative nearest to 0 of each residue."""
+        return np.where(residues > self.highest, residues - self.modulus, residues)
+
+    def sum(self, parts: Iterable[Integers]) -> Integers:
+        """Σ of at least one vector of integers, modulo m, as the integers nearest to 0. Wraps around silently."""
+        total: Integers | None = None
+        for part in parts:
+            residues = self.residues(part)
+            total = residues if total is None else np.mod(total + residues, self.modulus)
+        if total is None:
+            raise expected("vectors to sum", 0, "at least one", DataError)
+        return self.integers(total)
+
+
+def checked_sum(parts: Sequence[Integers], ring: Ring) -> Integers:
+    """The modular sum, refused where it is not the integer sum (a simulation can tell, a server could not).
+
+    Raises:
+        DataError: a sum that left the ring.
+    """
+    total = ring.sum(parts)
+    exact = parts[0].copy()
+    for part in parts[1:]:
+        exact += part
+    wrapped = int(np.count_nonzero(total != exact))
+    if wrapped:
+        raise DataError(
+            f"Expected sums between {ring.lowest} and {ring.highest}, the integers of a ring of {ring.bits} bits: "
+            f"{wrapped} of {len(total)} entries wrapped around (largest {int(np.abs(exact).max())})."
+        )
+    return total
+
+
+@dataclass(frozen=True)
+class SiloBound:
+    """Public numbers that bound one silo's contribution to the sum of a round."""
+
+    items: int  # of the silo
+    sampling_probability: float  # of an item in a step; 1 for a known number of items
+    steps: int  # local steps a round
+    largest_entry: int  # of one rounded gradient
+    noise_variance: float  # of one step's noise, in squared integers
+
+
+def skellam_tail(variance: float, probability: float) -> int:
+    """Smallest t with P(|Z| > t) ≤ ``probability`` by Chernoff, Z Skellam of that variance.
+
+    log E exp(λZ) = μ(cosh λ - 1), best at sinh λ = t/μ: P(Z > t) ≤ exp(√(t² + μ²) - μ - t asinh(t/μ)).
+    """
+    if variance == 0.0:
+        return 0
+    target = math.log(probability / 2.0)
+
+    def exponent(t: float) -> float:
+        # √(t²+μ²) - μ without cancellation
+        return t * t / (math.hypot(t, variance) + variance) - t * math.asinh(t / variance)
+
+    high = 1.0
+    while exponent(high) > target:
+        high *= 2.0
+    low = high / 2.0 if high > 1.0 else 0.0
+    while high - low > max(0.5, 1e-6 * high):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if exponent(middle) > target else (low, middle)
+    return math.ceil(high)
+
+
+def largest_sum(
+    silos: Sequence[SiloBound], silos_per_round: int, rounds: int, dimension: int, failure_probability: float
+) -> int:
+    """A bound that no entry of any round's sum exceeds, but with ``failure_probability`` over the whole run.
+
+    Half of that probability goes to mini-batches larger than a binomial quantile (none where the sampling probability
+    is 1), half to the noise, each by a union bound. Signal: a step adds at most ``largest_entry`` per sampled item.
+    The ``silos_per_round`` silos of largest contribution count.
+
+    Raises:
+        ConfigError: a probability outside (0, 1).
+    """
+    if not 0.0 < failure_probability < 1.0:
+        raise expected("joint.wrap_probability", failure_probability, "between 0 and 1", ConfigError)
+    from scipy import stats
+
+    batches = rounds * sum(silo.steps for silo in silos)
+    signals = []
+    for silo in silos:
+        items = silo.items
+        if silo.sampling_probability < 1.0:
+            quantile = stats.binom.isf(
+                failure_probability / (2.0 * batches), items, silo.sampling_probability
+            )
+            items = min(items, int(quantile))
+        signals.append(silo.steps * items * silo.largest_entry)
+    variances = sorted((silo.steps * silo.noise_variance for silo in silos), reverse=True)
+    noise = skellam_tail(sum(variances[:silos_per_round]), failure_probability / (2.0 * rounds * dimension))
+    return sum(sorted(signals, reverse=True)[:silos_per_round]) + noise
+
+
+def ring_for(bound: int, bits: int | None = None) -> Ring:
+    """The ring of 2^``bits`` elements, or the smallest one that holds ``bound``.
+
+    Raises:
+        ConfigError: a ring that is too small for the update, or none of at most 62 bits holds it.
+    """
+    needed = bound.bit_length() + 1
+    if needed > LARGEST_BITS:
+        raise ConfigError(
+            f"Expected a round's update to fit a ring of at most {LARGEST_BITS} bits, it needs {needed} (entries up "
+            f"to {bound}). Lower joint.bits, training.local_steps or training.batch_size."
+        )
+    if bits is not None and bits < needed:
+        allowed = f"at least {needed}: the ring must hold a round's update (entries up to {bound}), not one gradient"
+        raise expected("joint.ring_bits", bits, allowed, ConfigError)
+    return Ring.of_bits(needed if bits is None else bits)

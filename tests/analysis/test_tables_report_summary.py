@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from docutils.core import publish_parts
-from jinja2 import Template
+from jinja2 import Environment
 
 from analysis.fake_runs import Fake, grid, write_run, write_runs
 from subjectdp.analysis import summary
@@ -98,7 +98,7 @@ SCENARIOS = [
         "name": "embedded",
         "description": "d",
         "synthetic_note": "Generated glyphs.",
-        "sweep": [{"seed": [0, 1], "algorithm": "fed_avg"}],
+        "sweep": [{"seed": [0, 1], "algorithm": "fed_avg"}, {"name": "more: of it", "seed": [7]}],
     },
     {"name": "real"},
     {},
@@ -108,13 +108,17 @@ SCENARIOS = [
 @pytest.mark.parametrize("config", SCENARIOS)
 @pytest.mark.parametrize("path", sorted(REPORT.glob("*.rst")), ids=lambda path: path.stem)
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:
-    text = Template(path.read_text()).render(snakemake=SimpleNamespace(config=config))
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)  # as `snakemake --report` renders
+    source = path.read_text() + "\n\n.. _Workflow: https://example.org\n"
+    text = environment.from_string(source).render(snakemake=SimpleNamespace(config=config))
     warnings = io.StringIO()
-    settings = {"warning_stream": warnings, "report_level": 1}
+    settings = {"warning_stream": warnings, "report_level": 2}
     page = publish_parts(text, writer="html", settings_overrides=settings)["body"]
     assert warnings.getvalue() == ""
     words = re.sub(r"<[^>]+>", " ", page)
     assert not set("{}`") & set(words)
+    if path.stem == "workflow" and "sweep" in config:
+        assert page.count("<li>") == 5 + 2
     assert ("Generated glyphs." in words) == ("synthetic_note" in config and "synthetic" in path.read_text())
 
 

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.output import flattened, print_json, print_table
+from subjectdp.cli.run_report import sparkline
 from subjectdp.config import load_run, load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +48,14 @@ def results(tmp_path: Path) -> Path:
             "algorithm": config.algorithm.label,
             "config": config.model_dump(mode="json"),
             "synthetic": True,
-            "privacy": {"sound": {"item": {"epsilon": 3.25}}, "as_published": {"guarantee": False}},
+            "privacy": {
+                "as_published": {"guarantee": False, "epsilon": 4.0, "delta": 1e-5, "unit": "subject"},
+                "sound": {
+                    "item": {"epsilon": 3.25, "delta": 1e-5, "assumptions": ["silos are honest"]},
+                    "subject": {"epsilon": None, "reason": "no cap"},
+                },
+                "excluded": ["choice of hyperparameters"],
+            },
             "final": {"round": 2, "test_accuracy": 0.1234 + number, "test_loss": 4.1},
             "rounds_executed": 2,
             "wall_seconds": 1.5,
@@ -153,8 +163,21 @@ def test_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = load_scenario(SMOKE).runs[0].run_id
     code, out, _ = run(capsys, "show", wanted, "--results", str(results))
     assert code == 0
-    for text in (wanted, "FedAvg", "synthetic", "test_accuracy", "sound.item.epsilon", "training.batch_size"):
+    for text in (
+        wanted,
+        "FedAvg",
+        "synthetic",
+        "12.34 %",
+        "as published (no guarantee)           epsilon 4 at delta 1e-05, subject level",
+        "sound, one item                       epsilon 3.25 at delta 1e-05",
+        "sound, one subject, at all its silos  none: no cap",
+        "- silos are honest",
+        "- choice of hyperparameters",
+        "training.batch_size",
+    ):
         assert text in out
+    assert "Rounds" not in out
+    assert "privacy.epsilon" not in out  # a default
     assert run_json(capsys, "show", "femnist-fed_avg", "--results", str(results))["run_id"] == wanted
 
 
@@ -167,6 +190,26 @@ def test_show_refuses(results: Path, capsys: pytest.CaptureFixture[str], text: s
     assert (code, out) == (2, "")
     assert err.startswith("error: Expected ")
     assert fragment in err
+
+
+def test_show_draws_the_curve(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = load_scenario(SMOKE).runs[0].run_id
+    accuracy = [0.0, 0.25, 0.5, 0.75]
+    frame = pd.DataFrame(
+        {"round": [1, 2, 3, 4], "test_accuracy": accuracy, "validation_accuracy": [np.nan] * 4}
+    )
+    frame.to_parquet(results / "runs" / wanted / "rounds.parquet")
+    _, out, _ = run(capsys, "show", wanted, "--results", str(results))
+    assert "test accuracy  ▁▃▆█  0.0 to 75.0 %, best 75.0 %" in out
+    assert "validation accuracy" not in out
+
+
+def test_sparkline() -> None:
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([2.0, 2.0, 2.0]) == "▁▁▁"
+    long = sparkline([float(i) for i in range(1000)], width=10)
+    assert (len(long), long[0], long[-1]) == (10, "▁", "█")
+    assert list(long) == sorted(long)
 
 
 def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subjectdp.cli.output import flattened, print_json, print_pairs, print_table
+from subjectdp.cli.output import print_json, print_table
 from subjectdp.errors import ConfigError, DataError
 
 _COLUMNS = ("run", "label", "epsilon", "rounds", "test accuracy", "seconds", "state")
@@ -138,7 +138,9 @@ def _show(options: argparse.Namespace) -> None:
     if options.json:
         print_json(manifest)
         return
-    _print_manifest(folder, manifest)
+    from subjectdp.cli.run_report import print_run
+
+    print_run(folder, manifest)
 
 
 def _find(folder: Path, text: str) -> Path:
@@ -157,21 +159,3 @@ def _find(folder: Path, text: str) -> Path:
             f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}: {listed}."
         )
     return folder / matching[0]
-
-
-def _print_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    print_pairs(
-        [
-            ("run", folder.name),
-            ("algorithm", manifest.get("algorithm")),
-            ("data", "synthetic" if manifest.get("synthetic") else "real"),
-            ("rounds executed", manifest.get("rounds_executed")),
-            ("wall seconds", manifest.get("wall_seconds")),
-            ("peak memory (MB)", manifest.get("peak_memory_mb")),
-        ]
-    )
-    for title, key in (("Result", "final"), ("Privacy", "privacy"), ("Configuration", "config")):
-        pairs = flattened(manifest.get(key) or {})
-        if pairs:
-            print(f"\n{title}")
-            print_pairs(pairs, indent="  ")

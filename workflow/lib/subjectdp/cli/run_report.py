@@ -1,0 +1,117 @@
+"""One finished run as text for people: what was run, the accuracy curve, what it guarantees, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from subjectdp.cli.output import flattened, print_pairs
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 60
+_UNITS = {
+    "item": "one item",
+    "subject_one_silo": "one subject, at one silo",
+    "subject": "one subject, at all its silos",
+}
+
+
+def print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Prints the manifest of the run in ``folder``, and its curve where rounds.parquet is there."""
+    print_pairs(_head(folder, manifest))
+    curves = list(_curves(folder))
+    if curves:
+        print("\nRounds")
+        print_pairs(curves, indent="  ")
+    privacy = manifest.get("privacy") or {}
+    if privacy:
+        print("\nPrivacy")
+        print_pairs(_privacy(privacy), indent="  ")
+        assumptions = _assumptions(privacy)
+        _print_list("Assumptions of the sound statements", assumptions)
+        _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
+    print("\nSettings that differ from the defaults")
+    print_pairs(_settings(manifest.get("config") or {}), indent="  ")
+
+
+def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
+    """``values`` as blocks from their least to their greatest, every so many if there are more than ``width``."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(values), max(values)
+    span = high - low
+    if span == 0:
+        return _BLOCKS[0] * len(values)
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
+
+
+def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    final = manifest.get("final") or {}
+    accuracy = final.get("test_accuracy")
+    yield "run", folder.name
+    yield "algorithm", manifest.get("algorithm")
+    yield "data", "synthetic" if manifest.get("synthetic") else "real"
+    yield "rounds executed", manifest.get("rounds_executed")
+    yield "test accuracy", None if accuracy is None else f"{100 * accuracy:.2f} %"
+    yield "test loss", final.get("test_loss")
+    yield "wall seconds", manifest.get("wall_seconds")
+    yield "peak memory (MB)", manifest.get("peak_memory_mb")
+
+
+def _curves(folder: Path) -> Iterator[tuple[str, str]]:
+    path = folder / "rounds.parquet"
+    if not path.is_file():
+        return
+    import pandas as pd
+
+    rounds = pd.read_parquet(path).sort_values("round")
+    for name in ("test_accuracy", "validation_accuracy"):
+        values = [float(value) for value in rounds[name].dropna()]
+        if values:
+            ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"
+            yield name.replace("_", " "), f"{sparkline(values)}  {ends}"
+
+
+def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    published = privacy.get("as_published") or {}
+    if published.get("epsilon") is not None:
+        claim = f"{_epsilon(published)}, {published.get('unit', '?')} level"
+        yield "as published (no guarantee)", claim
+    for key, unit in _UNITS.items():
+        record = (privacy.get("sound") or {}).get(key)
+        if record is not None:
+            yield f"sound, {unit}", _epsilon(record)
+
+
+def _epsilon(record: Mapping[str, Any]) -> str:
+    epsilon, delta = record.get("epsilon"), record.get("delta")
+    if epsilon is None:
+        return f"none: {record.get('reason') or 'no finite epsilon can be stated'}"
+    return f"epsilon {epsilon:.4g} at delta {delta:g}" if delta is not None else f"epsilon {epsilon:.4g}"
+
+
+def _assumptions(privacy: Mapping[str, Any]) -> list[str]:
+    """What the statements that give an epsilon rest on, each once."""
+    records = [record for record in (privacy.get("sound") or {}).values() if isinstance(record, Mapping)]
+    stated = [record for record in records if record.get("epsilon") is not None]
+    return list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
+
+
+def _settings(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    from subjectdp.config.models import RunConfig
+
+    defaults = dict(flattened(RunConfig().model_dump(mode="json")))
+    return [
+        (key, value)
+        for key, value in flattened(dict(config))
+        if key not in defaults or defaults[key] != value
+    ]
+
+
+def _print_list(title: str, lines: Iterable[str]) -> None:
+    listed = list(lines)
+    if listed:
+        print(f"\n{title}")
+        for line in listed:
+            print(f"  - {line}")

@@ -93,6 +93,10 @@ def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs,
         for dataset in ("femnist", "shakespeare")
         for what in ("accuracy", "loss", "group_size", "subjects")
     ]
+    counted = (
+        "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
+    )
+    assert counted in facts["notes"]
     assert "".join(panel["letter"] for panel in facts["panels"]) == "abcdefgh"
     said = texts(tmp_path, "figure1")
     assert said.count("synthetic data") == 8

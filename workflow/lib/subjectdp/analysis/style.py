@@ -106,11 +106,13 @@ def datasets_in_order(datasets: Iterable[str]) -> list[str]:
 
 
 def format_epsilon(value: float) -> str:
-    """An ε with three figures at most: 4, 8.33, 57.9, 145, ∞; a dash where none is stated."""
+    """An ε with three figures at most: 4, 8.33, 57.9, 145, 1e7, ∞; a dash where none is stated."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞"
+    if value >= 99_999.5:
+        return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
     if value >= 99.95:
         return f"{value:,.0f}"
     digits = 1 if value >= 9.995 else 2

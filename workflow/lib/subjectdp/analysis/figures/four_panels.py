@@ -21,7 +21,7 @@ from subjectdp.analysis.figures.histograms import histogram_panel
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.panels import Panel, Sheet
 from subjectdp.analysis.select import choose_setting, sampling_runs, without_labels
-from subjectdp.analysis.style import Style
+from subjectdp.analysis.style import Style, in_order
 
 OTHER_VERSION = {"v1": ("HiGradAvgDP (v3)", "JointNoise"), "v3": ("HiGradAvgDP (v1)", "JointNoise")}
 _GROUPS = ("LocalGroupDP",)
@@ -53,9 +53,19 @@ def group_sizes_of(part: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, St
     return histogram_panel(sampling_runs(part, _GROUPS), steps, "largest_group", styles)
 
 
+def _counted(panels: list[Panel]) -> str:
+    """Whose mini-batches the histograms count."""
+    words = []
+    for ending, name in (("_group_size", "Group sizes"), ("_subjects", "subjects")):
+        labels = {str(panel.values["series"].iloc[0]) for panel in panels if panel.key.endswith(ending)}
+        if labels:
+            words.append(f"{name} counted in the runs of {' and '.join(in_order(labels))}")
+    return ", ".join(words)
+
+
 def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list[str]) -> Sheet:
     """A sheet with the algorithms' legend and the notes that every training figure carries."""
-    all_notes = [seed_note(runs), privacy_footnote(runs), *notes]
+    all_notes = [seed_note(runs), privacy_footnote(runs), _counted([p for row in rows for p in row]), *notes]
     return Sheet(
         name=name,
         rows=tuple(tuple(row) for row in rows),

@@ -10,7 +10,7 @@
 
 As published the noise N(0, σ_Z²C²) stands outside the 1/B, which makes it B times larger than the sum's sensitivity
 needs; the setting ``privacy.noise_placement`` puts it inside. In sound mode the server sums the clipped gradients of
-all silos, adds one noise of constant σ and divides by a public constant (deviation D5).
+all silos, adds one noise of constant σ and divides by a public constant (D-24).
 """
 
 from __future__ import annotations

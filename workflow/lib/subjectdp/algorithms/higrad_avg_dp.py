@@ -9,7 +9,7 @@
 | σ | ``step.noise_multiplier`` | 12 |
 
 v1 divides by B and accounts with the item's sampling fraction B/|D_i|; v3 divides by the number of distinct subjects
-of the mini-batch and accounts with k·B/|D_i|. v3's divisor depends on the data and scales the noise (deviation D3);
+of the mini-batch and accounts with k·B/|D_i|. v3's divisor depends on the data and scales the noise (D-41);
 in sound mode both variants divide by a public constant.
 """
 

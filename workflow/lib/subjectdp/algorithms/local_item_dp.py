@@ -7,7 +7,7 @@
 | σ | ``step.noise_multiplier`` |
 | B | ``step.divisor``, the expected batch size |
 
-The paper's eq. 4 prints θ + η(...); it is a sign error (deviation D1).
+The paper's eq. 4 prints θ + η(...); it is a sign error (D-21).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 | σ | ``step.noise_multiplier`` | 9 |
 
 The noise is not divided by B: the clipped object is already a mean. Two mini-batches of different silos differ by up
-to 2C, not by C as Lemma 3.2 says (deviation D4).
+to 2C, not by C as Lemma 3.2 says (D-45).
 """
 
 from __future__ import annotations

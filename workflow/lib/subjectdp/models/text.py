@@ -10,7 +10,7 @@ class LeafLSTM(nn.Module):
     """LEAF's stacked LSTM (models/shakespeare/stacked_lstm.py) with the papers' two linear layers at the end.
 
     Embedding of 8, two LSTM layers of 256, then a hidden linear layer and the output layer on the last time step.
-    The papers do not give the size of the hidden linear layer; ``dense`` sets it (deviation D7).
+    The papers do not give the size of the hidden linear layer; ``dense`` sets it (D-61).
     """
 
     def __init__(self, classes: int = 80, embedding: int = 8, hidden: int = 256, dense: int = 256) -> None:

@@ -87,6 +87,18 @@ class LocalStep(Protocol):
         ...
 
 
+class GridStep(LocalStep, Protocol):
+    """A local step whose sums are integers (P,) int64, multiples of the plan's grid."""
+
+    def rounded_sum(self, batch: Batch) -> Tensor:
+        """Σ_j Round(γ_i/γ Clip(g(s_j), C_i)), every item rounded on its own at random."""
+        ...
+
+    def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
+        """total + Skellam noise of the noise multiplier, with randomness keyed as in ``add_noise``."""
+        ...
+
+
 class ServerRound(Protocol):
     """One round as the server sees it."""
 
@@ -136,6 +148,23 @@ class ServerRound(Protocol):
         ...
 
 
+class GridRound(ServerRound, Protocol):
+    """A round whose updates are integers (P,) int64 that secure aggregation sums."""
+
+    def train_on_grid(self, silo: int, local_step: Callable[[GridStep], Tensor]) -> Tensor:
+        """Runs the silo's S local steps θ ← θ - unit·K_s from the global model; returns Σ_s K_s."""
+        ...
+
+    def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
+        """Σ of the updates modulo the ring's size, which holds it; all that the server sees of them."""
+        ...
+
+    @property
+    def unit(self) -> float:
+        """How far one integer moves a parameter: γ · grid step / B."""
+        ...
+
+
 def vector_sum(vectors: Iterable[Tensor]) -> Tensor:
     """Σ of at least one vector, in order, reusing the first one's memory."""
     parts = iter(vectors)
@@ -161,6 +190,7 @@ class Algorithm:
     mechanisms: tuple[Mechanism, ...]
     local_step: Callable[[LocalStep], Tensor]
     server_round: Callable[[ServerRound, Callable[[LocalStep], Tensor]], None] = federated_averaging
+    grid_round: Callable[[GridRound], None] | None = None  # the round with integer noise, if there is one
 
     def mechanism(self, variant: str | None, mode: AccountingMode) -> Mechanism:
         """The privacy facts of a variant in a mode; the first variant when None is given."""

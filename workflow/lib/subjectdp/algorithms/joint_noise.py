@@ -4,13 +4,16 @@
 | --- | --- |
 | S | the plan's local steps a round |
 | g_i^(s) | ``total``, the sum of clipped gradients |
-| ξ_i^(s) | noise of variance σ²C²/N: every silo adds its share, the sum over N silos has σ²C² |
+| ξ_i^(s) | the silo's noise, Gaussian or Skellam: the sum over N silos has the variance of all of them |
 | γ | η of the local optimiser, over the public divisor B |
-| Δ_i | ``server.train_locally(...) − server.model`` |
-| TA | ``vector_sum``: only the sum over silos is seen |
+| Δ_i | ``server.train_locally(...) - server.model``, or the integers of ``server.train_on_grid`` |
+| TA | ``vector_sum`` or ``server.secure_sum``: only the sum over silos is seen |
 
-The joint guarantee holds for one local step an aggregation; for S > 1 Theorem 4.7 has a counterexample (deviation D6),
-so that in sound mode each silo's own noise has to carry the guarantee alone.
+Rate, clip norm and noise may differ between silos (γ_i, C_i, σ_i; the paper's appendix): the sum has noise of variance
+Σ_i (C_i σ_i γ_i/γ_1)² and sensitivity max_i C_i γ_i/γ_1. Colluding silos' noise does not count (N-1 honest ones).
+
+The joint guarantee holds for one local step an aggregation; for S > 1 Theorem 4.7 has a counterexample (deviation
+D-48, docs/joint-noise.md), so that in sound mode each silo's own noise has to carry the guarantee alone.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from subjectdp.algorithms.base import Algorithm, LocalStep, ServerRound, vector_sum
+from subjectdp.algorithms.base import Algorithm, GridRound, GridStep, LocalStep, ServerRound, vector_sum
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     Adjacency,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def local_step(step: LocalStep) -> Tensor:
-    """θ_i ← θ_i − γ (g_i + ξ_i), g_i the sum of the clipped gradients."""
+    """θ_i ← θ_i - γ (g_i + ξ_i), g_i the sum of the clipped gradients."""
     batch = step.sample_batch()
     total = step.clipped_sum(batch)
     return step.add_noise(total, step.noise_multiplier(batch)) / step.divisor(batch)
@@ -46,6 +49,19 @@ def server_round(server: ServerRound, client: Callable[[LocalStep], Tensor]) -> 
     """θ ← θ + (1/N) TA(Σ_i Δ_i)."""
     updates = vector_sum(server.train_locally(silo, client).sub_(server.model) for silo in server.silos)
     server.set_model(server.model + updates / server.silo_count)
+
+
+def grid_step(step: GridStep) -> Tensor:
+    """The same in integers: gradients rounded one by one, Skellam noise, no rounding after it."""
+    batch = step.sample_batch()
+    total = step.rounded_sum(batch)
+    return step.add_integer_noise(total, step.noise_multiplier(batch))
+
+
+def grid_round(server: GridRound) -> None:
+    """θ ← θ - (1/N) unit · (Σ_i Σ_s K_i^(s) mod m): the ring holds the update of all silos and steps."""
+    updates = server.secure_sum(server.train_on_grid(silo, grid_step) for silo in server.silos)
+    server.set_model(server.model - updates * (server.unit / server.silo_count))
 
 
 ALGORITHM = Algorithm(
@@ -71,4 +87,5 @@ ALGORITHM = Algorithm(
     ),
     local_step=local_step,
     server_round=server_round,
+    grid_round=grid_round,
 )

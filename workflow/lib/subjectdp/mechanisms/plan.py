@@ -55,6 +55,13 @@ class NoiseRule(StrEnum):
     GROUP_SIZE_IN_BATCH = "group_size_in_batch"  # σ_Z, Z = largest group in the mini-batch: data dependent
 
 
+class NoiseDistribution(StrEnum):
+    """What the noise is drawn from."""
+
+    GAUSSIAN = "gaussian"
+    SKELLAM = "skellam"  # integers, on a grid that the clipped gradients are rounded to
+
+
 class DivisorRule(StrEnum):
     """What the noisy sum is divided by."""
 
@@ -150,6 +157,21 @@ class PlanSettings:
     colluding_silos: int = (
         0  # joint noise: silos that may tell their noise; the guarantee rests on the others
     )
+    noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    gradient_bits: int = 16  # Skellam: steps of the grid in the largest clip norm, as a power of 2
+    ring_bits: int | None = (
+        None  # Skellam: size of the ring of secure aggregation; None: the smallest that fits
+    )
+    wrap_probability: float = 1e-9  # Skellam: that a sum of the run leaves the ring
+
+
+@dataclass(frozen=True)
+class SiloTerms:
+    """How one silo departs from the common clip norm, learning rate and noise multiplier (joint noise, appendix)."""
+
+    clip_norm_factor: float = 1.0
+    learning_rate_factor: float = 1.0
+    noise_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -165,6 +187,8 @@ class SiloSchedule:
         float  # noise std / clip_norm on the sum, before the division; 0 where no noise is added
     )
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
+    clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
+    learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
 
 
 @dataclass(frozen=True)
@@ -183,6 +207,11 @@ class PrivacyPlan:
     def clip_norm(self) -> float | None:
         """The L2 bound C on one unit's contribution, None where nothing is clipped."""
         return None if self.mechanism.clipping is Clipping.NONE else self.settings.clip_norm
+
+    def clip_norm_of(self, silo: int) -> float | None:
+        """The L2 bound at one silo."""
+        common = self.clip_norm
+        return None if common is None else common * self.silos[silo].clip_norm_factor
 
     def noise_multiplier(self, silo: int, group_size: int = 1) -> float:
         """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""

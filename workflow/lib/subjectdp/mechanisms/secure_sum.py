@@ -9,7 +9,7 @@ probability that any sum of the run leaves it. Wrapping around is post-processin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,21 +80,25 @@ class Ring:
         return self.integers(total)
 
 
-def checked_sum(parts: Sequence[Integers], ring: Ring) -> Integers:
+def checked_sum(parts: Iterable[Integers], ring: Ring) -> Integers:
     """The modular sum, refused where it is not the integer sum (a simulation can tell, a server could not).
 
     Raises:
         DataError: a sum that left the ring.
     """
-    total = ring.sum(parts)
-    exact = parts[0].copy()
-    for part in parts[1:]:
-        exact += part
-    wrapped = int(np.count_nonzero(total != exact))
+    exact: list[Integers] = []
+
+    def followed() -> Iterator[Integers]:
+        for part in parts:
+            exact[:] = [part.copy() if not exact else exact[0] + part]
+            yield part
+
+    total = ring.sum(followed())
+    wrapped = int(np.count_nonzero(total != exact[0]))
     if wrapped:
         raise DataError(
             f"Expected sums between {ring.lowest} and {ring.highest}, the integers of a ring of {ring.bits} bits: "
-            f"{wrapped} of {len(total)} entries wrapped around (largest {int(np.abs(exact).max())})."
+            f"{wrapped} of {len(total)} entries wrapped around (largest {int(np.abs(exact[0]).max())})."
         )
     return total
 

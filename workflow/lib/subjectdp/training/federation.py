@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, Batch, LocalStep
+from subjectdp.algorithms.base import Algorithm, Batch, GridStep, LocalStep
 from subjectdp.data.partition import Partition
+from subjectdp.errors import ConfigError, expected
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.noise import add_gaussian
-from subjectdp.mechanisms.plan import DivisorRule, NoiseRule, PrivacyPlan, TrustModel
+from subjectdp.mechanisms.plan import DivisorRule, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
 from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items, sample_silos
-from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
+from subjectdp.training.grid import GridPlan, grid_plan, rounded_sum
 from subjectdp.training.optimisers import OptimiserSettings, descend, make_optimiser
 from subjectdp.training.records import Recorder
 from subjectdp.training.resident import ResidentData
@@ -82,13 +84,24 @@ class Federation:
         self.averaging_optimiser = None
         if server_optimiser.name != "none":
             self.averaging_optimiser = make_optimiser(self.theta, server_optimiser)
+        self.grid: GridPlan | None = None
+        if plan.settings.noise_distribution == NoiseDistribution.SKELLAM:
+            if algorithm.grid_round is None:
+                raise expected(
+                    "joint.noise", "skellam", f"gaussian with algorithm {algorithm.name}", ConfigError
+                )
+            self.grid = grid_plan(plan, engine.flat.size, optimiser)
 
     def run_round(self, round_: int) -> float:
         """Runs one round (counted from 1) and leaves the new global model in the engine; returns its seconds."""
         start = time.perf_counter()
         chosen = sample_silos(self.partition.silos, self.plan.settings.silos_per_round, self.seed, round_)
         self.engine.flat.load(self.theta)
-        self.algorithm.server_round(Round(self, round_, [int(i) for i in chosen]), self.algorithm.local_step)
+        server = Round(self, round_, [int(i) for i in chosen])
+        if self.grid is None or self.algorithm.grid_round is None:
+            self.algorithm.server_round(server, self.algorithm.local_step)
+        else:
+            self.algorithm.grid_round(server)
         self.engine.flat.load(self.theta)
         return time.perf_counter() - start
 
@@ -97,6 +110,12 @@ class Federation:
         """Tells the noise of algorithms apart, which share partition and sampling for a seed."""
         mechanism = self.plan.mechanism
         return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}"
+
+    def grid_plan(self) -> GridPlan:
+        """Grids and ring; ConfigError where the plan's noise is not integer."""
+        if self.grid is None:
+            raise expected("joint.noise", "gaussian", "skellam for steps on a grid", ConfigError)
+        return self.grid
 
 
 class Round:
@@ -122,10 +141,30 @@ class Round:
     def train_locally(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
         flat = self.federation.engine.flat
         flat.load(self.federation.theta)
+        schedule = self.federation.plan.silos[silo]
         optimiser = make_optimiser(flat.vector, self.federation.optimiser)
-        for step in range(self.federation.plan.silos[silo].steps_per_round):
+        for group in optimiser.param_groups:
+            group["lr"] *= schedule.learning_rate_factor
+        for step in range(schedule.steps_per_round):
             descend(optimiser, flat.vector, local_step(SiloStep(self.federation, self.round, silo, step)))
         return flat.vector.clone()
+
+    def train_on_grid(self, silo: int, local_step: Callable[[GridStep], Tensor]) -> Tensor:
+        flat = self.federation.engine.flat
+        flat.load(self.federation.theta)
+        update = torch.zeros(flat.size, dtype=torch.int64)
+        for step in range(self.federation.plan.silos[silo].steps_per_round):
+            integers = local_step(SiloStep(self.federation, self.round, silo, step))
+            update += integers
+            flat.vector.sub_((integers * self.unit).to(flat.vector))
+        return update
+
+    def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
+        return self.federation.grid_plan().secure_sum(updates).to(self.model)
+
+    @property
+    def unit(self) -> float:
+        return self.federation.grid_plan().unit
 
     def step_of(self, silo: int) -> SiloStep:
         return SiloStep(self.federation, self.round, silo, 0)
@@ -203,8 +242,7 @@ class SiloStep:
         return self.plan.noise_multiplier(self.silo, batch.largest_group)
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        name = self.federation.noise_name
-        key = key_bytes(self.federation.seed, Purpose.NOISE, name, self.round, self.silo, self.step)
+        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key)
         # a multiplier of 0 is no noise, also where nothing is clipped (C infinite)
         std = 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
         noisy = add_gaussian(total, std, key)
@@ -212,13 +250,36 @@ class SiloStep:
             self._record(noise_multiplier)
         return noisy
 
+    def rounded_sum(self, batch: Batch) -> Tensor:
+        federation = self.federation
+        generator = numpy_generator(federation.seed, Purpose.DITHER, *self._key)
+        total, self._clipped_fraction = rounded_sum(
+            federation.engine,
+            batch,
+            self._clip_norm(),
+            self.plan.silos[self.silo].learning_rate_factor,
+            federation.grid_plan().grids[self.silo],
+            generator,
+        )
+        return total
+
+    def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
+        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._key)
+        noise = self.federation.grid_plan().grids[self.silo].noise(noise_multiplier, generator)
+        self._record(noise_multiplier)
+        return total.add_(torch.from_numpy(noise))
+
     def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return float(max(1, batch.subjects))
         return self.plan.silos[self.silo].divisor
 
+    @property
+    def _key(self) -> tuple[str | int, ...]:
+        return self.federation.noise_name, self.round, self.silo, self.step
+
     def _clip_norm(self) -> float:
-        clip_norm = self.plan.clip_norm
+        clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)
         return float("inf") if clip_norm is None else clip_norm
 
     def _record(self, noise_multiplier: float) -> None:

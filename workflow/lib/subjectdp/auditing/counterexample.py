@@ -1,0 +1,242 @@
+"""A counterexample to joint noise over several local steps (arXiv 2407.19286, Theorem 4.7), executed.
+
+One silo holds the target, an item with a linear loss (gradient C). The items of the other silos have the loss
+‖θ - θ₀‖²/(2γ) around the round's starting model θ₀: one local step of rate γ takes a silo back to θ₀, whatever noise
+it added before. Of such a silo's noise only the last step's is in the sum that is released. The variance of the sum is
+σ²C²(S + N - 1) in place of the claimed σ²C²NS, while the target adds C in each step that samples it.
+
+Every assumption of the theorem holds: gradients are clipped item by item (those of the other silos are far below C),
+all silos share γ, C, σ, S and the sampling probability, data are disjoint, each step's noise is drawn afresh. What
+fails is the proof: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own
+noise, which is not released.
+
+The rounds run by the algorithm's own ``local_step`` and ``server_round``, many independent rounds at a time in one
+dimension. Lower bounds are Monte Carlo with exact confidence limits; no bound rests on the analysis above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subjectdp.algorithms import joint_noise
+from subjectdp.auditing.lower_bounds import split_bound
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.sampling.keys import Purpose, numpy_generator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+DELTA = 1e-5
+RUNS = 200_000
+_RATE, _CLIP = 0.5, 2.0  # of no influence on any result
+_BATCH = 1000.0  # expected mini-batch; the more items, the closer a step of the other silos is to θ₀
+
+
+@dataclass(frozen=True)
+class Case:
+    """N silos, S local steps before one aggregation, items sampled with probability q, noise multiplier σ."""
+
+    silos: int
+    local_steps: int
+    sampling_probability: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if self.silos < 1 or self.local_steps < 1:
+            raise expected(
+                "silos and local steps", (self.silos, self.local_steps), "at least 1", PrivacyError
+            )
+        if not 0.0 < self.sampling_probability <= 1.0:
+            raise expected("sampling probability", self.sampling_probability, "in (0, 1]", PrivacyError)
+        if not self.noise_multiplier > 0.0:
+            raise expected("noise multiplier", self.noise_multiplier, "positive", PrivacyError)
+
+    @property
+    def claimed_variance(self) -> float:
+        """σ²NS, in units of C²: what Theorem 4.7 accounts for."""
+        return self.noise_multiplier**2 * self.silos * self.local_steps
+
+    @property
+    def remaining_variance(self) -> float:
+        """σ²(S + N - 1): the target's silo keeps all its noise, the others their last step's."""
+        return self.noise_multiplier**2 * (self.local_steps + self.silos - 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of the table; ``variance_measured`` is of releases without the target, in units of C²."""
+
+    silos: int
+    local_steps: int
+    sampling_probability: float
+    noise_multiplier: float
+    runs: int
+    variance_claimed: float
+    variance_remaining: float
+    variance_measured: float
+    epsilon_claimed: float  # the paper's accounting (Rényi, Mironov's conversion)
+    epsilon_claimed_tight: float  # the same claim by privacy loss distributions
+    epsilon_released: float  # of the released sum, by privacy loss distributions
+    epsilon_own_noise: float  # each silo's own noise alone: holds for any number of local steps
+    lower_bound: float  # Monte Carlo, 95 %
+    direction: str
+    true_positive_rate: float
+    false_positive_rate: float
+
+
+TABLE_CASES = (
+    Case(10, 1, 0.1, 0.690),
+    Case(10, 10, 0.1, 0.902),
+    Case(10, 50, 0.1, 1.179),
+    Case(5, 50, 0.1, 1.179),
+    Case(10, 50, 1.0, 6.0),
+)
+"""Noise multipliers of Table 1 (each silo on its own at ε = 5 by the paper's accounting), and one without sampling."""
+
+CURVE_CASES = (Case(10, 2, 0.1, 0.754), Case(10, 5, 0.1, 0.832), Case(10, 20, 0.1, 1.002))
+"""More local steps at the noise that the paper's calibration gives them, for the figure."""
+
+CASES = tuple(
+    sorted((*TABLE_CASES, *CURVE_CASES), key=lambda c: (c.sampling_probability, -c.silos, c.local_steps))
+)
+
+
+class _Rounds:
+    """The server's side (``algorithms.base.ServerRound``) of ``runs`` independent rounds, one number a model."""
+
+    def __init__(self, case: Case, present: bool, runs: int, random: np.random.Generator) -> None:
+        self.case, self.present, self.random = case, present, random
+        self.silos, self.silo_count = range(case.silos), case.silos
+        self.model = torch.zeros(runs, dtype=torch.float64)
+        self.released = self.model
+
+    def train_locally(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
+        theta = self.model.clone()
+        for _ in range(self.case.local_steps):
+            theta -= _RATE * local_step(_Step(self, silo, theta))
+        return theta
+
+    def set_model(self, model: Tensor) -> None:
+        self.released = model
+
+
+class _Step:
+    """One local step (``algorithms.base.LocalStep``) of one silo in all rounds; a mini-batch is its size in each."""
+
+    def __init__(self, rounds: _Rounds, silo: int, theta: Tensor) -> None:
+        self.rounds, self.silo, self.theta = rounds, silo, theta
+
+    def sample_batch(self) -> Tensor:
+        """Items in each round's mini-batch: of the target's silo, the target or none (the rest has gradient 0)."""
+        random, q = self.rounds.random, self.rounds.case.sampling_probability
+        items = int(self.rounds.present) if self.silo == 0 else round(_BATCH / q)
+        return torch.from_numpy(random.binomial(items, q, len(self.theta)).astype(np.float64))
+
+    def clipped_sum(self, batch: Tensor) -> Tensor:
+        """Items of a silo have equal gradients, so that the sum is their number times the clipped one."""
+        if self.silo == 0:
+            return batch * _CLIP
+        gradient = (self.theta - self.rounds.model) / _RATE
+        return batch * gradient.clamp(-_CLIP, _CLIP)
+
+    def noise_multiplier(self, batch: Tensor) -> float:
+        return self.rounds.case.noise_multiplier
+
+    def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
+        noise = self.rounds.random.standard_normal(len(total))
+        return total + noise_multiplier * _CLIP * torch.from_numpy(noise)
+
+    def divisor(self, batch: Tensor) -> float:
+        return _BATCH
+
+
+def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
+    """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target.
+
+    Raises:
+        PrivacyError: fewer than 1 run.
+    """
+    if runs < 1:
+        raise expected("runs", runs, "at least 1", PrivacyError)
+    name = "present" if present else "absent"
+    key = (case.silos, case.local_steps, repr(case.sampling_probability), repr(case.noise_multiplier))
+    random = numpy_generator(seed, Purpose.AUDIT, "counterexample", name, *key)
+    rounds: Any = _Rounds(case, present, runs, random)
+    joint_noise.server_round(rounds, joint_noise.local_step)
+    total = (rounds.released - rounds.model) * case.silos
+    released: Floats = (total * (-_BATCH / (_RATE * _CLIP))).numpy()
+    return released
+
+
+def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
+    """(by the paper's Rényi accounting, by privacy loss distributions) of S steps with noise σ√N."""
+    from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
+
+    total = case.noise_multiplier * case.silos**0.5
+    paper, _ = skellam_epsilon(SkellamMechanism(total), case.sampling_probability, case.local_steps, delta)
+    return paper, _stepwise(case, total, delta)
+
+
+def own_noise_epsilon(case: Case, delta: float = DELTA) -> float:
+    """ε of S steps with each silo's own noise alone: what holds for any number of local steps."""
+    return _stepwise(case, case.noise_multiplier, delta)
+
+
+def released_epsilon(case: Case, delta: float = DELTA) -> float:
+    """ε of the one number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
+    from scipy import stats
+
+    from subjectdp.accounting.epsilon import epsilon_of
+    from subjectdp.accounting.events import MixtureSteps, Shift
+
+    counts = np.arange(case.local_steps + 1)
+    masses = stats.binom.pmf(counts, case.local_steps, case.sampling_probability)
+    shift = Shift.of(counts.tolist(), (masses / masses.sum()).tolist()).trimmed()
+    return epsilon_of((MixtureSteps(case.remaining_variance**0.5, shift, 1),), delta)
+
+
+def _stepwise(case: Case, sigma: float, delta: float) -> float:
+    from subjectdp.accounting.epsilon import epsilon_of
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+
+    return epsilon_of(
+        (MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps),), delta
+    )
+
+
+def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> Outcome:
+    """Runs the case ``runs`` times with and without the target and puts the outcome beside the claims."""
+    absent, present = (releases(case, world, runs, seed) for world in (False, True))
+    bound = split_bound(present, absent, delta)
+    paper, tight = claimed_epsilon(case, delta)
+    return Outcome(
+        **asdict(case),
+        runs=runs,
+        variance_claimed=case.claimed_variance,
+        variance_remaining=case.remaining_variance,
+        variance_measured=float(absent.var()),
+        epsilon_claimed=paper,
+        epsilon_claimed_tight=tight,
+        epsilon_released=released_epsilon(case, delta),
+        epsilon_own_noise=own_noise_epsilon(case, delta),
+        lower_bound=bound.epsilon,
+        direction=bound.direction,
+        true_positive_rate=bound.true_positive_rate,
+        false_positive_rate=bound.false_positive_rate,
+    )
+
+
+def table(cases: Sequence[Case] = CASES, runs: int = RUNS, seed: int = 0) -> pd.DataFrame:
+    """A row for each case, with the columns of :class:`Outcome`."""
+    import pandas as pd
+
+    return pd.DataFrame([asdict(demonstrate(case, runs, seed)) for case in cases])

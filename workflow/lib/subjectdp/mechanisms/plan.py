@@ -189,6 +189,9 @@ class SiloSchedule:
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
     learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
+    noise_factor: float = (
+        1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""Joint noise where silos differ in clip norm, learning rate and noise (arXiv 2407.19286, appendix, eq. 25)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.plan import SiloSchedule
+
+
+def joint_noise_multiplier(
+    noise_multipliers: Sequence[float],
+    reaches: Sequence[float],
+    silos_per_round: int | None = None,
+    colluding_silos: int = 0,
+) -> float:
+    """Noise of the sum over silos over its sensitivity, for the item that it protects least.
+
+    ``noise_multipliers``: σ_i, noise std over the silo's own clip norm. ``reaches``: C_i γ_i, in any common unit.
+    With all silos and nobody colluding it is √(Σ (C_i σ_i γ_i)²) / max C_i γ_i. Otherwise the worst case: an item's
+    own silo takes part and is honest, and of the others those with the least noise are what remains.
+
+    Raises:
+        PrivacyError: lengths that differ, reaches that are not positive, or too many colluding silos.
+    """
+    silos = len(reaches)
+    participants = silos if silos_per_round is None else silos_per_round
+    if len(noise_multipliers) != silos or not silos:
+        raise expected(
+            "noise multipliers", len(noise_multipliers), f"one for each of {silos} silos", PrivacyError
+        )
+    if any(not reach > 0 for reach in reaches):
+        raise expected("clip norm times learning rate", min(reaches), "positive", PrivacyError)
+    if not 0 <= colluding_silos < participants <= silos:
+        raise expected(
+            "colluding silos", colluding_silos, f"fewer than the {participants} of a round", PrivacyError
+        )
+    variances = [(sigma * reach) ** 2 for sigma, reach in zip(noise_multipliers, reaches, strict=True)]
+    others = participants - 1 - colluding_silos
+    worst = math.inf
+    for own, reach in enumerate(reaches):
+        least = sorted(variances[:own] + variances[own + 1 :])[:others]
+        worst = min(worst, math.sqrt(variances[own] + sum(least)) / reach)
+    return worst
+
+
+def reach_of(schedule: SiloSchedule) -> float:
+    """C_i γ_i over the common C γ."""
+    return schedule.clip_norm_factor * schedule.learning_rate_factor
+
+
+def noise_copies(
+    schedules: Sequence[SiloSchedule], silos_per_round: int | None, colluding_silos: int
+) -> float:
+    """:func:`joint_noise_multiplier` of a common noise multiplier of 1; √(N - colluding) where all silos agree."""
+    factors = [schedule.noise_factor for schedule in schedules]
+    reaches = [reach_of(schedule) for schedule in schedules]
+    return joint_noise_multiplier(factors, reaches, silos_per_round, colluding_silos)
+
+
+def common_noise_multiplier(schedules: Sequence[SiloSchedule]) -> float:
+    """The common noise multiplier that the silos' own ones come from (the least, should they disagree)."""
+    return min(schedule.noise_multiplier / schedule.noise_factor for schedule in schedules)

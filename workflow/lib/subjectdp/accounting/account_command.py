@@ -78,9 +78,7 @@ def _recorded_plan(results: Path, run_id: str) -> PrivacyPlan:
 
 def _configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:
     """Plans of a scenario's runs; their partitions must have been made."""
-    from subjectdp.config.expand import expand_runs
-    from subjectdp.config.run_ids import partition_id, run_id
-    from subjectdp.config.scenario import load_scenario
+    from subjectdp.config import expand_runs, load_scenario, partition_id, run_id
     from subjectdp.data.partition import load_partition
     from subjectdp.training.run import plan_run
 
@@ -191,7 +189,8 @@ def _account_record(name: str | None, plan: PrivacyPlan, options: argparse.Names
 
 def _account_text(record: dict[str, Any]) -> str:
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
-    return f"epsilon {epsilon} at delta {record['delta']:g}, {record['unit']} level, {record['mode']}\n\n{record['card']}"
+    heading = f"epsilon {epsilon} at delta {record['delta']:g}, {record['unit']} level, {record['mode']}"
+    return f"{heading}\n\n{record['card']}"
 
 
 def _heading(name: str | None, plan: PrivacyPlan, unit: PrivacyUnit) -> dict[str, Any]:

@@ -19,17 +19,24 @@ _ROUNDS = 60
 
 
 def calibrate_noise_multiplier(
-    loss: Loss, epsilon: float, delta: float, accountant: str = "pld", guess: float | None = None
+    loss: Loss,
+    epsilon: float,
+    delta: float,
+    accountant: str = "pld",
+    guess: float | None = None,
+    resolution: float = FINAL,
 ) -> float:
     """The noise multiplier that, common to all parts of ``loss``, gives ε(σ) in [0.999 ε, ε] at δ.
 
     ``loss`` lends its steps and shifts; its own noise multipliers are ignored. ε is evaluated by the accountant at
     full accuracy before a value is accepted, so the result never overshoots the target. A good ``guess``
-    shortens the search.
+    shortens the search. A lower ``resolution`` of the grid is faster and errs on the safe side.
     Raises ConfigError for an ε or δ out of range, PrivacyError if no value is found.
     """
     _check(epsilon, delta, accountant)
-    return calibrate_scale(lambda sigma: with_noise(loss, sigma), epsilon, delta, accountant, guess)
+    return calibrate_scale(
+        lambda sigma: with_noise(loss, sigma), epsilon, delta, accountant, guess, resolution
+    )
 
 
 def calibrate_scale(
@@ -38,6 +45,7 @@ def calibrate_scale(
     delta: float,
     accountant: str = "pld",
     guess: float | None = None,
+    resolution: float = FINAL,
 ) -> float:
     """Like :func:`calibrate_noise_multiplier` for any loss that falls with its one parameter."""
     _check(epsilon, delta, accountant)
@@ -45,7 +53,7 @@ def calibrate_scale(
         raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
     if gaussian.exact_mu(loss_at(1.0)) is not None and accountant == "pld":
         return _exact(loss_at, epsilon, delta)
-    search = _Search(loss_at, epsilon, delta, accountant)
+    search = _Search(loss_at, epsilon, delta, accountant, resolution)
     if guess is not None:
         return search.run(guess)
     return search.run(_start(loss_at, epsilon, delta))
@@ -89,26 +97,26 @@ class _Search:
     """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
 
     def __init__(
-        self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str
+        self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str, final: float
     ) -> None:
         self.loss_at, self.epsilon, self.delta, self.accountant = loss_at, epsilon, delta, accountant
+        self.final = final if accountant == "pld" else FINAL
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
         self.known: list[tuple[float, float]] = []
 
     def run(self, sigma: float) -> float:
-        resolution = SEARCH if self.accountant == "pld" else FINAL
+        resolution = min(SEARCH, self.final) if self.accountant == "pld" else self.final
         for _ in range(_ROUNDS):
             reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
-            if resolution == FINAL and _ENOUGH * self.epsilon <= reached <= self.epsilon:
+            if resolution == self.final and _ENOUGH * self.epsilon <= reached <= self.epsilon:
                 return sigma
-            if resolution == SEARCH and abs(reached / self.epsilon - 1) < _NEAR:
-                resolution = FINAL
-                guess = self._secant(sigma, reached)
+            if resolution < self.final and abs(reached / self.epsilon - 1) < _NEAR:
+                resolution = self.final
+                sigma = self._secant(sigma, reached)
                 self.low, self.high, self.known = 0.0, math.inf, []
-                sigma = guess
                 continue
             sigma = self._next(sigma, reached)
-        if resolution == FINAL and math.isfinite(self.high):
+        if resolution == self.final and math.isfinite(self.high):
             return self.high
         raise PrivacyError(f"No noise multiplier reaches epsilon {self.epsilon} at delta {self.delta}.")
 

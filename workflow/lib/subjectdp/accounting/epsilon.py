@@ -15,9 +15,9 @@ from subjectdp.mechanisms.plan import Adjacency
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
-CERTIFYING = ("pld", "rdp", "prv")  # "gdp" is the central limit: it under-estimates and certifies nothing
-SEARCH, FINAL = 12.0, 40.0  # grid points for each standard deviation of one step's privacy loss
+ACCOUNTANTS = ("pld", "rdp", "rdp_integer", "prv", "gdp")
+CERTIFYING = ("pld", "rdp", "rdp_integer", "prv")  # "gdp" is the central limit: it under-estimates and certifies nothing
+SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
 _COARSEST = 5e-4  # widest grid of a final value (search: five times that)
 _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
 _LARGEST_EPSILON = 2000.0  # above, a privacy loss distribution costs memory and says no more than RDP
@@ -42,6 +42,8 @@ def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: fl
         return math.inf
     if accountant == "rdp":
         return renyi.renyi_epsilon(loss, delta)
+    if accountant == "rdp_integer":
+        return renyi.renyi_epsilon(loss, delta, integer_orders=True)
     if accountant == "prv":
         return renyi.prv_epsilon(loss, delta)
     if accountant == "gdp":

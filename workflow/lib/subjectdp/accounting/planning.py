@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import ACCOUNTANTS, CERTIFYING
 from subjectdp.accounting.events import Loss
+from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.mechanisms.plan import (
     AccountingMode,
@@ -23,22 +25,29 @@ from subjectdp.mechanisms.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SiloSchedule,
+    SiloTerms,
     TrustModel,
 )
 
 
-def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
+def make_plan(
+    mechanism: Mechanism,
+    facts: FederationFacts,
+    settings: PlanSettings,
+    terms: Sequence[SiloTerms] | None = None,
+) -> PrivacyPlan:
     """The plan of a run: sampling, steps, noise and divisor of every silo, and the rounds to execute.
 
     As published, each silo's σ follows the paper's accounting for that silo. In sound mode: item-level noise is
     calibrated for each silo on its own (the silos' items are disjoint); subject-level noise is one σ common to all
-    silos, calibrated on the composition over every silo that may hold a subject.
+    silos, calibrated on the composition over every silo that may hold a subject. ``terms`` (joint noise): how each
+    silo's clip norm, learning rate and noise depart from the common ones.
 
     Raises ConfigError for settings that do not fit the facts, PrivacyError in sound mode for what cannot be
     accounted for (data-dependent σ or divisor, no enforced cap, joint noise over several local steps, a CLT
     accountant).
     """
-    plan = draft_plan(mechanism, facts, settings)
+    plan = with_terms(draft_plan(mechanism, facts, settings), terms)
     if settings.mode is AccountingMode.SOUND:
         check_sound(plan)
     return with_plan_noise(plan, facts)
@@ -95,7 +104,8 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
             for silo in range(len(plan.silos))
         ]
         losses = _near_ones_shared([single[0] for single in singles])
-        return [_calibrated(loss, plan.settings) for loss in losses]
+        own = [_calibrated(loss, plan.settings) for loss in losses]
+        return [value / silo.noise_factor for value, silo in zip(own, plan.silos, strict=True)]
     return [_sound_value(unit_plan, unit)] * len(plan.silos)
 
 
@@ -160,7 +170,8 @@ def _fraction(loss: Loss) -> float:
 
 def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = False) -> PrivacyPlan:
     silos = tuple(
-        replace(silo, noise_multiplier=value) for silo, value in zip(plan.silos, noise, strict=True)
+        replace(silo, noise_multiplier=value * silo.noise_factor)
+        for silo, value in zip(plan.silos, noise, strict=True)
     )
     group = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
     if not (constant_table and group):

@@ -25,12 +25,15 @@ _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
 
-def renyi_epsilon(loss: Loss, delta: float) -> float:
-    """ε at δ from the Rényi divergences of every part, both directions, best order (safe side, loose by ~5 %)."""
-    return renyi_epsilon_log(loss, math.log(delta))
+def renyi_epsilon(loss: Loss, delta: float, integer_orders: bool = False) -> float:
+    """ε at δ from the Rényi divergences of every part, both directions, best order (safe side, loose by ~5 %).
+
+    ``integer_orders``: only those, at which Skellam noise is sized to diverge no more than the Gaussian.
+    """
+    return renyi_epsilon_log(loss, math.log(delta), integer_orders)
 
 
-def renyi_epsilon_log(loss: Loss, log_delta: float) -> float:
+def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False) -> float:
     """:func:`renyi_epsilon` at log δ, for a δ of any smallness.
 
     Conversion: Canonne, Kamath, Steinke (arXiv 2004.00010, proposition 12).
@@ -40,7 +43,10 @@ def renyi_epsilon_log(loss: Loss, log_delta: float) -> float:
     orders = np.asarray(ORDERS)
     total = np.zeros_like(orders)
     for part in loss:
-        total = total + part.steps * _step_divergence(part.noise_multiplier, part.shift)
+        total = total + part.steps * step_divergences(part.noise_multiplier, part.shift)
+    if integer_orders:
+        whole = (orders == np.round(orders)) & (orders >= 2)
+        orders, total = orders[whole], total[whole]
     return best_epsilon(orders, total, log_delta)
 
 
@@ -49,7 +55,7 @@ def rough_bound(loss: Loss, delta: float) -> float:
     orders = np.asarray(_FEW_ORDERS)
     total = np.zeros_like(orders)
     for part in loss:
-        step = [_mixture_divergence(order, part.noise_multiplier, part.shift) for order in _FEW_ORDERS]
+        step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in _FEW_ORDERS]
         total = total + part.steps * np.asarray(step)
     return best_epsilon(orders, total, math.log(delta))
 
@@ -69,7 +75,7 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
 
 
 @lru_cache(maxsize=512)
-def _step_divergence(sigma: float, shift: Shift) -> Floats:
+def step_divergences(sigma: float, shift: Shift) -> Floats:
     """Rényi divergences of one step for all ORDERS: the larger of the two directions."""
     values, weights = shift.sensitivities, shift.probabilities
     orders = np.asarray(ORDERS)
@@ -77,7 +83,7 @@ def _step_divergence(sigma: float, shift: Shift) -> Floats:
         return orders * (values[0] / sigma) ** 2 / 2
     if len(values) == 2 and values[0] == 0.0:
         return _sampled_gaussian(weights[1], sigma / values[1])
-    divergences = [_mixture_divergence(float(order), sigma, shift) for order in ORDERS]
+    divergences = [mixture_divergence(float(order), sigma, shift) for order in ORDERS]
     return np.asarray(divergences)
 
 
@@ -96,7 +102,7 @@ def _sampled_gaussian(q: float, sigma: float) -> Floats:
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-def _mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
+def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 
     Both are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q; the integrands are sums of Gaussians centred between

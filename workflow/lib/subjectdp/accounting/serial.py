@@ -14,6 +14,7 @@ from subjectdp.mechanisms.plan import (
     DivisorRule,
     Horizontal,
     Mechanism,
+    NoiseDistribution,
     NoiseRule,
     PlanSettings,
     PrivacyPlan,
@@ -35,6 +36,7 @@ _ENUMS: dict[str, Any] = {
     "published_sampling": PublishedSampling,
     "horizontal": Horizontal,
     "sampling": SamplingMethod,
+    "noise_distribution": NoiseDistribution,
 }
 
 

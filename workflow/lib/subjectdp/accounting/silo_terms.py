@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import SiloSchedule
+from subjectdp.mechanisms.plan import PrivacyPlan, SiloSchedule, SiloTerms, TrustModel
 
 
 def joint_noise_multiplier(
@@ -62,3 +63,19 @@ def noise_copies(
 def common_noise_multiplier(schedules: Sequence[SiloSchedule]) -> float:
     """The common noise multiplier that the silos' own ones come from (the least, should they disagree)."""
     return min(schedule.noise_multiplier / schedule.noise_factor for schedule in schedules)
+
+
+def with_terms(plan: PrivacyPlan, terms: Sequence[SiloTerms] | None) -> PrivacyPlan:
+    """The plan whose silos depart from the common clip norm, learning rate and noise as ``terms`` say.
+
+    Raises:
+        ConfigError: not one entry for each silo, or silos that differ under an algorithm without joint noise.
+    """
+    if terms is None or all(term == SiloTerms() for term in terms):
+        return plan
+    if plan.mechanism.trust is not TrustModel.SECURE_AGGREGATION:
+        raise expected("joint factors", "given", f"none with algorithm {plan.mechanism.algorithm}")
+    if len(terms) != len(plan.silos):
+        raise expected("joint factors", len(terms), f"one for each of the {len(plan.silos)} silos")
+    silos = (replace(silo, **asdict(term)) for silo, term in zip(plan.silos, terms, strict=True))
+    return replace(plan, silos=tuple(silos))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from subjectdp.accounting import silo_terms
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     Loss,
@@ -77,7 +78,7 @@ def noise_copies(plan: PrivacyPlan) -> float:
     its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
     """
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        return math.sqrt(participants(plan) - plan.settings.colluding_silos)
+        return silo_terms.noise_copies(plan.silos, participants(plan), plan.settings.colluding_silos)
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     outside = 1.0 if plan.settings.noise_before_average else float(plan.settings.batch_size)
@@ -113,7 +114,7 @@ def data_dependence(plan: PrivacyPlan) -> list[str]:
         )
     if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
         reasons.append(
-            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and can be seen in it"
+            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
         )
     return reasons
 
@@ -168,7 +169,7 @@ def _summed_losses(
     plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
 ) -> list[Loss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
-    sigma = min(schedule.noise_multiplier for schedule in schedules) * noise_copies(plan)
+    sigma = silo_terms.common_noise_multiplier(schedules) * noise_copies(plan)
     if unit is PrivacyUnit.SUBJECT and every_silo:
         held = _held(plan, schedules)
         total = _shift(plan, held[0], unit)

@@ -138,6 +138,9 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "rounds": plan.rounds,
         "assumptions": list(_assumptions(plan, unit)),
         "versions": versions(),
+        "accountant": None,
+        "epsilon_if_constant": None,
+        "event": None,
     }
 
 

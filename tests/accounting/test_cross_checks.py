@@ -1,0 +1,65 @@
+"""dp-accounting against Opacus on 200 plans: two projects, one answer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+
+from subjectdp.accounting import renyi
+from subjectdp.accounting.epsilon import SEARCH, epsilon_of
+from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian
+
+GRID = list(
+    itertools.product(
+        (0.002, 0.01, 0.0201773, 0.1, 0.4), (0.7, 1.0, 1.709, 4.0, 12.0), (1, 20, 300, 5000), (1e-5, 1e-7)
+    )
+)
+
+STRIDE = 1 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 7  # prime to every axis: all values occur
+
+
+def loss(q: float, sigma: float, steps: int) -> Loss:
+    return (MixtureSteps(sigma, sampled_gaussian(q), steps),)
+
+
+def test_the_grid_has_200_points() -> None:
+    assert len(GRID) == 200
+
+
+def test_rdp_against_opacus_rdp() -> None:
+    """Same divergences, ours at more orders: never above, and equal where Opacus' orders hold the optimum."""
+    from opacus.accountants.analysis import rdp as opacus
+
+    orders = np.array([order for order in renyi.ORDERS if 2 <= order <= 63 and float(order).is_integer()])
+    picked = [renyi.ORDERS.index(order) for order in orders]
+    for q, sigma, steps, _ in GRID[::STRIDE]:
+        theirs = opacus.compute_rdp(q=q, noise_multiplier=sigma, steps=steps, orders=orders.tolist())
+        ours = steps * renyi.step_divergences(sigma, sampled_gaussian(q))[picked]
+        assert ours == pytest.approx(np.asarray(theirs), rel=1e-6, abs=1e-12)
+
+
+def test_pld_lies_below_rdp_and_near_it() -> None:
+    for q, sigma, steps, delta in GRID[::STRIDE]:
+        plan = loss(q, sigma, steps)
+        tight = epsilon_of(plan, delta, "pld", SEARCH)
+        bound = renyi.opacus_rdp_epsilon(plan, delta)
+        assert tight <= bound * (1 + 1e-2) + 1e-3, (q, sigma, steps, delta)
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.04, 1.5, 500), (0.01, 1.0, 2000), (0.1, 4.0, 300)])
+def test_pld_against_opacus_prv(q: float, sigma: float, steps: int) -> None:
+    """PRV returns the upper end of an error band of 0.01."""
+    tight, prv = epsilon_of(loss(q, sigma, steps), 1e-5), renyi.prv_epsilon(loss(q, sigma, steps), 1e-5)
+    assert tight - 1e-3 <= prv <= tight + 0.025
+
+
+def test_quadrature_against_dp_accounting_rdp() -> None:
+    """The quadrature for mixtures, at two atoms, is the sampled Gaussian's divergence."""
+    shift = sampled_gaussian(0.05)
+    exact = renyi.step_divergences(1.5, shift)
+    for order in (2.0, 5.0, 16.0, 40.0):
+        found = renyi.mixture_divergence(order, 1.5, shift)
+        assert found == pytest.approx(exact[renyi.ORDERS.index(order)], rel=1e-5)

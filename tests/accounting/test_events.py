@@ -1,0 +1,227 @@
+"""Shifts and losses: against enumeration, simulation and dp-accounting's own code."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from accounting.plans import FIXED, ITEM, POISSON, SILO, SUBJECT
+from subjectdp.accounting.epsilon import get_epsilon, pld_epsilon
+from subjectdp.accounting.events import (
+    MixtureSteps,
+    Shift,
+    dp_event,
+    from_dp_event,
+    merged,
+    participation,
+    sampled_gaussian,
+    subject_sampling_probability,
+    unit_shift,
+)
+from subjectdp.accounting.mixture_pld import mixture_pld
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.plan import Adjacency, Clipping
+
+
+def test_participation_of_poisson_by_enumeration() -> None:
+    q, k = 0.3, 4
+    chance = [0.0] * (k + 1)
+    for taken in itertools.product((0, 1), repeat=k):
+        chance[sum(taken)] += math.prod(q if one else 1 - q for one in taken)
+    assert participation(POISSON, q, k, 100) == pytest.approx(chance)
+
+
+def test_participation_of_fixed_batches_by_enumeration() -> None:
+    items, batch, k = 7, 3, 2
+    chance = [0] * (k + 1)
+    for drawn in itertools.combinations(range(items), batch):
+        chance[sum(item < k for item in drawn)] += 1
+    expected = [count / math.comb(items, batch) for count in chance]
+    assert participation(FIXED, batch / items, k, items) == pytest.approx(expected)
+
+
+def test_subject_sampling_probability() -> None:
+    assert subject_sampling_probability(0.0201773, 8) == pytest.approx(1 - (1 - 0.0201773) ** 8, rel=1e-12)
+    assert subject_sampling_probability(1.0, 3) == 1.0
+    assert subject_sampling_probability(1e-12, 1) == pytest.approx(1e-12, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("clipping", "sampling", "unit", "k", "values"),
+    [
+        (Clipping.PER_ITEM, POISSON, SUBJECT, 3, (0, 1, 2, 3)),
+        (Clipping.PER_ITEM, FIXED, SUBJECT, 3, (0, 2, 4, 6)),
+        (Clipping.PER_ITEM, POISSON, ITEM, 3, (0, 1)),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, POISSON, SUBJECT, 3, (0, 1)),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, FIXED, SUBJECT, 3, (0, 2, 3, 4)),
+        (Clipping.PER_SUBJECT, POISSON, SUBJECT, 3, (0, 1)),
+        (Clipping.PER_SUBJECT, POISSON, ITEM, 3, (0, 2)),
+        (Clipping.PER_SUBJECT, FIXED, SUBJECT, 3, (0, 3, 5, 7)),
+        (Clipping.PER_BATCH, POISSON, SUBJECT, 3, (0, 2)),
+        (Clipping.PER_BATCH, FIXED, SUBJECT, 3, (0, 2)),
+        (Clipping.PER_BATCH, POISSON, SILO, 3, (0, 2)),
+    ],
+)
+def test_sensitivities(
+    clipping: Clipping, sampling: object, unit: object, k: int, values: tuple[int, ...]
+) -> None:
+    shift = unit_shift(clipping, unit, sampling, 0.1, k, 1000)  # type: ignore[arg-type]
+    expected = (2.0,) if unit is SILO else tuple(float(value) for value in values)
+    assert shift.sensitivities == expected
+
+
+def _sum(clipping: Clipping, batch: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """The un-noised sum of (subject, gradient) pairs, C = 1, written independently of the engine."""
+
+    def clip(vector: np.ndarray) -> np.ndarray:
+        return vector / max(1.0, float(np.linalg.norm(vector)))
+
+    total = np.zeros(3)
+    if clipping is Clipping.PER_ITEM:
+        return total + sum((clip(g) for _, g in batch), np.zeros(3))
+    if clipping is Clipping.PER_BATCH:
+        return clip(np.mean([g for _, g in batch], axis=0)) if batch else total
+    for name in {subject for subject, _ in batch}:
+        own = [g for subject, g in batch if subject == name]
+        if clipping is Clipping.PER_SUBJECT:
+            total = total + clip(np.mean(own, axis=0))
+        else:
+            total = total + np.mean([clip(g) for g in own], axis=0)
+    return total
+
+
+@pytest.mark.parametrize("unit", [ITEM, SUBJECT])
+@pytest.mark.parametrize(
+    "clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH]
+)
+@pytest.mark.parametrize("sampling", [POISSON, FIXED])
+def test_no_neighbour_moves_the_sum_by_more(clipping: Clipping, sampling: object, unit: object) -> None:
+    """Random and adversarial gradients: take j items of a unit out (fixed batches: put j others in)."""
+    rng = np.random.default_rng(5)
+    k, largest = 3, 0.0
+    shift = unit_shift(clipping, unit, sampling, 0.3, k, 60)  # type: ignore[arg-type]
+    values = shift.sensitivities if len(shift.sensitivities) > 2 else (0.0, *[shift.sensitivities[-1]] * k)
+    for _ in range(400):
+        j = int(rng.integers(1, k + 1)) if unit is SUBJECT else 1
+        axis = rng.normal(size=3)
+        spread = rng.choice([0.0, 1.0])
+
+        def gradient(sign: float) -> np.ndarray:
+            return 5 * sign * axis + spread * rng.normal(size=3)  # noqa: B023
+
+        others = [
+            (int(rng.integers(1, 3)), gradient(float(rng.choice([-1, 1])))) for _ in range(rng.integers(0, 4))
+        ]
+        same = [(0, gradient(-1.0)) for _ in range(rng.integers(0, k - j + 1))] if unit is ITEM else []
+        unit_items = [(0, gradient(1.0)) for _ in range(j)]
+        displaced = [(int(rng.integers(1, 4)), gradient(-1.0)) for _ in range(j)] if sampling is FIXED else []
+        with_unit = _sum(clipping, others + same + unit_items)
+        without = _sum(clipping, others + same + displaced)
+        moved = float(np.linalg.norm(with_unit - without))
+        assert moved <= values[j] + 1e-9
+        largest = max(largest, moved / values[j])
+    assert largest > 0.5  # the attempts come near enough to mean something
+
+
+def test_convolution_by_enumeration() -> None:
+    first, second = Shift.of((0, 1), (0.7, 0.3)), Shift.of((0, 1, 2), (0.5, 0.3, 0.2))
+    total = first.convolve(second)
+    assert total.sensitivities == (0, 1, 2, 3)
+    assert total.probabilities == pytest.approx((0.35, 0.7 * 0.3 + 0.3 * 0.5, 0.7 * 0.2 + 0.3 * 0.3, 0.06))
+
+
+def test_trimming_moves_mass_upwards() -> None:
+    shift = Shift.of(range(6), (0.9, 0.1 - 1e-20 - 2e-21 - 5e-22, 1e-20, 2e-21, 3e-22, 2e-22))
+    trimmed = shift.trimmed(1e-18)
+    assert trimmed.sensitivities == (0, 1, 5)
+    assert sum(trimmed.probabilities) == pytest.approx(1.0)
+    assert trimmed.probabilities[-1] == pytest.approx(1e-20 + 2e-21 + 5e-22, rel=1e-6)
+
+
+def test_bad_probabilities_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="sum of the sampling probabilities"):
+        Shift.of((0, 1), (0.5, 0.4))
+    with pytest.raises(PrivacyError, match="non-negative"):
+        Shift.of((0, -1), (0.5, 0.5))
+
+
+def test_no_bound_without_clipping_or_for_a_silo() -> None:
+    with pytest.raises(PrivacyError, match="clipping"):
+        unit_shift(Clipping.NONE, ITEM, POISSON, 0.1, 1, 10)
+    with pytest.raises(PrivacyError, match="Silo-level"):
+        unit_shift(Clipping.PER_ITEM, SILO, POISSON, 0.1, 1, 10)
+
+
+def test_mixture_of_two_atoms_is_poisson_sampling() -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    ours = mixture_pld(1.5, sampled_gaussian(0.04), 1e-3).self_compose(500)
+    theirs = pld.from_gaussian_mechanism(
+        1.5, sampling_prob=0.04, value_discretization_interval=1e-3
+    ).self_compose(500)
+    assert ours.get_epsilon_for_delta(1e-5) == pytest.approx(theirs.get_epsilon_for_delta(1e-5), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("k", "q", "sigma"), [(8, 0.02, 1.7), (8, 0.02, 12.4), (20, 0.1, 4.0), (3, 0.9, 2.0)]
+)
+def test_the_fast_inverse_is_dp_accountings(k: int, q: float, sigma: float) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    shift = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1000)
+    ours = mixture_pld(sigma, shift, 1e-2)
+    theirs = pld.from_mixture_gaussian_mechanism(
+        sigma, shift.sensitivities, shift.probabilities, value_discretization_interval=1e-2
+    )
+    for epsilon in (0.01, 0.1, 0.5, 2.0):
+        expected = theirs.get_delta_for_epsilon(epsilon)
+        assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+def test_events_survive_the_round_trip() -> None:
+    loss = (
+        MixtureSteps(1.5, sampled_gaussian(0.1), 10),
+        MixtureSteps(3.0, sampled_gaussian(1.0), 1),
+        MixtureSteps(2.0, Shift.of((0, 1, 2), (0.5, 0.3, 0.2)), 3),
+    )
+    assert from_dp_event(dp_event(loss)) == loss
+
+
+def test_batch_clipping_event_has_half_the_noise() -> None:
+    (part,) = from_dp_event(dp_event((MixtureSteps(3.0, sampled_gaussian(0.2, 2.0), 7),)))
+    assert (part.noise_multiplier, part.shift, part.steps) == (1.5, sampled_gaussian(0.2), 7)
+
+
+def test_no_noise_is_no_privacy() -> None:
+    event = dp_event((MixtureSteps(0.0, sampled_gaussian(0.2), 7),))
+    assert get_epsilon(event, 1e-5) == math.inf
+
+
+def test_unknown_events_are_refused() -> None:
+    from dp_accounting import dp_event as events
+
+    with pytest.raises(PrivacyError, match="LaplaceDpEvent"):
+        get_epsilon(events.LaplaceDpEvent(1.0), 1e-5)
+
+
+def test_replace_adjacency_costs_more() -> None:
+    """LocalItemDP under replace-one needs σ = 3.0846 where add/remove needs 1.7091."""
+    event = dp_event((MixtureSteps(3.0846, sampled_gaussian(0.0201773), 5000),))
+    assert get_epsilon(event, 1e-5, neighboring_relation=Adjacency.REPLACE) == pytest.approx(4.0, rel=2e-3)
+    assert get_epsilon(event, 1e-5) < 2.0
+
+
+def test_equal_silos_are_merged() -> None:
+    part = MixtureSteps(2.0, sampled_gaussian(0.1), 10)
+    assert merged([part] * 16) == (MixtureSteps(2.0, sampled_gaussian(0.1), 160),)
+
+
+def test_unequal_silos_compose() -> None:
+    """Two halves on different noise levels lie between the two equal runs."""
+    low, high = (MixtureSteps(sigma, sampled_gaussian(0.1), 200) for sigma in (1.5, 3.0))
+    mixed = pld_epsilon((low, high), 1e-5, 1e-3)
+    both = [pld_epsilon((MixtureSteps(s, sampled_gaussian(0.1), 400),), 1e-5, 1e-3) for s in (1.5, 3.0)]
+    assert both[1] < mixed < both[0]

@@ -1,0 +1,282 @@
+"""Known answers: published or independently computed values, each with its source."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+
+from accounting.plans import (
+    CENTRAL,
+    DELTA,
+    FIXED,
+    HIGRAD_V1,
+    HIGRAD_V3,
+    ITEM,
+    LOCAL_GROUP,
+    LOCAL_ITEM,
+    POISSON,
+    SILO,
+    SUBJECT,
+    USER_LDP,
+    Q,
+    plan,
+    sound,
+)
+from subjectdp.accounting import gaussian, renyi
+from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon
+from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.published import group_table, group_target
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.mechanisms.plan import Clipping, NoiseRule
+
+approx = partial(pytest.approx, rel=1e-3)
+
+
+def sampled(sigma: float, q: float, steps: int) -> Loss:
+    return (MixtureSteps(sigma, sampled_gaussian(q), steps),)
+
+
+def subject(sigma: float, clipping: Clipping, k: int, steps: int, sampling: object = POISSON) -> Loss:
+    shift = unit_shift(clipping, SUBJECT, sampling, Q, k, 25_375)  # type: ignore[arg-type]
+    return (MixtureSteps(sigma, shift, steps),)
+
+
+# --- closed forms (analytic Gaussian, Balle and Wang 2018) -------------------------------------------------------
+
+
+def test_epsilon_of_one_gaussian() -> None:
+    assert epsilon_of(sampled(1.0, 1.0, 1), 1e-5) == pytest.approx(4.377178, abs=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "sigma"), [(1.0, 3.730632), (4.0, 1.081162)])
+def test_noise_of_one_gaussian(epsilon: float, sigma: float) -> None:
+    found = calibrate_noise_multiplier(sampled(1.0, 1.0, 1), epsilon, 1e-5)
+    assert found == pytest.approx(sigma, abs=1e-6)
+
+
+def test_gdp_level_of_the_papers_target() -> None:
+    assert gaussian.gdp_mu(4.0, 1e-5) == pytest.approx(0.92493, abs=5e-6)
+
+
+def test_floor_of_full_participation() -> None:
+    """σ = sqrt(5000)/μ(4, 1e-5), the noise of UserLDP with q = 1."""
+    found = calibrate_noise_multiplier(sampled(1.0, 1.0, 5000), 4.0, 1e-5)
+    assert found == pytest.approx(math.sqrt(5000) / gaussian.gdp_mu(4.0, 1e-5), rel=1e-9)
+    assert found == approx(76.45)
+
+
+# --- values from other projects' tests and tutorials --------------------------------------------------------------
+
+
+def test_opacus_rdp() -> None:
+    """Opacus' own accountant test: σ 1.5, q 0.04, 2250 steps."""
+    assert renyi.opacus_rdp_epsilon(sampled(1.5, 0.04, 2250), 1e-5) == pytest.approx(7.32911117143, abs=1e-6)
+
+
+def test_opacus_prv_and_pld_agree_on_its_example() -> None:
+    assert renyi.prv_epsilon(sampled(1.5, 0.04, 2250), 1e-5) == approx(6.7791)
+    assert epsilon_of(sampled(1.5, 0.04, 2250), 1e-5) == approx(6.76879)
+
+
+def test_opacus_gdp_underestimates() -> None:
+    found = epsilon_of(sampled(1.5, 0.04, 2249), 1e-5, "gdp")
+    assert 6.59 < found < 6.60
+    assert found < epsilon_of(sampled(1.5, 0.04, 2249), 1e-5)
+
+
+def test_jax_privacy_item_level() -> None:
+    assert epsilon_of(sampled(4.0, 1024 / 50_000, 10_000), 1e-5) == approx(2.092456)
+
+
+def test_jax_privacy_item_level_fixed_batches() -> None:
+    shift = unit_shift(Clipping.PER_ITEM, ITEM, FIXED, 1024 / 50_000, 1, 50_000)
+    assert epsilon_of((MixtureSteps(4.0, shift, 10_000),), 1e-5) == approx(4.890110)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "grid", "epsilon"),
+    [
+        (POISSON, 1e-2, 5.000079),
+        (POISSON, 1e-4, 4.604547),
+        (FIXED, 1e-2, 11.488785),
+        (FIXED, 1e-4, 11.251446),
+    ],
+)
+def test_jax_privacy_user_level(sampling: object, grid: float, epsilon: float) -> None:
+    """Two items a user, the same run as above, at the grid of its test and at a fine one."""
+    shift = unit_shift(Clipping.PER_ITEM, SUBJECT, sampling, 1024 / 50_000, 2, 50_000)  # type: ignore[arg-type]
+    assert pld_epsilon((MixtureSteps(4.0, shift, 10_000),), 1e-5, grid) == approx(epsilon)
+
+
+def test_dp_accounting_mixture() -> None:
+    loss = (
+        MixtureSteps(1.0, Shift.of((0, 1, 2), (0.2, 0.6, 0.2)), 3),
+        MixtureSteps(2.0, Shift.of((0, 2, 3), (0.33, 0.34, 0.33)), 2),
+    )
+    assert epsilon_of(loss, 1e-6) == approx(17.193115)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "epochs", "epsilon"), [(1.3, 15, 1.1921), (1.1, 60, 3.0083), (0.7, 45, 7.1003)]
+)
+def test_tensorflow_privacy_tutorial(sigma: float, epochs: int, epsilon: float) -> None:
+    """The MNIST tutorial's numbers: integer orders, Mironov's conversion, ⌊epochs·60000/256⌋ steps."""
+    assert _mironov(sampled(sigma, 256 / 60_000, epochs * 60_000 // 256)) == pytest.approx(epsilon, abs=2e-3)
+
+
+def test_abadi_moments_accountant() -> None:
+    assert _mironov(sampled(4.0, 0.01, 10_000), 33) == pytest.approx(1.2586, abs=2e-3)
+
+
+def _mironov(loss: Loss, top: int = 64) -> float:
+    orders = [order for order in renyi.ORDERS if order <= top]
+    total = loss[0].steps * renyi.step_divergences(loss[0].noise_multiplier, loss[0].shift)[: len(orders)]
+    import numpy as np
+
+    return renyi.mironov_epsilon(np.asarray(orders), total, math.log(1e-5))[0]
+
+
+# --- calibrations at the papers' scale (independent reference implementation) --------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clipping", "k", "steps", "sigma"),
+    [
+        (Clipping.PER_ITEM, 1, 5000, 1.7091),
+        (Clipping.PER_ITEM, 2, 5000, 3.1868),
+        (Clipping.PER_ITEM, 3, 5000, 4.7055),
+        (Clipping.PER_ITEM, 4, 5000, 6.2355),
+        (Clipping.PER_ITEM, 5, 5000, 7.7705),
+        (Clipping.PER_ITEM, 6, 5000, 9.3065),
+        (Clipping.PER_ITEM, 7, 5000, 10.8454),
+        (Clipping.PER_ITEM, 8, 5000, 12.3851),
+        (Clipping.PER_ITEM, 8, 80_000, 49.38),
+        (Clipping.PER_ITEM, 20, 80_000, 123.4),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 5000, 11.541),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 12, 5000, 16.62),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 20, 5000, 25.62),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 80_000, 46.03),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 20, 80_000, 102.4),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 20_000, 23.03),
+        (Clipping.PER_BATCH, 8, 5000, 23.08),
+        (Clipping.PER_BATCH, 8, 80_000, 92.05),
+    ],
+)
+def test_sound_noise(clipping: Clipping, k: int, steps: int, sigma: float) -> None:
+    assert calibrate_noise_multiplier(subject(1.0, clipping, k, steps), 4.0, DELTA) == approx(sigma)
+
+
+@pytest.mark.parametrize(("k", "sigma"), [(1, 3.418), (3, 9.411), (8, 24.770)])
+def test_sound_noise_of_fixed_batches(k: int, sigma: float) -> None:
+    assert calibrate_noise_multiplier(subject(1.0, Clipping.PER_ITEM, k, 5000, FIXED), 4.0, DELTA) == approx(
+        sigma
+    )
+
+
+def test_group_rule_femnist() -> None:
+    table = group_table(sampled(1.0, Q, 5000), 4.0, DELTA, 8)
+    expected = [1.7091, 3.3390, 5.0061, 6.6838, 8.3661, 10.0507, 11.7370, 13.4244]
+    assert table == [pytest.approx(value, rel=2e-3) for value in expected]
+
+
+def test_group_rule_shakespeare() -> None:
+    """Reference values on a grid of 1e-4, a quarter of a step's loss here, which overstates ε by half a percent."""
+    share, log_delta = group_target(4.0, DELTA, 4)
+    loss = sampled(1.8517, 6.758e-4, 296_000)
+    assert pld_epsilon(loss, math.exp(log_delta), 1e-4) == approx(share)
+    assert 0.99 * 1.8517 < calibrate_noise_multiplier(loss, share, math.exp(log_delta)) < 1.8517
+
+
+def test_group_rule_opacus_rdp_is_larger() -> None:
+    """accounting by Opacus' RDP gives 1.8144 where PLD gives 1.7091; ours has more orders and lies between."""
+    found = calibrate_noise_multiplier(sampled(1.0, Q, 5000), 4.0, DELTA, "rdp")
+    assert found == pytest.approx(1.8144, rel=2e-3)
+
+
+def test_v3_published_noise() -> None:
+    assert calibrate_noise_multiplier(sampled(1.0, 8 * Q, 5000), 4.0, DELTA) == approx(12.376)
+    assert calibrate_noise_multiplier(sampled(1.0, 20 * Q, 5000), 4.0, DELTA) == approx(30.870)
+
+
+def test_central_sum_noise() -> None:
+    """One noise on the sum over 16 silos, 100 rounds."""
+    shift = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, Q, 128, 25_375)
+    assert calibrate_noise_multiplier((MixtureSteps(1.0, shift, 100),), 4.0, DELTA) == approx(28.12)
+
+
+@pytest.mark.parametrize(
+    ("q", "steps", "sigma"), [(0.0201773, 100, 0.0098 * 0.02 * 3500), (0.5, 100, 0.0031 * 0.5 * 3500)]
+)
+def test_floor_table(q: float, steps: int, sigma: float) -> None:
+    """The release table (σ/(q_s n), n = 3500), printed to two digits."""
+    q_s = round(q, 2)
+    found = calibrate_noise_multiplier(sampled(1.0, q_s, steps), 4.0, DELTA)
+    assert found == pytest.approx(sigma, rel=0.02)
+
+
+# --- what published noise gives a subject ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sigma", "k", "silos", "rounds", "epsilon"),
+    [
+        (LOCAL_ITEM, 1.709, 8, 1, 100, 57.9),
+        (HIGRAD_V1, 1.709, 8, 1, 25, 19.7),
+        (HIGRAD_V1, 1.709, 8, 1, 100, 50.4),
+        (HIGRAD_V1, 1.709, 8, 16, 25, 144.6),
+        (HIGRAD_V1, 1.709, 20, 1, 25, 57.4),
+        (HIGRAD_V3, 12.376, 8, 1, 25, 1.69),
+        (HIGRAD_V3, 12.376, 8, 1, 100, 3.69),
+        (HIGRAD_V3, 12.376, 8, 16, 25, 8.33),
+        (HIGRAD_V3, 30.870, 20, 16, 25, 7.25),
+        (USER_LDP, 76.45, 8, 1, 100, 1.04),
+        (USER_LDP, 76.45, 8, 16, 25, 2.25),
+        (USER_LDP, 76.45, 8, 16, 100, 4.96),
+    ],
+)
+def test_true_epsilon(
+    mechanism: object, sigma: float, k: int, silos: int, rounds: int, epsilon: float
+) -> None:
+    run = plan(mechanism, sigma, silos=silos, rounds=rounds, k=k)  # type: ignore[arg-type]
+    assert unit_epsilon(run, SUBJECT, every_silo=True) == pytest.approx(epsilon, rel=3e-3, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "silos", "rounds", "epsilon"),
+    [
+        (3.339, 1, 25, 8.65),
+        (3.339, 1, 100, 20.6),
+        (5.006, 1, 25, 5.22),
+        (5.006, 1, 100, 11.9891),
+        (5.006, 16, 25, 29.6),
+        (6.684, 1, 100, 8.34),
+        (6.684, 16, 25, 19.9),
+    ],
+)
+def test_true_epsilon_of_group_noise(sigma: float, silos: int, rounds: int, epsilon: float) -> None:
+    run = plan(sound(LOCAL_GROUP), sigma, silos=silos, rounds=rounds)
+    assert unit_epsilon(run, SUBJECT, every_silo=True) == pytest.approx(epsilon, rel=3e-3)
+
+
+def test_user_ldp_as_local_privacy() -> None:
+    assert unit_epsilon(plan(USER_LDP, 76.45), SILO, every_silo=False) == approx(9.0847)
+
+
+def test_user_ldp_as_local_privacy_at_all_silos_of_a_round() -> None:
+    """A subject with q_s = 1 at 16 silos is what a user of 16 silos would be."""
+    loss = (MixtureSteps(76.45, sampled_gaussian(1.0, 2.0), 16 * 1250),)
+    assert epsilon_of(loss, DELTA) == approx(21.96)
+
+
+def test_tight_noise_at_sixteen_silos() -> None:
+    run = plan(HIGRAD_V3, 11.54, silos=16, rounds=25)
+    assert unit_epsilon(run, SUBJECT, every_silo=True) == pytest.approx(9.08, rel=2e-3)
+
+
+def test_central_trust_adds_up_before_the_noise() -> None:
+    run = plan(sound(CENTRAL), 28.12, silos=16, steps=1)
+    assert run.mechanism.noise_rule is NoiseRule.CONSTANT
+    assert unit_epsilon(run, SUBJECT, every_silo=True) == approx(4.0)

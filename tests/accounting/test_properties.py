@@ -1,0 +1,127 @@
+"""Properties of losses and calibrations, by hypothesis. SUBJECTDP_FULL_TESTS=1 runs the long versions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.plans import FIXED, HIGRAD_V1, ITEM, LOCAL_ITEM, POISSON, SUBJECT, plan
+from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.epsilon import SEARCH, epsilon_of
+from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.mechanisms.plan import Clipping
+
+FULL = os.environ.get("SUBJECTDP_FULL_TESTS") == "1"
+CLIPPING = st.sampled_from(
+    [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH]
+)
+few = settings(max_examples=500 if FULL else 15, deadline=None)
+fewer = settings(max_examples=200 if FULL else 8, deadline=None)
+
+
+@st.composite
+def shifts(draw: st.DrawFn) -> Shift:
+    q = draw(st.floats(5e-4, 0.9))
+    k = draw(st.integers(1, 12))
+    return unit_shift(draw(CLIPPING), SUBJECT, draw(st.sampled_from([POISSON, FIXED])), q, k, 10_000)
+
+
+@few
+@given(
+    shift=shifts(),
+    steps=st.integers(1, 20_000),
+    epsilon=st.floats(0.1, 12.0),
+    exponent=st.floats(-9.0, -3.0),
+)
+def test_calibration_never_overshoots_and_comes_within_one_percent(
+    shift: Shift, steps: int, epsilon: float, exponent: float
+) -> None:
+    delta = 10.0**exponent
+    loss = (MixtureSteps(1.0, shift, steps),)
+    sigma = calibrate_noise_multiplier(loss, epsilon, delta)
+    reached = epsilon_of((MixtureSteps(sigma, shift, steps),), delta)
+    assert 0.99 * epsilon <= reached <= epsilon
+
+
+@fewer
+@given(
+    clipping=CLIPPING,
+    q=st.floats(1e-3, 0.3),
+    k=st.integers(1, 10),
+    sigma=st.floats(2.0, 20.0),
+    steps=st.integers(1, 2000),
+)
+def test_epsilon_grows_with_cap_steps_and_sampling(
+    clipping: Clipping, q: float, k: int, sigma: float, steps: int
+) -> None:
+    def epsilon(q: float, k: int, steps: int) -> float:
+        shift = unit_shift(clipping, SUBJECT, POISSON, q, k, 10_000)
+        return epsilon_of((MixtureSteps(sigma, shift, steps),), 1e-5, resolution=SEARCH)
+
+    base = epsilon(q, k, steps)
+    slack = 2e-3 * base + 1e-6
+    assert epsilon(q, k + 1, steps) >= base - slack
+    assert epsilon(q, k, 2 * steps) >= base - slack
+    assert epsilon(1.3 * q, k, steps) >= base - slack
+
+
+@fewer
+@given(silos=st.integers(1, 6), q=st.floats(5e-3, 0.2), k=st.integers(1, 8), sigma=st.floats(3.0, 20.0))
+def test_epsilon_grows_with_the_silos_of_a_subject(silos: int, q: float, k: int, sigma: float) -> None:
+    run = plan(HIGRAD_V1, sigma, silos=silos + 1, q=q, k=k, rounds=10, steps=5, held=silos)
+    more = replace(run, silos_per_subject=silos + 1)
+    assert unit_epsilon(more, SUBJECT, True) >= unit_epsilon(run, SUBJECT, True) * (1 - 1e-3)
+    assert unit_epsilon(run, SUBJECT, True) >= unit_epsilon(run, SUBJECT, False) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("sampling", [POISSON, FIXED])
+@pytest.mark.parametrize(
+    "clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT]
+)
+def test_one_item_a_subject_makes_subject_equal_item(clipping: Clipping, sampling: object) -> None:
+    shifts = [unit_shift(clipping, unit, sampling, 0.02, 1, 5000) for unit in (ITEM, SUBJECT)]  # type: ignore[arg-type]
+    assert shifts[0] == shifts[1]
+
+
+@fewer
+@given(q=st.floats(1e-3, 0.5), k=st.integers(2, 20), sigma=st.floats(1.0, 20.0), steps=st.integers(1, 1000))
+def test_per_subject_clipping_never_costs_more_than_per_item(
+    q: float, k: int, sigma: float, steps: int
+) -> None:
+    def epsilon(clipping: Clipping) -> float:
+        shift = unit_shift(clipping, SUBJECT, POISSON, q, k, 10_000)
+        return epsilon_of((MixtureSteps(sigma, shift, steps),), 1e-5)
+
+    per_subject, per_item = epsilon(Clipping.PER_SUBJECT), epsilon(Clipping.PER_ITEM)
+    assert per_subject <= per_item * (1 + 2e-3) + 1e-6
+
+
+@fewer
+@given(q=st.floats(1e-3, 1.0), sigma=st.floats(1.0, 30.0), steps=st.integers(1, 3000))
+def test_renyi_is_never_below_pld(q: float, sigma: float, steps: int) -> None:
+    loss = (MixtureSteps(sigma, sampled_gaussian(q), steps),)
+    assert epsilon_of(loss, 1e-5, "rdp") >= epsilon_of(loss, 1e-5) * (1 - 2e-3) - 1e-6
+
+
+def test_renyi_of_a_mixture_by_quadrature() -> None:
+    """Bin(8, q) at the papers' scale: 4.33 by Rényi divergences where PLD gives 4.0006 and the CLT 3.993."""
+    shift = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, 0.0201773, 8, 25_375)
+    loss = (MixtureSteps(12.385, shift, 5000),)
+    assert epsilon_of(loss, 1e-5, "rdp") == pytest.approx(4.33, abs=0.03)
+    assert epsilon_of(loss, 1e-5) == pytest.approx(4.0006, rel=1e-3)
+    assert epsilon_of(loss, 1e-5, "gdp") == pytest.approx(3.993, abs=2e-3)
+
+
+def test_sampling_everything_is_the_plain_gaussian() -> None:
+    near = epsilon_of((MixtureSteps(5.0, sampled_gaussian(1 - 1e-9), 100),), 1e-5)
+    assert near == pytest.approx(epsilon_of((MixtureSteps(5.0, sampled_gaussian(1.0), 100),), 1e-5), rel=1e-3)
+
+
+def test_items_compose_in_parallel_over_silos() -> None:
+    one = unit_epsilon(plan(LOCAL_ITEM, 1.709), ITEM, False)
+    assert unit_epsilon(plan(LOCAL_ITEM, 1.709, silos=16), ITEM, True) == pytest.approx(one, rel=1e-9)

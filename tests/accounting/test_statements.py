@@ -1,0 +1,135 @@
+"""Statements and cards: what they say, and what they leave unsaid."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accounting.plans import (
+    CENTRAL,
+    FED_AVG,
+    HIGRAD_V1,
+    HIGRAD_V3,
+    JOINT,
+    LOCAL_GROUP,
+    LOCAL_ITEM,
+    SOUND,
+    SUBJECT,
+    USER_LDP,
+    facts,
+    plan,
+    settings,
+    sound,
+)
+from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.statements import epsilon_over_rounds, privacy_card_text, privacy_statements
+from subjectdp.mechanisms.plan import Mechanism
+
+KEYS = {
+    "epsilon",
+    "epsilon_if_constant",
+    "delta",
+    "unit",
+    "mu_gdp",
+    "assumptions",
+    "accountant",
+    "versions",
+    "event",
+}
+
+
+@pytest.mark.parametrize(
+    "mechanism", [FED_AVG, LOCAL_ITEM, USER_LDP, LOCAL_GROUP, HIGRAD_V1, HIGRAD_V3, CENTRAL, JOINT]
+)
+def test_statements_are_json_and_complete(mechanism: Mechanism) -> None:
+    made = make_plan(mechanism, facts(), settings(rounds=20))
+    statements = privacy_statements(made)
+    assert json.loads(json.dumps(statements, allow_nan=False)) == statements
+    assert statements["as_published"]["guarantee"] is False
+    assert {"item", "subject_one_silo", "subject"} <= set(statements["sound"])
+    for record in statements["sound"].values():
+        assert set(record) >= KEYS
+        assert (record["epsilon"] is None) == (record["reason"] is not None)
+    assert "Privacy card" in privacy_card_text(made, statements)
+
+
+def test_what_v1_claims_and_gives() -> None:
+    """accounting: σ = 1.709 claims 4 and gives a subject 19.7 at one silo and 144.6 at sixteen."""
+    statements = privacy_statements(make_plan(HIGRAD_V1, facts(), settings()))
+    assert statements["as_published"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    assert statements["sound"]["subject_one_silo"]["epsilon"] == pytest.approx(19.7, rel=5e-3)
+    assert statements["sound"]["subject"]["epsilon"] == pytest.approx(144.6, rel=5e-3)
+
+
+def test_data_dependent_divisor_gives_nothing_but_says_what_a_constant_would() -> None:
+    record = privacy_statements(make_plan(HIGRAD_V3, facts(), settings()))["sound"]["subject"]
+    assert record["epsilon"] is None
+    assert record["mu_gdp"] is None
+    assert not record["guarantee"]
+    assert "divisor" in record["reason"]
+    assert record["epsilon_if_constant"] == pytest.approx(8.33, abs=0.01)
+
+
+def test_data_dependent_noise_gives_nothing_but_says_what_a_constant_would() -> None:
+    """At the typical group size of three: 29.6 (16 silos, 25 rounds)."""
+    record = privacy_statements(make_plan(LOCAL_GROUP, facts(), settings()))["sound"]["subject"]
+    assert record["epsilon"] is None
+    assert "noise level" in record["reason"]
+    assert record["epsilon_if_constant"] == pytest.approx(29.6, rel=3e-3)
+
+
+def test_batch_clipping_states_the_silo_too() -> None:
+    record = privacy_statements(make_plan(USER_LDP, facts(), settings(rounds=400, noise_multiplier=76.45)))[
+        "sound"
+    ]["silo"]
+    assert record["adjacency"] == "replace"
+    assert record["epsilon"] == pytest.approx(9.08, rel=2e-3)
+
+
+def test_sound_run_keeps_its_promise() -> None:
+    made = make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND))
+    record = privacy_statements(made)["sound"]["subject"]
+    assert 3.96 < record["epsilon"] <= 4.0
+    assert record["guarantee"]
+    assert record["mu_gdp"] == pytest.approx(0.925, rel=2e-3)
+    assert any("cap" in line for line in record["assumptions"])
+
+
+def test_unenforced_cap_is_an_assumption() -> None:
+    record = privacy_statements(plan(HIGRAD_V1, 12.0, enforced=False), over_rounds=False)["sound"]["subject"]
+    assert any("read from the data" in line for line in record["assumptions"])
+
+
+def test_joint_noise_over_several_steps_counts_own_noise() -> None:
+    """Theorem 4.7 has a counterexample for S > 1: 16 silos' noise counts for one step, one silo's for two."""
+    one = privacy_statements(plan(sound(JOINT), 0.5, silos=16, steps=1, rounds=100), over_rounds=False)
+    two = privacy_statements(plan(sound(JOINT), 0.5, silos=16, steps=2, rounds=50), over_rounds=False)
+    assert one["sound"]["item"]["epsilon"] < 1
+    assert two["sound"]["item"]["epsilon"] > 5
+    assert any("own noise" in line for line in two["sound"]["item"]["assumptions"])
+
+
+def test_epsilon_over_rounds_ends_at_the_runs() -> None:
+    run = plan(HIGRAD_V1, 12.0, silos=4, rounds=40)
+    curve = epsilon_over_rounds(run, SUBJECT)
+    assert curve[-1][0] == 40
+    epsilons = [epsilon for _, epsilon in curve]
+    assert epsilons == sorted(epsilons)
+    assert epsilons[-1] == pytest.approx(
+        privacy_statements(run, over_rounds=False)["sound"]["subject"]["epsilon"], rel=0.01
+    )
+
+
+def test_card_shows_claim_and_truth() -> None:
+    text = privacy_card_text(plan(HIGRAD_V3, 12.3763, silos=16, rounds=25))
+    assert "not a guarantee" in text
+    assert "8.33" in text
+    assert "none: the divisor" in text
+
+
+def test_prv_falls_back_to_pld_for_mixtures() -> None:
+    run = plan(LOCAL_ITEM, 3.0, rounds=2, accountant="prv")
+    statements = privacy_statements(run, over_rounds=False)["sound"]
+    assert statements["item"]["accountant"] == "prv"
+    assert statements["subject"]["accountant"] == "pld"

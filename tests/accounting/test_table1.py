@@ -1,0 +1,65 @@
+"""Table 1 of the joint-noise paper, all twelve rows, and the divergence under it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from subjectdp.accounting import table1
+from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences, skellam_epsilon, skellam_noise
+
+ROWS = table1.rows()
+TIGHT = (3.67, 1.78, 0.63, 0.31, 3.53, 1.75, 0.79, 0.48, 3.79, 2.15, 1.14, 0.74)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.local_steps}-{row.parties}")
+def test_both_printed_decimals(row: table1.Row) -> None:
+    assert f"{row.epsilon:.2f}" == f"{row.epsilon_printed:.2f}"
+    assert f"{row.sigma_total:.2f}" == f"{row.sigma_printed:.2f}"
+
+
+def test_best_orders() -> None:
+    assert [row.order for row in ROWS] == [4, 6, 12, 22, 4, 7, 15, 27, 5, 8, 15, 22]
+
+
+def test_tight_values() -> None:
+    assert [round(row.epsilon_tight, 2) for row in ROWS] == list(TIGHT)
+
+
+def test_only_one_local_step_gains_from_joint_noise() -> None:
+    for row in ROWS:
+        joint = row.local_steps == 1 or row.parties == 1
+        assert (row.epsilon_sound == pytest.approx(row.epsilon_tight)) == joint
+    assert [row.epsilon_sound for row in ROWS if row.local_steps == 50] == [pytest.approx(3.79, abs=0.01)] * 4
+
+
+@pytest.mark.parametrize(
+    ("bits", "sigma"), [(2, 0.95465), (4, 0.90572), (6, 0.90220), (8, 0.90198), (12, 0.90197), (32, 0.90197)]
+)
+def test_noise_by_quantisation(bits: int, sigma: float) -> None:
+    assert skellam_noise(5.0, 1e-5, 0.1, 10, 2.0**bits) == pytest.approx(sigma, abs=2e-5)
+
+
+def test_a_fine_scale_is_the_gaussian() -> None:
+    fine = SkellamMechanism(2.0, scale=2.0**30)
+    assert [fine.divergence(j) for j in (2, 10)] == pytest.approx([2 / 8, 10 / 8], rel=1e-6)
+
+
+def test_no_sampling_is_the_mechanism_itself() -> None:
+    mechanism = SkellamMechanism(1.0)
+    whole = sampled_divergences(mechanism, 1.0, (2, 5))
+    assert whole == pytest.approx(np.array([mechanism.divergence(2), mechanism.divergence(5)]))
+
+
+def test_sampled_divergence_of_order_two_by_hand() -> None:
+    """log(1 - q² + q² e^{ε(2)}) for the second order: (1-q)²·1 + 2q(1-q)·1 + q² e^{ε(2)}."""
+    mechanism, q = SkellamMechanism(1.3), 0.2
+    expected = math.log(1 - q * q + q * q * math.exp(mechanism.divergence(2)))
+    assert sampled_divergences(mechanism, q, (2,))[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_more_parties_less_epsilon() -> None:
+    values = [skellam_epsilon(SkellamMechanism(0.9 * math.sqrt(n)), 0.1, 10, 1e-5)[0] for n in (1, 2, 5, 10)]
+    assert values == sorted(values, reverse=True)

@@ -54,7 +54,7 @@ class BatchLaw:
     def other_subjects(self, runs: int, generator: torch.Generator) -> Tensor:
         """(runs,) float32: distinct other subjects (its law to within 2^-16)."""
         places = torch.randint(_TABLE, (runs,), generator=generator, dtype=torch.int32)
-        return self._subject_quantiles[places]
+        return self._subject_quantiles.index_select(0, places)
 
     def others_present(self, runs: int, generator: torch.Generator) -> Tensor:
         """(runs,) bool: whether any other item is in the mini-batch."""

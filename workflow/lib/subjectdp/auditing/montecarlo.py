@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.scores import LikelihoodRatio, score_of
+from subjectdp.auditing.scores import LikelihoodRatio, scores_of
 from subjectdp.auditing.vector import VectorFederation, World
 from subjectdp.mechanisms.plan import PrivacyPlan
 
@@ -21,7 +21,7 @@ BLOCK = 1 << 14  # runs at once: their tensors stay in the processor's cache
 def world_scores(
     audited: Algorithm,
     plan: PrivacyPlan,
-    score: LikelihoodRatio,
+    scores: Sequence[LikelihoodRatio],
     world: World,
     progress: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
@@ -32,8 +32,8 @@ def world_scores(
         part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            for release in VectorFederation(audited, plan, part).releases():
-                total += score(release)
+            for kind, release in VectorFederation(audited, plan, part).releases():
+                total += scores[kind](release)
         parts.append(total.numpy())
         progress(start + runs)
     return np.concatenate(parts)
@@ -50,12 +50,12 @@ def audit_plan(
     """The lower bound on a plan's ε for the unit it claims, with the scores of present and absent runs.
 
     Args:
-        plan: Poisson sampling, equal schedules at all silos.
+        plan: of an algorithm with noise and Poisson sampling.
         name: keys the randomness together with ``seed``.
         runs: of each world; a bound cannot exceed about log(runs/8), so that refuting ε = 4 needs tens of thousands.
     """
     audited = algorithm(plan.mechanism.algorithm, plan.mechanism.variant)
-    score = score_of(plan)
+    scores = scores_of(plan)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
-    present, absent = (world_scores(audited, plan, score, world, progress) for world in worlds)
+    present, absent = (world_scores(audited, plan, scores, world, progress) for world in worlds)
     return split_bound(present, absent, plan.settings.delta, confidence), present, absent

@@ -5,12 +5,17 @@ The score only has to be good, not right: whatever it is, the bound on ε that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.sound import unit_losses
+from subjectdp.accounting.sound import noise_is_summed, unit_losses
+from subjectdp.auditing.vector import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -39,15 +44,35 @@ class LikelihoodRatio:
     def __call__(self, release: Tensor) -> Tensor:
         """Scores of releases (n,)."""
         cells = ((release - self._low) * self._cells_a_unit).clamp_(0, _CELLS - 1).to(torch.int32)
-        return self.table[cells]
+        return self.table.index_select(0, cells)
 
 
-def score_of(plan: PrivacyPlan) -> LikelihoodRatio:
-    """The score for the claimed unit of a plan, a unit being at all silos that may hold it.
+def scores_of(
+    plan: PrivacyPlan, unit: PrivacyUnit | None = None, silos: Sequence[int] | None = None
+) -> tuple[LikelihoodRatio, ...]:
+    """The score of a unit (None: the claimed one) for every kind of release of a plan.
 
-    Raises PrivacyError where the silos' steps differ: the score is one for all of them.
+    LOCAL trust: one for each of ``silos`` (None: those that may hold the unit). Otherwise the releases are sums over
+    the silos: one in all.
     """
-    loss = unit_losses(plan, plan.mechanism.claimed_unit or PrivacyUnit.ITEM, every_silo=True)[0]
-    if len(loss) != 1:
-        raise PrivacyError(f"Expected silos with equal schedules for an audit, got {len(loss)} kinds of step.")
-    return LikelihoodRatio(loss[0], -1.0 if plan.mechanism.clipping is Clipping.PER_BATCH else 0.0)
+    chosen = claimed_unit(plan) if unit is None else unit
+    if noise_is_summed(plan):
+        return (_score(plan, chosen),)
+    held = range(held_silos(plan)) if silos is None else silos
+    return tuple(_score(_single(plan, silo), chosen) for silo in held)
+
+
+def _score(plan: PrivacyPlan, unit: PrivacyUnit) -> LikelihoodRatio:
+    step = unit_losses(plan, unit, every_silo=True)[0][0]
+    return _likelihood_ratio(step, -1.0 if plan.mechanism.clipping is Clipping.PER_BATCH else 0.0)
+
+
+@cache
+def _likelihood_ratio(step: MixtureSteps, offset: float) -> LikelihoodRatio:
+    return LikelihoodRatio(step, offset)
+
+
+def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
+    """The plan as if this silo were the only one."""
+    tables = plan.group_noise_multipliers[silo : silo + 1]
+    return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)

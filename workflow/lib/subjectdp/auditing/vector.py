@@ -143,8 +143,8 @@ class VectorFederation:
             for index, silo in enumerate(plan.silos)
         ]
 
-    def releases(self) -> Iterator[Tensor]:
-        """Each release that depends on the canary, (runs,), in units of C on the sum.
+    def releases(self) -> Iterator[tuple[int, Tensor]]:
+        """Each release that depends on the canary: its kind (see ``scores.scores_of``) and (runs,) in units of C.
 
         LOCAL trust: every step of every silo that may hold the canary (the other silos' are independent of it); else
         the sum of each round. A divisor that depends on the data is undone by its public expectation only.
@@ -155,7 +155,7 @@ class VectorFederation:
             else:
                 server = VectorRound(self, round_)
                 self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
-                yield server.released() * (server.divisor / self.plan.settings.clip_norm)
+                yield 0, server.released() * (server.divisor / self.plan.settings.clip_norm)
 
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
         """One local step of one silo."""
@@ -168,11 +168,12 @@ class VectorFederation:
 
         return VectorStep(self.plan, silo, batch, normal)
 
-    def _local_releases(self, round_: int) -> Iterator[Tensor]:
+    def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
         for silo in range(held_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
-                yield self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, step))) * scale
+                release = self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, step)))
+                yield silo, release * scale
 
 
 class VectorRound:
@@ -220,16 +221,21 @@ class VectorRound:
         self._released = gradient
 
 
+def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
+    """What the plan's claim is about."""
+    return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
+
+
 def canary_items(plan: PrivacyPlan) -> int:
     """Items of the canary at a silo: the most that one unit may have."""
-    if plan.mechanism.claimed_unit is PrivacyUnit.ITEM:
+    if claimed_unit(plan) is PrivacyUnit.ITEM:
         return 1
     return max(silo.max_items_per_subject for silo in plan.silos)
 
 
 def held_silos(plan: PrivacyPlan) -> int:
     """Silos that hold the canary: the first ones, as many as may hold one unit."""
-    return 1 if plan.mechanism.claimed_unit is PrivacyUnit.ITEM else plan.silos_per_subject
+    return 1 if claimed_unit(plan) is PrivacyUnit.ITEM else plan.silos_per_subject
 
 
 def public_divisor(plan: PrivacyPlan, silo: int) -> float:

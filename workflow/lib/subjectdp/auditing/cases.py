@@ -1,0 +1,133 @@
+"""Which plans are audited, at the papers' FEMNIST scale: what was published, and the sound plans beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from subjectdp.accounting.planning import make_plan
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    FederationFacts,
+    Horizontal,
+    PlanSettings,
+    PrivacyPlan,
+    SamplingMethod,
+)
+
+Size = Literal["small", "full"]
+
+ITEMS, SUBJECTS, CAP, BATCH = 25_375, 3_500, 8, 512  # of one of the papers' 16 silos; CAP items a subject enforced
+EPSILON, DELTA = 4.0, 1e-5
+PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
+
+
+@dataclass(frozen=True)
+class Case:
+    """One audited plan.
+
+    Attributes:
+        silos, held: silos of the federation, and those that hold the subject.
+        rounds: R, before the horizontal rule shortens it.
+        steps: local steps T of a round (None: one epoch, 50).
+        runs: of each world.
+        setting: what the attacker faces, in words.
+    """
+
+    algorithm: str
+    variant: str | None
+    mode: AccountingMode
+    silos: int
+    held: int
+    rounds: int
+    steps: int | None
+    runs: int
+    setting: str
+
+    @property
+    def name(self) -> str:
+        """Keys the case's randomness."""
+        return f"{self.algorithm}:{self.variant}:{self.mode.value}:{self.setting}"
+
+    def plan(self, cache_dir: Path | str | None = None) -> PrivacyPlan:
+        """The plan of the case, made as training makes it."""
+        facts = federation(self.silos, self.held)
+        horizontal = Horizontal.SOUND if self.mode is SOUND else Horizontal.ROUNDS_OVER_SQRT_S
+        settings = plan_settings(self.mode, horizontal, self.rounds, self.steps, cache_dir)
+        return make_plan(mechanism(self.algorithm, self.variant, self.mode), facts, settings)
+
+
+def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:
+    """A federation of equal silos with an enforced cap; each subject may be at ``held`` of them."""
+    return FederationFacts((items,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held)
+
+
+def plan_settings(
+    mode: AccountingMode,
+    horizontal: Horizontal,
+    rounds: int,
+    steps: int | None,
+    cache_dir: Path | str | None = None,
+    batch_size: int = BATCH,
+) -> PlanSettings:
+    """ε = 4 at δ = 1e-5 with C = 1 and Poisson sampling."""
+    return PlanSettings(
+        mode=mode,
+        horizontal=horizontal,
+        sampling=SamplingMethod.POISSON,
+        epsilon=EPSILON,
+        delta=DELTA,
+        clip_norm=1.0,
+        rounds=rounds,
+        local_steps=steps,
+        batch_size=batch_size,
+        cache_dir=None if cache_dir is None else str(cache_dir),
+    )
+
+
+def monte_carlo_cases(size: Size) -> tuple[Case, ...]:
+    """The audited plans: "full" at the papers' number of steps, "small" with few steps a round and fewer runs.
+
+    A bound saturates at about the logarithm of the runs, so that what is to be refuted gets more of them.
+    """
+    return _small() if size == "small" else _full()
+
+
+def _full() -> tuple[Case, ...]:
+    one, part, rule = "1 silo, 100 rounds", "at 1 of 16 silos, 25 rounds", "at all of 16 silos, 25 rounds"
+    higrad, group = "higrad_avg_dp", "local_group_dp"
+    return (
+        Case(higrad, "v1", PUBLISHED, 16, 1, 100, None, 100_000, part),
+        Case(higrad, "v1", PUBLISHED, 1, 1, 100, None, 20_000, one),
+        Case(group, None, PUBLISHED, 1, 1, 100, None, 40_000, one),
+        Case(group, None, PUBLISHED, 16, 16, 100, None, 20_000, rule),
+        Case(higrad, "v3", PUBLISHED, 1, 1, 100, None, 40_000, one),
+        Case(higrad, "v3", PUBLISHED, 16, 16, 100, None, 100_000, rule),
+        Case("local_item_dp", None, SOUND, 16, 16, 100, None, 20_000, "one item, 100 rounds"),
+        Case(higrad, "v3", SOUND, 1, 1, 100, None, 40_000, one),
+        Case(higrad, "v3", SOUND, 16, 16, 25, None, 20_000, rule),
+        Case(group, None, SOUND, 1, 1, 100, None, 40_000, one),
+        Case(group, None, SOUND, 16, 16, 25, None, 20_000, rule),
+        Case("user_ldp", None, SOUND, 1, 1, 100, None, 20_000, one),
+        Case("central_sub_dp", "v0", SOUND, 16, 16, 100, None, 40_000, "at all of 16 silos, 100 rounds"),
+        Case("joint_noise", None, SOUND, 16, 16, 100, 1, 40_000, "one item, 100 rounds of 1 step"),
+    )
+
+
+def _small() -> tuple[Case, ...]:
+    one, part, rule = "1 silo, 100 rounds", "at 1 of 16 silos, 25 rounds", "at all of 16 silos, 25 rounds"
+    higrad, group = "higrad_avg_dp", "local_group_dp"
+    return (
+        Case(higrad, "v1", PUBLISHED, 16, 1, 100, 5, 50_000, part),
+        Case(group, None, PUBLISHED, 1, 1, 100, 1, 150_000, one),
+        Case(higrad, "v3", PUBLISHED, 64, 64, 100, 1, 50_000, "at all of 64 silos, 12 rounds"),
+        Case("local_item_dp", None, SOUND, 16, 16, 100, 1, 20_000, "one item, 100 rounds"),
+        Case(higrad, "v1", SOUND, 1, 1, 100, 1, 50_000, one),
+        Case(higrad, "v3", SOUND, 16, 16, 25, 1, 20_000, rule),
+        Case(group, None, SOUND, 1, 1, 100, 1, 50_000, one),
+        Case("user_ldp", None, SOUND, 1, 1, 100, 1, 20_000, one),
+        Case("central_sub_dp", "v0", SOUND, 4, 4, 50, None, 20_000, "at all of 4 silos, 50 rounds"),
+        Case("joint_noise", None, SOUND, 4, 4, 50, 1, 20_000, "one item, 50 rounds of 1 step"),
+    )

@@ -1,0 +1,99 @@
+"""Leaks of data-dependent noise: an observer of one noisy step reads its noise level off the step itself.
+
+A gradient of d parameters shows its noise level to a relative precision of 1/√(2d), whatever it is added to as long as
+the rest is known. The squared norm of the noise is σ²C² times a χ² variable with d degrees of freedom, which is drawn
+as such: the law of the test, without the vectors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon
+from subjectdp.auditing.vector import canary_items
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.noise import keyed_generator
+from subjectdp.mechanisms.plan import NoiseRule, PrivacyPlan
+from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
+
+
+def noise_level_leak(
+    plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int, confidence: float = CONFIDENCE
+) -> LowerBound:
+    """Presence of one subject with k items, read off the noise of LocalGroupDP where all others have one item each.
+
+    Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
+    beforehand: "present" if the squared norm of any of the first ``steps`` steps lies above the middle (geometric)
+    of those that σ_1 and σ_2 lead to.
+
+    Raises PrivacyError for a plan whose noise does not depend on the group size.
+    """
+    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+        raise expected("noise rule", plan.mechanism.noise_rule.value, "group_size_in_batch", PrivacyError)
+    table = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
+    threshold = float(table[1] * table[2]) * parameters
+    present = _loud_runs(plan, table, threshold, parameters, (steps, runs), seed, present=True)
+    absent = _loud_runs(plan, table, threshold, parameters, (steps, runs), seed, present=False)
+    return _fixed_test(present, absent, threshold, plan.settings.delta, confidence)
+
+
+def divisor_leak(
+    subjects: int, parameters: int, runs: int, delta: float, seed: int, confidence: float = CONFIDENCE
+) -> LowerBound:
+    """One subject read off the noise of one step that is divided by the realised number of subjects (v3).
+
+    Given who else is in the mini-batch, the divisor is ``subjects`` without and ``subjects`` + 1 with the one, and the
+    noise smaller by that ratio. The test is fixed beforehand: "present" if the squared norm lies below its mean
+    without the subject by at least 4 standard deviations and by at least half of the gap.
+    """
+    low, high = float(subjects + 1) ** -2 * parameters, float(subjects) ** -2 * parameters
+    deviation = high * math.sqrt(2.0 / parameters)
+    threshold = high - max(4.0 * deviation, (high - low) / 2.0)
+    norms = []
+    for present in (True, False):
+        generator = numpy_generator(seed, Purpose.AUDIT, "divisor", subjects, parameters, int(present))
+        scale = float(subjects + int(present)) ** -2
+        norms.append(scale * generator.chisquare(parameters, size=runs))
+    present_flags, absent_flags = norms[0] <= threshold, norms[1] <= threshold
+    return _fixed_test(present_flags, absent_flags, threshold, delta, confidence)
+
+
+def divisor_separation(subjects: int, parameters: int) -> float:
+    """The gap between the squared norms with ``subjects`` and one more, in their standard deviations."""
+    low, high = float(subjects + 1) ** -2, float(subjects) ** -2
+    return (high - low) / (high * math.sqrt(2.0 / parameters))
+
+
+def _loud_runs(
+    plan: PrivacyPlan,
+    table: NDArray[np.float64],
+    threshold: float,
+    parameters: int,
+    size: tuple[int, int],
+    seed: int,
+    present: bool,
+) -> NDArray[np.bool_]:
+    """(runs,) whether some step's squared noise norm lies above the threshold."""
+    steps, runs = size
+    law = BatchLaw(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
+    sampler: torch.Generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
+    normals = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
+    loud = np.zeros(runs, dtype=bool)
+    for _ in range(steps):
+        canary = law.canary_count(runs, sampler).numpy().astype(np.int64)
+        groups = np.maximum(np.maximum(law.largest_other_group(runs, sampler).numpy(), canary), 1)
+        loud |= table[groups] ** 2 * normals.chisquare(parameters, size=runs) > threshold
+    return loud
+
+
+def _fixed_test(
+    present: NDArray[np.bool_], absent: NDArray[np.bool_], threshold: float, delta: float, confidence: float
+) -> LowerBound:
+    hits, alarms, runs = int(present.sum()), int(absent.sum()), len(present)
+    epsilon = counts_epsilon(hits, runs, alarms, runs, delta, confidence)
+    return LowerBound(epsilon, "present", threshold, hits / runs, alarms / runs, runs)

@@ -1,0 +1,237 @@
+"""All audits of a size, as one tidy table and a summary: the same seed gives the same table."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.auditing import cases
+from subjectdp.auditing.canaries import Canaries
+from subjectdp.auditing.cases import Case, Size
+from subjectdp.auditing.leaks import divisor_leak, divisor_separation, noise_level_leak
+from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, gaussian_estimate
+from subjectdp.auditing.montecarlo import audit_plan
+from subjectdp.auditing.one_run import one_run_epsilon
+from subjectdp.auditing.training import Stage, audit_training, plan_with_canaries
+from subjectdp.auditing.vector import claimed_unit
+from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
+
+log = logging.getLogger(__name__)
+
+COLUMNS = (
+    "audit",
+    "algorithm",
+    "variant",
+    "mode",
+    "setting",
+    "claimed_epsilon",
+    "true_epsilon",
+    "lower_bound",
+    "runs",
+    "direction",
+    "verdict",
+)
+REFUTED, STANDS = "refuted", "not refuted"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the table, and what goes into the summary besides."""
+
+    audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
+    algorithm: str
+    variant: str | None
+    mode: str
+    setting: str
+    claimed_epsilon: float
+    true_epsilon: float  # of the plan's accounting as if σ and divisor were constants; NaN where that is not the point
+    lower_bound: float
+    runs: int  # of each world; canaries of a one-run audit
+    direction: str
+    details: dict[str, Any]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound lies above the claim."""
+        return REFUTED if self.lower_bound > self.claimed_epsilon else STANDS
+
+    def row(self) -> dict[str, Any]:
+        """The values of :data:`COLUMNS`."""
+        values = {**asdict(self), "verdict": self.verdict}
+        return {name: values[name] for name in COLUMNS}
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """A one-run audit: canaries m and the guesses made, fixed beforehand; steps of the audited training."""
+
+    canaries: int
+    guesses: int
+    rounds: int
+    steps: int
+    sampling_probability: float
+
+
+TRAINING_SIZES: dict[Size, TrainingSize] = {
+    "small": TrainingSize(2000, 400, 40, 25, 0.008),
+    "full": TrainingSize(1500, 450, 40, 10, 0.02),
+}
+_LEAK_RUNS: dict[Size, int] = {"small": 1000, "full": 2000}
+_LEAK_STEPS: dict[Size, int] = {"small": 400, "full": 1250}
+_DIVISOR_SIZES = (10_000, 100_000, 1_000_000, 6_603_710)  # the last: LEAF's FEMNIST network
+_SUBJECTS_IN_BATCH = 475
+
+
+def run_suite(
+    size: Size,
+    seed: int,
+    stage: Stage | None = None,
+    cache_dir: Path | str | None = None,
+    report: Callable[[str], None] = log.info,
+) -> list[Finding]:
+    """Every audit of a size; the one-run audits need a ``stage`` to train on and are left out without one."""
+    findings = []
+    for finding in _findings(size, seed, stage, cache_dir):
+        findings.append(finding)
+        report(_line(finding))
+    return findings
+
+
+def table(findings: list[Finding]) -> pd.DataFrame:
+    """The findings as a tidy table with :data:`COLUMNS`."""
+    return pd.DataFrame([finding.row() for finding in findings], columns=list(COLUMNS))
+
+
+def summary(findings: list[Finding], size: Size, seed: int) -> dict[str, Any]:
+    """The findings with their details as one JSON-able object."""
+    return {
+        "size": size,
+        "seed": seed,
+        "confidence": CONFIDENCE,
+        "delta": cases.DELTA,
+        "refuted": [_name(finding) for finding in findings if finding.verdict == REFUTED],
+        "not_refuted": [_name(finding) for finding in findings if finding.verdict == STANDS],
+        "findings": [_finite({**finding.row(), **finding.details}) for finding in findings],
+    }
+
+
+def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
+    """The mechanism-level Monte Carlo audit of one plan."""
+    plan = case.plan(cache_dir)
+    true = unit_epsilon(plan, claimed_unit(plan), every_silo=True)
+    bound, present, absent = audit_plan(plan, case.name, case.runs, seed)
+    details = {
+        "noise_multiplier": plan.silos[0].noise_multiplier,
+        "rounds_executed": plan.rounds,
+        "steps_per_round": plan.silos[0].steps_per_round,
+        "gaussian_estimate": gaussian_estimate(present, absent, plan.settings.delta),
+        **_rates(bound),
+    }
+    claim = case.algorithm, case.variant, case.mode.value, case.setting, cases.EPSILON
+    return Finding("monte_carlo", *claim, true, bound.epsilon, case.runs, bound.direction, details)
+
+
+def audit_one_run(
+    audited: tuple[str, str | None, AccountingMode],
+    unit: PrivacyUnit,
+    stage: Stage,
+    size: TrainingSize,
+    seed: int,
+    cache_dir: Path | str | None = None,
+) -> Finding:
+    """One training of the stage with canaries of a unit: subjects at every silo, or single items at the first."""
+    name, variant, mode = audited
+    subjects = unit is PrivacyUnit.SUBJECT
+    silos = tuple(range(stage.partition.silos)) if subjects else (0,)
+    label = f"{name}:{variant}:{mode.value}:{unit.value}"
+    canaries = Canaries(size.canaries, cases.CAP if subjects else 1, silos, seed, label)
+    places = min(canaries.planned_facts(stage.facts).items)
+    horizontal = Horizontal.SOUND if mode is AccountingMode.SOUND else Horizontal.ROUNDS_OVER_SQRT_S
+    batch = max(1, round(size.sampling_probability * places))
+    settings = cases.plan_settings(mode, horizontal, size.rounds, size.steps, cache_dir, batch)
+    declared = mechanism(name, variant, mode)
+    result = audit_training(declared, stage, canaries, settings, size.guesses)
+    true = unit_epsilon(plan_with_canaries(declared, stage, canaries, settings), unit, every_silo=subjects)
+    outcome = result.outcome
+    setting = f"{len(silos)} silo{'s' * (len(silos) > 1)}, {result.plan.rounds} rounds of {size.steps} steps"
+    details = {"guesses": outcome.guesses, "correct": outcome.correct, "test_accuracy": result.accuracy}
+    bound = one_run_epsilon(outcome, settings.delta)
+    kind = "one_run_subjects" if subjects else "one_run_items"
+    claim = name, variant, mode.value, setting, settings.epsilon
+    return Finding(kind, *claim, true, bound, size.canaries, "both", details)
+
+
+def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None) -> Finding:
+    """LocalGroupDP's σ_Z where everybody else has one item: the noise itself tells who is there."""
+    parameters, steps, runs = 1000, _LEAK_STEPS[size], _LEAK_RUNS[size]
+    case = Case("local_group_dp", None, cases.PUBLISHED, 1, 1, 100, None, runs, "")
+    declared = mechanism(case.algorithm, None, case.mode)
+    facts = cases.federation(1, 1, subjects=cases.ITEMS - cases.CAP + 1)
+    settings = cases.plan_settings(case.mode, Horizontal.ROUNDS_OVER_SQRT_S, 100, None, cache_dir)
+    plan = cases.make_plan(declared, facts, settings)
+    bound = noise_level_leak(plan, parameters, steps, runs, seed)
+    setting = f"{parameters} parameters, {steps} steps, all others one item"
+    claim = case.algorithm, None, case.mode.value, setting, cases.EPSILON
+    return Finding("noise_level_leak", *claim, math.nan, bound.epsilon, runs, bound.direction, _rates(bound))
+
+
+def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
+    """v3's realised divisor in one step, given who else is in the mini-batch."""
+    bound = divisor_leak(_SUBJECTS_IN_BATCH, parameters, runs, cases.DELTA, seed)
+    details = {"separation": divisor_separation(_SUBJECTS_IN_BATCH, parameters), **_rates(bound)}
+    setting = f"{parameters:,} parameters, 1 step, {_SUBJECTS_IN_BATCH} other subjects"
+    claim = "higrad_avg_dp", "v3", cases.PUBLISHED.value, setting, cases.EPSILON
+    return Finding("divisor_leak", *claim, math.nan, bound.epsilon, runs, bound.direction, details)
+
+
+def _findings(size: Size, seed: int, stage: Stage | None, cache_dir: Path | str | None) -> Iterator[Finding]:
+    for case in cases.monte_carlo_cases(size):
+        yield audit_case(case, seed, cache_dir)
+    if stage is not None:
+        for audited, unit in _trainings():
+            yield audit_one_run(audited, unit, stage, TRAINING_SIZES[size], seed, cache_dir)
+    yield audit_noise_level(size, seed, cache_dir)
+    for parameters in _DIVISOR_SIZES:
+        yield audit_divisor(parameters, 100_000, seed)
+
+
+def _trainings() -> Iterator[tuple[tuple[str, str | None, AccountingMode], PrivacyUnit]]:
+    """v1 with subjects and, beside it, with items; the group rule; both sound replacements."""
+    yield ("higrad_avg_dp", "v1", cases.PUBLISHED), PrivacyUnit.SUBJECT
+    yield ("higrad_avg_dp", "v1", cases.PUBLISHED), PrivacyUnit.ITEM
+    yield ("local_group_dp", None, cases.PUBLISHED), PrivacyUnit.SUBJECT
+    yield ("higrad_avg_dp", "v3", cases.SOUND), PrivacyUnit.SUBJECT
+    yield ("local_group_dp", None, cases.SOUND), PrivacyUnit.SUBJECT
+
+
+def _rates(bound: LowerBound) -> dict[str, float]:
+    return {
+        "threshold": bound.threshold,
+        "true_positive_rate": bound.true_positive_rate,
+        "false_positive_rate": bound.false_positive_rate,
+    }
+
+
+def _name(finding: Finding) -> str:
+    variant = "" if finding.variant is None else f":{finding.variant}"
+    return f"{finding.audit} {finding.algorithm}{variant} {finding.mode}, {finding.setting}"
+
+
+def _line(finding: Finding) -> str:
+    return (
+        f"{_name(finding)}: claimed {finding.claimed_epsilon:g}, true {finding.true_epsilon:.2f}, "
+        f"lower bound {finding.lower_bound:.2f}, {finding.verdict}"
+    )
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows neither NaN nor infinity."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

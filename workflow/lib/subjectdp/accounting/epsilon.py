@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_integer", "prv", "gdp")
-CERTIFYING = ("pld", "rdp", "rdp_integer", "prv")  # "gdp" is the central limit: it under-estimates and certifies nothing
+CERTIFYING = ("pld", "rdp", "rdp_integer", "prv")  # "gdp" is the central limit: it under-estimates
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
 _COARSEST = 5e-4  # widest grid of a final value (search: five times that)
 _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
@@ -85,6 +85,27 @@ def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
         steps = step if part.steps == 1 else step.self_compose(part.steps)
         composed = steps if composed is None else composed.compose(steps)
     return float(composed.get_epsilon_for_delta(delta))
+
+
+def truncated_poisson_epsilon(
+    noise_multiplier: float, q: float, items: int, capacity: int, steps: int, delta: float, grid: float = 1e-4
+) -> float:
+    """ε of item-level Poisson sampling whose mini-batches are cut to ``capacity`` items (a physical limit).
+
+    Cutting makes one item's presence decide over another's: far above the expected size it costs nothing, at the
+    expected size it costs most of the guarantee. Training here never drops items; this tells what dropping would
+    cost. dp-accounting's truncated mechanism (arXiv 2508.15089), add/remove adjacency.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = pld.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=items,
+        sampling_probability=q,
+        truncated_batch_size=capacity,
+        noise_multiplier=noise_multiplier,
+        value_discretization_interval=grid,
+    )
+    return float(step.self_compose(steps).get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=64)

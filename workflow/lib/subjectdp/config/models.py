@@ -219,6 +219,47 @@ class PrivacyConfig(Section):
     )
 
 
+class JointConfig(Section):
+    """Joint noise only: what the noise is drawn from, who is honest, and how silos differ."""
+
+    noise: Literal["gaussian", "skellam"] = Field(
+        default="gaussian",
+        description="Real noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). "
+        "skellam needs privacy.accountant rdp and plain sgd.",
+    )
+    bits: Annotated[int, Field(ge=1, le=20), _NotBool] = Field(
+        default=16,
+        description="skellam: a clip norm is 2^bits steps of the grid that gradients are rounded to.",
+    )
+    ring_bits: Annotated[int, Field(ge=2, le=62), _NotBool] | None = Field(
+        default=None,
+        description="skellam: the ring of the sum has 2^ring_bits elements and must hold a round's update; null: "
+        "the smallest that does.",
+    )
+    wrap_probability: OpenFraction = Field(
+        default=1e-9,
+        description="skellam: probability that any sum of the run leaves the ring (its size follows).",
+    )
+    colluding_silos: NaturalNumber = Field(
+        default=0,
+        description="Silos of a round that may tell their noise; 1 for honest but curious silos (N-1).",
+    )
+    own_noise_only: bool = Field(
+        default=False,
+        description="Account for each silo's own noise alone, which is sound for any number of local steps.",
+    )
+    clip_norm_factors: tuple[Positive, ...] = Field(
+        default=(), description="Each silo's clip norm over privacy.clip_norm; empty: all 1."
+    )
+    learning_rate_factors: tuple[Positive, ...] = Field(
+        default=(),
+        description="Each silo's learning rate over training.optimizer.learning_rate; empty: all 1.",
+    )
+    noise_factors: tuple[Positive, ...] = Field(
+        default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
+    )
+
+
 class OptimizerConfig(Section):
     """Local optimiser, applied to the noisy gradient."""
 
@@ -314,6 +355,7 @@ class RunConfig(Section):
         default=AlgorithmConfig(), description="Algorithm, or the text name:variant."
     )
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="Privacy target and accounting.")
+    joint: JointConfig = Field(default=JointConfig(), description="Joint noise (joint_noise only).")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Rounds, steps and optimisers.")
     model: ModelConfig = Field(default=ModelConfig(), description="Model.")
     performance: PerformanceConfig = Field(

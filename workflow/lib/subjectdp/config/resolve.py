@@ -13,6 +13,7 @@ from typing import Any
 from subjectdp.config.models import (
     DataConfig,
     EmbeddedConfig,
+    JointConfig,
     ModelConfig,
     OptimizerConfig,
     PartitionConfig,
@@ -38,6 +39,7 @@ def resolve_defaults(run: RunConfig) -> RunConfig:
             "partition": resolve_partition(run.partition),
             "algorithm": run.algorithm.model_copy(update={"variant": resolved_variant(run)}),
             "privacy": _resolve_privacy(run),
+            "joint": _resolve_joint(run),
             "training": _resolve_training(run),
             "model": resolve_model(run),
         }
@@ -118,6 +120,21 @@ def _resolve_privacy(run: RunConfig) -> PrivacyConfig:
     if privacy.max_items_per_subject is None:
         changes["max_items_per_subject"] = run.partition.max_items_per_subject
     return privacy.model_copy(update=changes)
+
+
+def _resolve_joint(run: RunConfig) -> JointConfig:
+    """Only joint noise reads the section, and only integer noise the grid and the ring; factors of 1 are none."""
+    joint = run.joint
+    if run.algorithm.name != "joint_noise":
+        return JointConfig()
+    changes: dict[str, Any] = {}
+    if joint.noise == "gaussian":
+        unread = ("bits", "ring_bits", "wrap_probability")
+        changes = {key: _default(JointConfig, key) for key in unread}
+    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors"):
+        if all(factor == 1.0 for factor in getattr(joint, key)):
+            changes[key] = ()
+    return joint.model_copy(update=changes)
 
 
 def _resolve_training(run: RunConfig) -> TrainingConfig:

@@ -111,12 +111,41 @@ def _sound_cap(run: RunConfig) -> Iterator[SubjectDPError]:
 
 def _one_local_step(run: RunConfig) -> Iterator[SubjectDPError]:
     steps = run.training.local_steps
-    if run.algorithm.name == "joint_noise" and run.privacy.mode == "sound" and steps != 1:
-        allowed = "1 when algorithm.name is joint_noise and privacy.mode is sound"
+    joint = run.algorithm.name == "joint_noise" and not run.joint.own_noise_only
+    if joint and run.privacy.mode == "sound" and steps != 1:
+        allowed = (
+            "1 when algorithm.name is joint_noise and privacy.mode is sound (or set joint.own_noise_only)"
+        )
         yield expected("training.local_steps", steps, allowed)
     if run.algorithm.name == "central_sub_dp" and steps not in (None, 1):
         allowed = "1 or null when algorithm.name is central_sub_dp (one mini-batch a silo and round)"
         yield expected("training.local_steps", steps, allowed)
+
+
+def _joint_silos(run: RunConfig) -> Iterator[SubjectDPError]:
+    if run.algorithm.name != "joint_noise":
+        return
+    silos = run.partition.silos
+    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors"):
+        factors = getattr(run.joint, key)
+        if factors and len(factors) != silos:
+            yield expected(f"joint.{key}", list(factors), f"one number for each of the {silos} silos")
+    taking_part = run.training.silos_per_round or silos
+    if run.joint.colluding_silos >= taking_part:
+        allowed = f"fewer than the {taking_part} silos of a round"
+        yield expected("joint.colluding_silos", run.joint.colluding_silos, allowed)
+
+
+def _joint_integers(run: RunConfig) -> Iterator[SubjectDPError]:
+    if run.algorithm.name != "joint_noise" or run.joint.noise != "skellam":
+        return
+    if run.privacy.accountant != "rdp":
+        allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences)"
+        yield expected("privacy.accountant", run.privacy.accountant, allowed)
+    optimizer = run.training.optimizer
+    if optimizer.name != "sgd" or optimizer.weight_decay != 0.0:
+        allowed = "sgd without weight decay when joint.noise is skellam (updates are sums of noisy integers)"
+        yield expected("training.optimizer", optimizer.name, allowed)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -129,4 +158,6 @@ _RULES: tuple[Rule, ...] = (
     _rounds,
     _sound_cap,
     _one_local_step,
+    _joint_silos,
+    _joint_integers,
 )

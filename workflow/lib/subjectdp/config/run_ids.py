@@ -100,8 +100,10 @@ def partition_ingredients(run: RunConfig) -> dict[str, Any]:
 
 def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
     """What the result of a resolved run depends on."""
+    joint = resolved.algorithm.name == "joint_noise"
     return {
         **partition_ingredients(resolved),
+        **({"joint": resolved.joint.model_dump()} if joint else {}),
         "algorithm": resolved.algorithm.model_dump(),
         "privacy": resolved.privacy.model_dump(),
         "training": resolved.training.model_dump(),

@@ -24,9 +24,11 @@ from subjectdp.mechanisms.flat import FlatParameters
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     Horizontal,
+    NoiseDistribution,
     PlanSettings,
     PrivacyPlan,
     SamplingMethod,
+    SiloTerms,
 )
 from subjectdp.models import build_model
 from subjectdp.training import environment
@@ -43,7 +45,7 @@ log = logging.getLogger(__name__)
 
 def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
     """The privacy and schedule settings of a configuration."""
-    privacy, training = run.privacy, run.training
+    privacy, training, joint = run.privacy, run.training, run.joint
     return PlanSettings(
         mode=AccountingMode(privacy.mode),
         horizontal=Horizontal(privacy.horizontal),
@@ -57,9 +59,23 @@ def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
         silos_per_round=training.silos_per_round,
         noise_multiplier=privacy.noise_multiplier,
         noise_before_average=privacy.noise_placement == "before_average",
-        accountant=privacy.accountant,
+        accountant="rdp_integer" if joint.noise == "skellam" else privacy.accountant,
         cache_dir=None if cache_dir is None else str(cache_dir),
+        own_noise_only=joint.own_noise_only,
+        colluding_silos=joint.colluding_silos,
+        noise_distribution=NoiseDistribution(joint.noise),
+        gradient_bits=joint.bits,
+        ring_bits=joint.ring_bits,
+        wrap_probability=joint.wrap_probability,
     )
+
+
+def silo_terms(run: RunConfig) -> list[SiloTerms]:
+    """Each silo's clip norm, learning rate and noise over the common ones."""
+    joint, silos = run.joint, run.partition.silos
+    equal = (1.0,) * silos
+    columns = [joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors]
+    return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]
 
 
 def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
@@ -70,7 +86,7 @@ def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None
     mechanism = algorithm(run.algorithm.name, run.algorithm.variant).mechanism(
         run.algorithm.variant, settings.mode
     )
-    return make_plan(mechanism, partition.federation_facts(), settings)
+    return make_plan(mechanism, partition.federation_facts(), settings, silo_terms(run))
 
 
 def train_run(

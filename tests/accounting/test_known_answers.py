@@ -26,7 +26,7 @@ from accounting.plans import (
 )
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon
+from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon, truncated_poisson_epsilon
 from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.published import group_table, group_target
 from subjectdp.accounting.sound import unit_epsilon
@@ -117,6 +117,13 @@ def test_dp_accounting_mixture() -> None:
         MixtureSteps(2.0, Shift.of((0, 2, 3), (0.33, 0.34, 0.33)), 2),
     )
     assert epsilon_of(loss, 1e-6) == approx(17.193115)
+
+
+@pytest.mark.parametrize(("capacity", "epsilon"), [(512, 14.2), (560, 4.65), (600, 4.003), (700, 4.000)])
+def test_truncated_poisson(capacity: int, epsilon: float) -> None:
+    """A capacity of 1.17 times the expected size is free; the expected size itself is not."""
+    found = truncated_poisson_epsilon(1.7091, Q, 25_375, capacity, 5000, DELTA, 1e-3)
+    assert found == pytest.approx(epsilon, rel=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
-LIMIT = 12.0  # seconds for 2,000 runs; measured at about a third of it on a busy two-core machine
+LIMIT = 12.0  # CPU seconds for 2,000 runs, twice the goal: other load must not fail the test
 
 
 def job_counts(printed: str) -> dict[str, int]:
@@ -71,14 +72,16 @@ def test_a_figure_is_a_target_of_its_own(project):
 
 
 def test_two_thousand_runs_plan_quickly(project, tmp_path):
-    sweep = {"seed": list(range(1000)), "algorithm": ["fed_avg", "local_item_dp"]}
+    algorithms = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
+    sweep = {"seed": list(range(500)), "algorithm": algorithms}
     file = write_scenario(tmp_path, {"name": "many", "sweep": [sweep], "figures": ["figure1"]})
-    started = time.perf_counter()
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     printed = project.snakemake("--dry-run", "--quiet", "rules", "--configfile", file).stdout
-    seconds = time.perf_counter() - started
-    print(f"2,000 runs planned in {seconds:.1f} s")
+    after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
+    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"2,000 runs planned in {seconds:.1f} s, of which {cpu_seconds:.1f} s of CPU time")
     assert job_counts(printed)["train"] == 2000
-    assert seconds < LIMIT
+    assert cpu_seconds < LIMIT
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> No
     frames = []
     for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
         output, _ = run(
-            tmp_path, name.replace(":", "-"), algorithm=name, training={"rounds": 1, "batch_size": 8}
+            tmp_path, name.replace(":", "-"), algorithm=name, privacy={"horizontal": "steps_times_s"}
         )
         frames.append(
             pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]]
@@ -128,3 +128,18 @@ def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], me
     with pytest.raises(SubjectDPError, match=message):
         run(tmp_path, "run", **changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_on_a_part_of_the_items_is_the_same_part_for_a_seed(tmp_path: Path) -> None:
+    training = {"rounds": 1, "batch_size": 8, "evaluation_items": 5}
+    outputs = [
+        run(tmp_path, name, algorithm=name, training=training)[0] for name in ("fed_avg", "local_item_dp")
+    ]
+    for output in outputs:
+        accuracy = float(pd.read_parquet(output / "rounds.parquet").test_accuracy.iloc[0])
+        assert accuracy * 5 == pytest.approx(round(accuracy * 5))
+
+
+def test_a_stated_bound_below_the_items_of_a_subject_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SubjectDPError, match=r"privacy.max_items_per_subject to be at least \d+"):
+        run(tmp_path, "run", partition={"max_items_per_subject": None}, privacy={"max_items_per_subject": 2})

@@ -308,6 +308,11 @@ class TrainingConfig(Section):
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."
     )
+    evaluation_items: Count | None = Field(
+        default=None,
+        description="Evaluate on so many of the pooled test items, and of the validation items, drawn once a seed; "
+        "null: on all.",
+    )
 
 
 class ModelConfig(Section):

@@ -24,6 +24,7 @@ class Purpose(StrEnum):
     NOISE = "noise"
     DITHER = "dither"
     MODEL_INIT = "model_init"
+    EVALUATION = "evaluation"
     AUDIT = "audit"
     STATISTICS = "statistics"
 

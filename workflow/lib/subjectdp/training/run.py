@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from subjectdp.algorithms.base import Algorithm
@@ -17,12 +20,13 @@ from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
-from subjectdp.errors import ModelError
+from subjectdp.errors import ModelError, PrivacyError, expected
 from subjectdp.io.atomic import atomic_path, write_json
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.flat import FlatParameters
 from subjectdp.mechanisms.plan import (
     AccountingMode,
+    FederationFacts,
     Horizontal,
     NoiseDistribution,
     PlanSettings,
@@ -31,6 +35,7 @@ from subjectdp.mechanisms.plan import (
     SiloTerms,
 )
 from subjectdp.models import build_model
+from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
@@ -86,7 +91,19 @@ def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None
     mechanism = algorithm(run.algorithm.name, run.algorithm.variant).mechanism(
         run.algorithm.variant, settings.mode
     )
-    return make_plan(mechanism, partition.federation_facts(), settings, silo_terms(run))
+    return make_plan(mechanism, _facts(run, partition), settings, silo_terms(run))
+
+
+def _facts(run: RunConfig, partition: Partition) -> FederationFacts:
+    """The partition's public facts, with a larger bound k on a subject's items where the user states one."""
+    facts, bound = partition.federation_facts(), run.privacy.max_items_per_subject
+    if bound is None:
+        return facts
+    largest = max(facts.largest_subject)
+    if bound < largest:
+        allowed = f"at least {largest}, the items of a subject at one silo (partition.max_items_per_subject caps them)"
+        raise expected("privacy.max_items_per_subject", bound, allowed, PrivacyError)
+    return replace(facts, max_items_per_subject=bound, largest_subject=(bound,) * len(facts.items))
 
 
 def train_run(
@@ -160,15 +177,25 @@ def make_federation(
 
 def train(federation: Federation, run: RunConfig, recorder: Recorder) -> None:
     """All rounds of the plan, evaluated every ``training.evaluate_every`` rounds and after the last."""
-    partition, size = federation.partition, run.performance.evaluation_batch_size
+    model, size = federation.engine.flat.model, run.performance.evaluation_batch_size
+    test_items = evaluated_items(federation.partition.test_items, run, "test")
+    validation_items = evaluated_items(federation.partition.validation_items, run, "validation")
     seconds = 0.0
     for round_ in range(1, federation.plan.rounds + 1):
         seconds += federation.run_round(round_)
         if round_ % run.training.evaluate_every == 0 or round_ == federation.plan.rounds:
-            model = federation.engine.flat.model
-            test = evaluate(model, federation.data, partition.test_items, size)
-            validation = evaluate(model, federation.data, partition.validation_items, size)
+            test = evaluate(model, federation.data, test_items, size)
+            validation = evaluate(model, federation.data, validation_items, size)
             recorder.round(round_, test, validation, seconds / round_)
+
+
+def evaluated_items(items: NDArray[np.int32], run: RunConfig, part: str) -> NDArray[np.int32]:
+    """All pooled items of a part, or a random ``training.evaluation_items`` of them, the same for a seed's runs."""
+    limit = run.training.evaluation_items
+    if limit is None or limit >= len(items):
+        return items
+    chosen = numpy_generator(run.seed, Purpose.EVALUATION, part).choice(len(items), limit, replace=False)
+    return items[np.sort(chosen)]
 
 
 def _try_model(

@@ -92,7 +92,7 @@ def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> No
 )
 def test_optimisers_learn_without_noise(tmp_path: Path, optimizer: str, server: str) -> None:
     rate = {"adam": 0.01}.get(optimizer, 0.2)
-    server_rate = {"adam": 0.01}.get(server, 1.0)
+    server_rate = {"adam": 0.01, "momentum": 0.3}.get(server, 1.0)
     training = {
         "rounds": 6,
         "batch_size": 8,

@@ -105,6 +105,8 @@ def figure_inputs(figure):
     inputs = {name: collected(f"{folder}{name}") for name in COLLECTED if name in needs}
     if "statistics" in needs:
         inputs["statistics"] = collected("statistics")
+    if "audit" in needs:
+        inputs["audit"] = collected("audit")
     if "partitions" in needs:
         shown = {run.partition_id: None for run in SCENARIO.runs_of_figure(figure)}
         inputs["partitions"] = [

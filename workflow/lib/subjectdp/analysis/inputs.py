@@ -9,6 +9,7 @@ import pandas as pd
 
 from subjectdp.analysis.collect import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS
 from subjectdp.analysis.frames import read_frame
+from subjectdp.auditing.findings import COLUMNS as AUDIT_COLUMNS
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError, expected
 
@@ -24,6 +25,7 @@ class FigureInputs:
     steps: Path | None = None  # steps.parquet of collect_steps_summary
     statistics: Path | None = None  # statistics.parquet: mini-batches from sampling alone
     partitions: tuple[Path, ...] = ()  # partition folders
+    audit: Path | None = None  # audit.parquet of the audits
 
     def read_runs(self) -> pd.DataFrame:
         """The index of runs, one row a run."""
@@ -50,6 +52,10 @@ class FigureInputs:
         if unknown:
             raise expected(f"settings of {path}", unknown, f"among {', '.join(sorted(known))}", DataError)
         return table
+
+    def read_audit(self) -> pd.DataFrame:
+        """The findings of the audits, one row each (``auditing.findings``)."""
+        return read_frame(self._path("audit"), AUDIT_COLUMNS)
 
     def read_partitions(self) -> tuple[Path, ...]:
         """The partition folders."""

@@ -43,6 +43,7 @@ FIGURES: dict[str, FigureEntry] = {
     "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes"),
     "figure3_v3": FigureEntry("figure2", _TRAINING, _V3, "Figure 3: uneven subject distributions"),
     "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
+    "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
     "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
     "group_sizes_paper_scale": FigureEntry("paper_scale", ("statistics",), _SCALE, "Group sizes"),
     "subjects_per_batch_paper_scale": FigureEntry(

@@ -33,7 +33,9 @@ class BatchLaw:
         self, schedule: SiloSchedule, method: SamplingMethod, canary_items: int, present: bool = True
     ) -> None:
         if method is not SamplingMethod.POISSON:
-            raise expected("sampling of an audited plan", method.value, SamplingMethod.POISSON.value, PrivacyError)
+            raise expected(
+                "sampling of an audited plan", method.value, SamplingMethod.POISSON.value, PrivacyError
+            )
         if not 0 <= canary_items <= schedule.items:
             raise expected("items of the canary", canary_items, f"0 to {schedule.items}", PrivacyError)
         self.probability = schedule.sampling_probability
@@ -83,7 +85,8 @@ class BatchLaw:
 
         sizes = np.arange(max(self.other_sizes) + 1)
         logs = [
-            count * stats.binom.logcdf(sizes, size, self.probability) for size, count in self.other_sizes.items()
+            count * stats.binom.logcdf(sizes, size, self.probability)
+            for size, count in self.other_sizes.items()
         ]
         return np.asarray(np.exp(np.sum(logs, axis=0)))
 

@@ -86,7 +86,10 @@ class Canaries:
             train_items=np.concatenate(items).astype(np.int32),
             train_subjects=np.concatenate(subjects).astype(np.int32),
             train_offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            facts={**partition.facts, "counts": {**partition.facts["counts"], "subjects": first + self.count}},
+            facts={
+                **partition.facts,
+                "counts": {**partition.facts["counts"], "subjects": first + self.count},
+            },
         )
 
 

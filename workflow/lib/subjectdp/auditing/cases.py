@@ -19,7 +19,8 @@ from subjectdp.mechanisms.plan import (
 
 Size = Literal["small", "full"]
 
-ITEMS, SUBJECTS, CAP, BATCH = 25_375, 3_500, 8, 512  # of one of the papers' 16 silos; CAP items a subject enforced
+# One of the papers' 16 silos, with an enforced cap on a subject's items.
+ITEMS, SUBJECTS, CAP, BATCH = 25_375, 3_500, 8, 512
 EPSILON, DELTA = 4.0, 1e-5
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 

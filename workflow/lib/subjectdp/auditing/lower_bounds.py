@@ -75,9 +75,7 @@ def counts_epsilon(
     return rates_epsilon(hit_rate, clopper_pearson_upper(alarms, negatives, error), delta)
 
 
-def split_bound(
-    present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE
-) -> LowerBound:
+def split_bound(present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
     """The lower bound from scores of runs with and without the subject.
 
     Even runs choose direction and threshold, odd runs judge them.
@@ -85,7 +83,9 @@ def split_bound(
     """
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
-            raise expected(f"scores of runs with the subject {name}", len(scores), "4 finite ones", PrivacyError)
+            raise expected(
+                f"scores of runs with the subject {name}", len(scores), "4 finite ones", PrivacyError
+            )
     choosing = (present[0::2], absent[0::2])
     judging = (present[1::2], absent[1::2])
     (_, threshold, direction) = max(
@@ -145,7 +145,9 @@ def _best_threshold(
     error = (1.0 - confidence) / 2.0
     low = np.nan_to_num(stats.beta.ppf(error, hits, len(right) - hits + 1))
     high = np.where(
-        alarms == len(ordered), 1.0, stats.beta.ppf(1 - error, alarms + 1, np.maximum(1, len(ordered) - alarms))
+        alarms == len(ordered),
+        1.0,
+        stats.beta.ppf(1 - error, alarms + 1, np.maximum(1, len(ordered) - alarms)),
     )
     bounds = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
     best = int(np.argmax(bounds))

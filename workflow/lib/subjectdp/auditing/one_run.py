@@ -76,6 +76,8 @@ def guess(scores: NDArray[np.floating], members: NDArray[np.bool_], guesses: int
 
 def _check(outcome: Guesses, delta: float) -> None:
     if not 0 <= outcome.correct <= outcome.guesses <= outcome.canaries:
-        raise expected("right guesses", outcome, "at most the guesses, and these at most the canaries", PrivacyError)
+        raise expected(
+            "right guesses", outcome, "at most the guesses, and these at most the canaries", PrivacyError
+        )
     if not 0 <= delta < 1:
         raise expected("delta", delta, "from 0 to below 1", PrivacyError)

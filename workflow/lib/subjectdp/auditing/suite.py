@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-
+from subjectdp.accounting.planning import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.canaries import Canaries
 from subjectdp.auditing.cases import Case, Size
+from subjectdp.auditing.findings import Finding, write_findings
 from subjectdp.auditing.leaks import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, gaussian_estimate
 from subjectdp.auditing.montecarlo import audit_plan
@@ -25,48 +24,6 @@ from subjectdp.auditing.vector import claimed_unit
 from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
 
 log = logging.getLogger(__name__)
-
-COLUMNS = (
-    "audit",
-    "algorithm",
-    "variant",
-    "mode",
-    "setting",
-    "claimed_epsilon",
-    "true_epsilon",
-    "lower_bound",
-    "runs",
-    "direction",
-    "verdict",
-)
-REFUTED, STANDS = "refuted", "not refuted"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of the table, and what goes into the summary besides."""
-
-    audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
-    algorithm: str
-    variant: str | None
-    mode: str
-    setting: str
-    claimed_epsilon: float
-    true_epsilon: float  # of the plan's accounting as if σ and divisor were constants; NaN where that is not the point
-    lower_bound: float
-    runs: int  # of each world; canaries of a one-run audit
-    direction: str
-    details: dict[str, Any]
-
-    @property
-    def verdict(self) -> str:
-        """Whether the bound lies above the claim."""
-        return REFUTED if self.lower_bound > self.claimed_epsilon else STANDS
-
-    def row(self) -> dict[str, Any]:
-        """The values of :data:`COLUMNS`."""
-        values = {**asdict(self), "verdict": self.verdict}
-        return {name: values[name] for name in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -101,26 +58,19 @@ def run_suite(
     findings = []
     for finding in _findings(size, seed, stage, cache_dir):
         findings.append(finding)
-        report(_line(finding))
+        report(finding.line)
     return findings
 
 
-def table(findings: list[Finding]) -> pd.DataFrame:
-    """The findings as a tidy table with :data:`COLUMNS`."""
-    return pd.DataFrame([finding.row() for finding in findings], columns=list(COLUMNS))
-
-
-def summary(findings: list[Finding], size: Size, seed: int) -> dict[str, Any]:
-    """The findings with their details as one JSON-able object."""
-    return {
-        "size": size,
-        "seed": seed,
-        "confidence": CONFIDENCE,
-        "delta": cases.DELTA,
-        "refuted": [_name(finding) for finding in findings if finding.verdict == REFUTED],
-        "not_refuted": [_name(finding) for finding in findings if finding.verdict == STANDS],
-        "findings": [_finite({**finding.row(), **finding.details}) for finding in findings],
-    }
+def write_suite(
+    size: Size, seed: int, stage: Stage, cache_dir: Path | str | None, targets: Sequence[Path | str]
+) -> list[Finding]:
+    """Runs the suite and writes it to ``targets``: parquet, CSV and JSON."""
+    findings = run_suite(size, seed, stage, cache_dir)
+    parquet, csv, json = targets
+    facts = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
+    write_findings(findings, facts, parquet, csv, json)
+    return findings
 
 
 def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
@@ -166,7 +116,7 @@ def audit_one_run(
     bound = one_run_epsilon(outcome, settings.delta)
     kind = "one_run_subjects" if subjects else "one_run_items"
     claim = name, variant, mode.value, setting, settings.epsilon
-    return Finding(kind, *claim, true, bound, size.canaries, "both", details)
+    return Finding(kind, *claim, true, bound, size.canaries, "both", details, stage.synthetic)
 
 
 def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None) -> Finding:
@@ -176,7 +126,7 @@ def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None
     declared = mechanism(case.algorithm, None, case.mode)
     facts = cases.federation(1, 1, subjects=cases.ITEMS - cases.CAP + 1)
     settings = cases.plan_settings(case.mode, Horizontal.ROUNDS_OVER_SQRT_S, 100, None, cache_dir)
-    plan = cases.make_plan(declared, facts, settings)
+    plan = make_plan(declared, facts, settings)
     bound = noise_level_leak(plan, parameters, steps, runs, seed)
     setting = f"{parameters} parameters, {steps} steps, all others one item"
     claim = case.algorithm, None, case.mode.value, setting, cases.EPSILON
@@ -218,20 +168,3 @@ def _rates(bound: LowerBound) -> dict[str, float]:
         "true_positive_rate": bound.true_positive_rate,
         "false_positive_rate": bound.false_positive_rate,
     }
-
-
-def _name(finding: Finding) -> str:
-    variant = "" if finding.variant is None else f":{finding.variant}"
-    return f"{finding.audit} {finding.algorithm}{variant} {finding.mode}, {finding.setting}"
-
-
-def _line(finding: Finding) -> str:
-    return (
-        f"{_name(finding)}: claimed {finding.claimed_epsilon:g}, true {finding.true_epsilon:.2f}, "
-        f"lower bound {finding.lower_bound:.2f}, {finding.verdict}"
-    )
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows neither NaN nor infinity."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,4 +1,4 @@
-"""One-run audit of a real training: the federation that trains, with canaries in it, watched by the allowed observer."""
+"""One-run audit of a real training: the federation that trains, with canaries in it, and an observer of its steps."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class Stage:
     facts: FederationFacts
     model: Callable[[], nn.Module]
     optimiser: OptimiserSettings = PlainSGD()
+    synthetic: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class TrainingAudit:
 class Observer:
     """Sees each noisy local step, as LOCAL trust allows, and adds up every canary's score."""
 
-    def __init__(self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]) -> None:
+    def __init__(
+        self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]
+    ) -> None:
         self.plan, self.canaries, self._where = plan, canaries, where
         self._score = dict(zip(canaries.silos, scores, strict=True))
         self.scores = torch.zeros(canaries.count)
@@ -114,14 +117,17 @@ def audit_training(
     Raises PrivacyError for a trust model in which no single step is seen.
     """
     if mechanism.trust is not TrustModel.LOCAL:
-        raise expected("trust of an audited training", mechanism.trust.value, TrustModel.LOCAL.value, PrivacyError)
+        raise expected(
+            "trust of an audited training", mechanism.trust.value, TrustModel.LOCAL.value, PrivacyError
+        )
     members = canaries.members()
     planned = plan_with_canaries(mechanism, stage, canaries, settings)
     plan = plan_with_canaries(mechanism, stage, canaries, settings, int(members.sum()))
     data = CanaryData(stage.data, stage.size)
     model = CanaryModel(stage.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
     engine = ClippingEngine(FlatParameters(model))
-    observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores_of(planned, canaries.unit, canaries.silos))
+    scores = scores_of(planned, canaries.unit, canaries.silos)
+    observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
     federation = Federation(
         observer.watching(algorithm(mechanism.algorithm, mechanism.variant)),
         plan,
@@ -135,6 +141,6 @@ def audit_training(
     )
     for round_ in range(1, plan.rounds + 1):
         federation.run_round(round_)
-    scores = observer.scores.numpy()
+    found = observer.scores.numpy()
     accuracy = evaluate(engine.flat.model, federation.data, stage.partition.test_items, 1024).accuracy
-    return TrainingAudit(plan, scores, members, guess(scores, members, guesses), accuracy)
+    return TrainingAudit(plan, found, members, guess(found, members, guesses), accuracy)

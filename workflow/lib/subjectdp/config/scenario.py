@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from subjectdp.config import expand, selections
 from subjectdp.config.messages import config_error
-from subjectdp.config.models import DataConfig, RunConfig, Section
+from subjectdp.config.models import DataConfig, NaturalNumber, RunConfig, Section
 from subjectdp.config.partials import check_partials, merge
 from subjectdp.config.yaml_files import check_tree, read_yaml
 from subjectdp.errors import ConfigError, expected
@@ -29,6 +29,7 @@ Figure = Literal[
     "figure2_v3",
     "figure3_v3",
     "privacy",
+    "audit",
     "joint_noise",
     "group_sizes_paper_scale",
     "subjects_per_batch_paper_scale",
@@ -38,6 +39,16 @@ Figure = Literal[
 
 RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", "runs")
 """Folders under ``results`` that no scenario may be called."""
+
+
+class AuditConfig(Section):
+    """How the algorithms are audited (rule ``audit``)."""
+
+    size: Literal["small", "full"] = Field(
+        default="full",
+        description="full: the papers' number of steps, minutes; small: few steps and runs, under a minute.",
+    )
+    seed: NaturalNumber = Field(default=0, description="Root seed of the audits.")
 
 
 class Scenario(Section):
@@ -71,6 +82,10 @@ class Scenario(Section):
         default={},
         description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects "
         "what is null. A figure without an entry shows all runs.",
+    )
+
+    audit: AuditConfig = Field(
+        default=AuditConfig(), description="The audits of the algorithms, made where a figure wants them."
     )
 
     @cached_property

@@ -1,0 +1,100 @@
+"""What an audit found: one row each, as a tidy table, and a summary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from subjectdp.io.atomic import write_frame, write_json
+
+COLUMNS = (
+    "audit",
+    "algorithm",
+    "variant",
+    "mode",
+    "setting",
+    "claimed_epsilon",
+    "true_epsilon",
+    "lower_bound",
+    "runs",
+    "direction",
+    "verdict",
+    "synthetic",
+)
+REFUTED, STANDS = "refuted", "not refuted"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the table, and what goes into the summary besides."""
+
+    audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
+    algorithm: str
+    variant: str | None
+    mode: str
+    setting: str
+    claimed_epsilon: float
+    true_epsilon: float  # accounted as if σ and divisor were constants; NaN where they are what leaks
+    lower_bound: float
+    runs: int  # of each world; canaries of a one-run audit
+    direction: str
+    details: dict[str, Any]
+    synthetic: bool = False  # whether it rests on generated data
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound lies above the claim."""
+        return REFUTED if self.lower_bound > self.claimed_epsilon else STANDS
+
+    @property
+    def name(self) -> str:
+        """Audit, algorithm, mode and setting in one line."""
+        variant = "" if self.variant is None else f":{self.variant}"
+        return f"{self.audit} {self.algorithm}{variant} {self.mode}, {self.setting}"
+
+    @property
+    def line(self) -> str:
+        """The finding for a log."""
+        return (
+            f"{self.name}: claimed {self.claimed_epsilon:g}, true {self.true_epsilon:.2f}, "
+            f"lower bound {self.lower_bound:.2f}, {self.verdict}"
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The values of :data:`COLUMNS`."""
+        values = {**asdict(self), "verdict": self.verdict}
+        return {name: values[name] for name in COLUMNS}
+
+
+def table(findings: list[Finding]) -> pd.DataFrame:
+    """The findings as a tidy table with :data:`COLUMNS`."""
+    return pd.DataFrame([finding.row() for finding in findings], columns=list(COLUMNS))
+
+
+def summary(findings: list[Finding], facts: dict[str, Any]) -> dict[str, Any]:
+    """The findings with their details as one JSON-able object; ``facts`` head it."""
+    return {
+        **facts,
+        "refuted": [finding.name for finding in findings if finding.verdict == REFUTED],
+        "not_refuted": [finding.name for finding in findings if finding.verdict == STANDS],
+        "findings": [_finite({**finding.row(), **finding.details}) for finding in findings],
+    }
+
+
+def write_findings(
+    findings: list[Finding], facts: dict[str, Any], parquet: Path | str, csv: Path | str, json: Path | str
+) -> None:
+    """Writes table and summary; ``facts`` (size, seed, confidence, data) head the summary."""
+    frame = table(findings)
+    write_frame(parquet, frame)
+    write_frame(csv, frame)
+    write_json(json, summary(findings, facts))
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows neither NaN nor infinity."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,0 +1,13 @@
+"""Audits the algorithms: Monte Carlo on a worst-case subject, one-run audits with canaries, leaks of the noise."""
+
+import json
+from pathlib import Path
+
+from subjectdp.auditing.stages import prepared_stage
+from subjectdp.auditing.suite import write_suite
+from subjectdp.io.joblog import job_log
+
+with job_log(snakemake.log[0]):
+    prepared, partition = (Path(file).parent for file in snakemake.input)
+    stage = prepared_stage(json.loads(snakemake.params.run), prepared, partition)
+    write_suite(snakemake.params.size, snakemake.params.seed, stage, snakemake.params.cache, snakemake.output)

@@ -139,6 +139,17 @@ OTHER_VALUES: dict[str, Any] = {
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
+JOINT_VALUES: dict[str, Any] = {
+    "noise": "skellam",
+    "bits": 8,
+    "ring_bits": 40,
+    "wrap_probability": 1e-6,
+    "colluding_silos": 1,
+    "own_noise_only": True,
+    "clip_norm_factors": [1.0, 2.0],
+    "learning_rate_factors": [1.0, 2.0],
+    "noise_factors": [1.0, 2.0],
+}
 NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
 
 
@@ -169,7 +180,29 @@ def test_no_key_is_forgotten() -> None:
 
     leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
     ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
-    assert leaves == set(OTHER_VALUES) | NOT_READ | ignored
+    joint = {f"joint.{key}" for key in JOINT_VALUES}
+    assert leaves == set(OTHER_VALUES) | NOT_READ | joint | ignored
+
+
+@pytest.mark.parametrize("key", JOINT_VALUES)
+def test_joint_noise_alone_reads_its_section(key: str) -> None:
+    def identity(name: str, **joint: Any) -> str:
+        privacy = {"accountant": "rdp"}
+        run = {"algorithm": name, "joint": joint, "privacy": privacy, "partition": {"silos": 2}}
+        return load_run(run).run_id
+
+    value = JOINT_VALUES[key]
+    assert identity("joint_noise", **{"noise": "skellam", key: value}) != identity(
+        "joint_noise", noise="skellam" if key != "noise" else "gaussian"
+    )
+    assert identity("local_item_dp", **{key: value}) == identity("local_item_dp")
+    grid = key in ("bits", "ring_bits", "wrap_probability")
+    assert (identity("joint_noise", **{key: value}) == identity("joint_noise")) == grid
+
+
+def test_factors_of_one_are_none() -> None:
+    runs = [{"algorithm": "joint_noise", "joint": joint} for joint in ({}, {"noise_factors": [1.0] * 16})]
+    assert load_run(runs[0]).run_id == load_run(runs[1]).run_id
 
 
 def test_keys_that_other_settings_read() -> None:

@@ -1,0 +1,28 @@
+# What concerns joint noise alone and needs no training: its counterexample, executed.
+
+
+rule counterexample:
+    output:
+        collected("counterexample"),
+        paths.table_file(SCENARIO.name, "counterexample"),
+        report(
+            page_of("counterexample"),
+            caption="../report/counterexample.rst",
+            category="Tables",
+            labels={"table": "Joint noise over several local steps: a counterexample"},
+        ),
+    log:
+        log_of("counterexample"),
+    benchmark:
+        benchmark_of("counterexample")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        runs=200_000,
+        title="Joint noise over several local steps: a counterexample",
+        code=[fingerprint("subjectdp.auditing.counterexample"), fingerprint("report")],
+    script:
+        "../scripts/counterexample.py"

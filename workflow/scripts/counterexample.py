@@ -1,0 +1,12 @@
+"""Executes the counterexample to joint noise over several local steps."""
+
+from subjectdp.analysis.report import write_html_table
+from subjectdp.auditing.counterexample import table
+from subjectdp.io.atomic import write_frame
+from subjectdp.io.joblog import job_log
+
+with job_log(snakemake.log[0]):
+    cases = table(runs=snakemake.params.runs)
+    for target in snakemake.output[:2]:
+        write_frame(target, cases)
+    write_html_table(snakemake.output[1], snakemake.output[2], snakemake.params.title)

@@ -18,6 +18,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/audit.smk"
+include: "workflow/rules/joint.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 

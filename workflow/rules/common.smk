@@ -107,6 +107,8 @@ def figure_inputs(figure):
         inputs["statistics"] = collected("statistics")
     if "audit" in needs:
         inputs["audit"] = collected("audit")
+    if "counterexample" in needs:
+        inputs["counterexample"] = collected("counterexample")
     if "partitions" in needs:
         shown = {run.partition_id: None for run in SCENARIO.runs_of_figure(figure)}
         inputs["partitions"] = [

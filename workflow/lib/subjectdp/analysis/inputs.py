@@ -25,6 +25,7 @@ class FigureInputs:
     steps: Path | None = None  # steps.parquet of collect_steps_summary
     statistics: Path | None = None  # statistics.parquet: mini-batches from sampling alone
     partitions: tuple[Path, ...] = ()  # partition folders
+    counterexample: Path | None = None  # counterexample.parquet of joint noise
     audit: Path | None = None  # audit.parquet of the audits
 
     def read_runs(self) -> pd.DataFrame:
@@ -56,6 +57,12 @@ class FigureInputs:
     def read_audit(self) -> pd.DataFrame:
         """The findings of the audits, one row each (``auditing.findings``)."""
         return read_frame(self._path("audit"), AUDIT_COLUMNS)
+
+    def read_counterexample(self) -> pd.DataFrame:
+        """Cases of the counterexample to joint noise, one row each (``auditing.counterexample.Outcome``)."""
+        from subjectdp.analysis.figures.joint_counterexample import COLUMNS
+
+        return read_frame(self._path("counterexample"), COLUMNS)
 
     def read_partitions(self) -> tuple[Path, ...]:
         """The partition folders."""

@@ -45,6 +45,9 @@ FIGURES: dict[str, FigureEntry] = {
     "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
     "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
     "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
+    "joint_counterexample": FigureEntry(
+        "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
+    ),
     "group_sizes_paper_scale": FigureEntry("paper_scale", ("statistics",), _SCALE, "Group sizes"),
     "subjects_per_batch_paper_scale": FigureEntry(
         "paper_scale", ("statistics",), _SCALE, "Subjects in mini-batches"

@@ -31,6 +31,7 @@ Figure = Literal[
     "privacy",
     "audit",
     "joint_noise",
+    "joint_counterexample",
     "group_sizes_paper_scale",
     "subjects_per_batch_paper_scale",
     "partition",

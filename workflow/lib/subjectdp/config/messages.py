@@ -106,7 +106,10 @@ def _kind_text(kind: Any) -> str:
     if origin is dict:
         return _WORDS[dict]
     if origin in (list, tuple):
-        return "a list"
+        kinds, metadata = _alternatives(next(iter(typing.get_args(kind)), Any))
+        if kinds != [float]:
+            return "a list"
+        return f"a list of numbers, each {_WORDS[float]} {_bounds(metadata)}".rstrip()
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _WORDS[dict]
     return _WORDS.get(kind, str(kind))

@@ -53,6 +53,7 @@ def scenario_schema() -> dict[str, Any]:
     definitions["RunConfig"] = _with_shorthands(run)
     definitions["AlgorithmRunConfig"] = _with_datasets(definitions["RunConfig"])
     schema = Scenario.model_json_schema()
+    definitions = {**schema.get("$defs", {}), **definitions}
     properties = schema["properties"]
     properties["run"] = _reference("RunConfig", properties["run"])
     properties["datasets"] = _per_name(properties["datasets"], DATASETS, "RunConfig")
@@ -155,6 +156,8 @@ def _yaml_value(value: Any) -> str:
         text = repr(value)
         mantissa, exponent, power = text.partition("e")
         return f"{mantissa}.0{exponent}{power}" if exponent and "." not in mantissa else text
+    if isinstance(value, BaseModel):
+        return json.dumps(value.model_dump(mode="json"))
     return "null" if value is None else json.dumps(value) if not isinstance(value, str) else value
 
 

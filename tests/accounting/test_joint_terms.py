@@ -1,0 +1,115 @@
+"""Plans of joint noise: silos that differ, colluding silos, own noise alone, integer noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accounting import plans
+from subjectdp.accounting import published, sound
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences
+from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.renyi import best_epsilon
+from subjectdp.accounting.serial import plan_from_dict
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    NoiseDistribution,
+    PrivacyPlan,
+    PrivacyUnit,
+    SiloTerms,
+)
+from subjectdp.mechanisms.skellam import Grid
+
+SILOS = 4
+TERMS = (SiloTerms(), SiloTerms(2.0, 0.5, 1.5), SiloTerms(0.5, 3.0, 1.0), SiloTerms(1.0, 1.0, 3.0))
+STEPS, Q = 20, 0.1
+
+
+def joint(mode: AccountingMode, terms: tuple[SiloTerms, ...] | None = None, **changes: object) -> PrivacyPlan:
+    facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
+    mechanism = replace(plans.JOINT, mode=mode)
+    settings = plans.settings(
+        mode=mode, **{"rounds": STEPS, "local_steps": 1, "accountant": "rdp", **changes}
+    )
+    return make_plan(mechanism, facts, settings, terms)
+
+
+def effective(plan: PrivacyPlan, colluding: int = 0) -> float:
+    """The appendix's noise over sensitivity, from the plan's own silos; the quietest others where some collude."""
+    parts = [
+        (
+            s.clip_norm_factor * s.learning_rate_factor,
+            s.noise_multiplier * s.clip_norm_factor * s.learning_rate_factor,
+        )
+        for s in plan.silos
+    ]
+    values = []
+    for own, (reach, noise) in enumerate(parts):
+        others = sorted(n for i, (_, n) in enumerate(parts) if i != own)[: len(parts) - 1 - colluding]
+        values.append(math.sqrt(noise**2 + sum(n**2 for n in others)) / reach)
+    return min(values)
+
+
+@pytest.mark.parametrize("mode", list(AccountingMode))
+@pytest.mark.parametrize("colluding", [0, 1, 2])
+@pytest.mark.parametrize("terms", [None, TERMS])
+def test_the_noise_of_all_honest_silos_together_meets_the_target(
+    mode: AccountingMode, colluding: int, terms: tuple[SiloTerms, ...] | None
+) -> None:
+    plan = joint(mode, terms, colluding_silos=colluding)
+    loss = (MixtureSteps(effective(plan, colluding), sampled_gaussian(Q), STEPS),)
+    reached = epsilon_of(loss, plans.DELTA, "rdp")
+    assert reached == pytest.approx(4.0, rel=2e-3) and reached <= 4.0 + 1e-9
+    assert sound.unit_epsilon(plan, PrivacyUnit.ITEM, False) == pytest.approx(reached)
+    assert published.published_epsilon(plan) == pytest.approx(reached)
+
+
+def test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1() -> None:
+    trusted, curious = (joint(AccountingMode.SOUND, colluding_silos=n) for n in (0, 1))
+    ratio = curious.silos[0].noise_multiplier / trusted.silos[0].noise_multiplier
+    assert ratio == pytest.approx(math.sqrt(SILOS / (SILOS - 1)), rel=1e-3)
+
+
+def test_own_noise_alone_allows_local_steps_and_knows_no_factors() -> None:
+    with pytest.raises(PrivacyError, match="one local step"):
+        joint(AccountingMode.SOUND, local_steps=5)
+    plan = joint(AccountingMode.SOUND, TERMS, local_steps=5, own_noise_only=True)
+    for silo in plan.silos:
+        loss = (MixtureSteps(silo.noise_multiplier, sampled_gaussian(Q), 5 * STEPS),)
+        assert epsilon_of(loss, plans.DELTA, "rdp") == pytest.approx(4.0, rel=2e-3)
+
+
+def test_terms_that_do_not_fit_are_refused_and_equal_ones_change_nothing() -> None:
+    with pytest.raises(ConfigError, match="one for each of the 4 silos"):
+        joint(AccountingMode.SOUND, TERMS[1:3])
+    equal = joint(AccountingMode.SOUND, (SiloTerms(),) * SILOS)
+    assert equal == joint(AccountingMode.SOUND)
+    with pytest.raises(ConfigError, match="none with algorithm local_item_dp"):
+        make_plan(plans.LOCAL_ITEM, plans.facts(SILOS), plans.settings(), TERMS)
+
+
+def test_a_plan_with_terms_survives_its_manifest() -> None:
+    plan = joint(AccountingMode.SOUND, TERMS, noise_distribution=NoiseDistribution.SKELLAM)
+    assert plan_from_dict(plan.to_dict()) == plan
+
+
+@pytest.mark.parametrize(("bits", "dimension"), [(4, 3), (10, 500), (16, 10_250)])
+def test_integer_noise_of_a_plan_meets_the_target_by_the_skellam_bound(bits: int, dimension: int) -> None:
+    """The noise that training draws, accounted by the published bound of Skellam at the rounded sensitivity."""
+    plan = joint(AccountingMode.SOUND, accountant="rdp_integer", noise_distribution=NoiseDistribution.SKELLAM)
+    grid = Grid.of_bits(bits, 1.0, dimension)
+    total = sum(grid.variance(silo.noise_multiplier) for silo in plan.silos)
+    mechanism = SkellamMechanism(math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    orders = tuple(range(2, 65))
+    divergences = STEPS * sampled_divergences(mechanism, Q, orders)
+    reached = best_epsilon(np.array(orders, dtype=float), divergences, math.log(plans.DELTA))
+    assert 3.5 < reached <= 4.0 + 1e-6
+    weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    more = STEPS * sampled_divergences(weaker, Q, orders)
+    assert best_epsilon(np.array(orders, dtype=float), more, math.log(plans.DELTA)) > 4.0

@@ -26,7 +26,7 @@ def test_golden_ids() -> None:
     assert (run.run_id[-10:], run.partition_id[-10:], run.data_key[-10:]) == GOLDEN
 
 
-GOLDEN = ("a2bb061478", "a0bf041b30", "0c89c657f3")
+GOLDEN = ("13a83df07c", "a0bf041b30", "0c89c657f3")
 
 SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("variant", {"algorithm": "higrad_avg_dp"}, {"algorithm": "higrad_avg_dp:v1"}),
@@ -136,6 +136,7 @@ OTHER_VALUES: dict[str, Any] = {
     "training.server_optimizer.momentum": 0.8,
     "training.server_optimizer.beta2": 0.9,
     "training.evaluate_every": 2,
+    "training.evaluation_items": 100,
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }

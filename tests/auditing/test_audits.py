@@ -1,0 +1,138 @@
+"""The small suite: what it refutes and what it must not, with fixed seeds; every finding is reproducible."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from subjectdp.analysis.inputs import FigureInputs
+from subjectdp.analysis.registry import make_figure
+from subjectdp.auditing.cases import monte_carlo_cases
+from subjectdp.auditing.findings import COLUMNS, Finding, summary, table
+from subjectdp.auditing.stages import generated_stage
+from subjectdp.auditing.suite import audit_case, audit_divisor, write_suite
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audit")
+    targets = [folder / f"audit.{suffix}" for suffix in ("parquet", "csv", "json")]
+    write_suite("small", 0, generated_stage(0), folder / "cache", targets)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder / "audit.parquet")
+
+
+def chosen(rows: pd.DataFrame, audit: str, mode: str) -> pd.DataFrame:
+    return rows[(rows["audit"] == audit) & (rows["mode"] == mode)]
+
+
+def test_monte_carlo_refutes_what_was_published(rows: pd.DataFrame) -> None:
+    """HiGradAvgDP v1 and LocalGroupDP at their ε = 4, and v3's R/√s rounds."""
+    published = chosen(rows, "monte_carlo", "as_published")
+    algorithms = {
+        (a, None if pd.isna(v) else v) for a, v in zip(published.algorithm, published.variant, strict=True)
+    }
+    assert algorithms == {("higrad_avg_dp", "v1"), ("local_group_dp", None), ("higrad_avg_dp", "v3")}
+    assert (published["lower_bound"] > 4).all()
+    assert (published["verdict"] == "refuted").all()
+
+
+def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
+    sound = rows[rows["mode"] == "sound"]
+    assert set(sound["algorithm"]) == {
+        "local_item_dp",
+        "higrad_avg_dp",
+        "local_group_dp",
+        "user_ldp",
+        "central_sub_dp",
+        "joint_noise",
+    }
+    assert (sound["lower_bound"] < 3).all() and (sound["lower_bound"] > 0.8).all(), "and none is trivial"
+    assert (sound["verdict"] == "not refuted").all()
+    assert sound["true_epsilon"].between(3.98, 4.0001).all()
+
+
+def test_no_bound_lies_above_the_accountants_epsilon(rows: pd.DataFrame) -> None:
+    known = rows[rows["true_epsilon"].notna()]
+    assert len(known) == 15
+    assert (known["lower_bound"] < known["true_epsilon"]).all()
+
+
+def test_one_training_needs_subjects_as_canaries(rows: pd.DataFrame) -> None:
+    subjects = chosen(rows, "one_run_subjects", "as_published")
+    assert list(subjects["algorithm"]) == ["higrad_avg_dp", "local_group_dp"]
+    assert (subjects["lower_bound"] > 4).all()
+    items = chosen(rows, "one_run_items", "as_published")
+    assert list(items["variant"]) == ["v1"]
+    assert 0.5 < items["lower_bound"].item() < 4, "an audit with items passes the broken algorithm"
+    assert (chosen(rows, "one_run_subjects", "sound")["lower_bound"] < 4).all()
+
+
+def test_data_dependent_noise_leaks(rows: pd.DataFrame) -> None:
+    assert rows.loc[rows["audit"] == "noise_level_leak", "lower_bound"].item() > 5
+    leaks = list(rows.loc[rows["audit"] == "divisor_leak", "lower_bound"])
+    assert leaks == sorted(leaks) and leaks[0] < 1 and leaks[-1] > 8, (
+        "the larger the model, the more it shows"
+    )
+
+
+def test_files_agree(folder: Path, rows: pd.DataFrame) -> None:
+    assert tuple(rows.columns) == COLUMNS
+    csv = pd.read_csv(folder / "audit.csv")
+    assert list(csv["lower_bound"]) == pytest.approx(list(rows["lower_bound"]))
+    content = json.loads((folder / "audit.json").read_text())
+    assert content["size"] == "small" and content["seed"] == 0
+    assert len(content["refuted"]) + len(content["not_refuted"]) == len(rows) == len(content["findings"])
+    training = [f for f in content["findings"] if f["audit"].startswith("one_run")]
+    assert all(f["guesses"] == 400 and f["synthetic"] for f in training)
+    assert max(f["test_accuracy"] for f in training) > 0.6, (
+        "the canaries ride on a training that learns (chance: 0.2)"
+    )
+    assert not rows.loc[rows["audit"] == "monte_carlo", "synthetic"].any()
+
+
+def test_the_figure_shows_every_finding(folder: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
+    make_figure("audit", FigureInputs(audit=folder / "audit.parquet"), tmp_path)
+    values = pd.read_csv(tmp_path / "audit.csv")
+    bounds = values[values["x"] == "lower_bound"]
+    assert sorted(bounds["mean"]) == pytest.approx(sorted(rows["lower_bound"]))
+    assert {path.name for path in tmp_path.glob("audit_?_*.svg")} == {
+        "audit_a_monte_carlo.svg",
+        "audit_b_one_run.svg",
+        "audit_c_leaks.svg",
+    }
+
+
+def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:
+    case = monte_carlo_cases("small")[4]
+    again = audit_case(case, 0, folder / "cache")
+    row = rows[(rows["setting"] == case.setting) & (rows["mode"] == "sound") & (rows["variant"] == "v1")]
+    assert again.lower_bound == row["lower_bound"].item()
+    assert audit_case(case, 1, folder / "cache").lower_bound != again.lower_bound
+    assert audit_divisor(100_000, 10_000, 0) == audit_divisor(100_000, 10_000, 0)
+
+
+def test_the_full_audit_covers_the_papers_scale() -> None:
+    cases = monte_carlo_cases("full")
+    names = {case.name for case in cases}
+    assert len(names) == len(cases) == 14
+    rule = next(
+        case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16
+    )
+    assert rule.held == 16 and rule.runs >= 100_000, "20,000 runs cannot refute 4 where the truth is 8"
+
+
+def test_a_summary_is_json() -> None:
+    finding = Finding("leak", "a", None, "sound", "s", 4.0, math.nan, 5.0, 10, "present", {"x": math.inf})
+    content = json.loads(json.dumps(summary([finding], {"seed": 1}), allow_nan=False))
+    assert content["findings"][0]["true_epsilon"] is None and content["findings"][0]["x"] is None
+    assert content["refuted"] == ["leak a sound, s"]
+    assert list(table([finding]).columns) == list(COLUMNS)

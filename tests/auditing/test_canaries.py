@@ -1,0 +1,129 @@
+"""Canaries go through the real data path: crafted gradients, fair membership, public sampling, real items untouched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.auditing import cases
+from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canary_slice
+from subjectdp.auditing.stages import generated_stage, prepared_stage
+from subjectdp.auditing.suite import TrainingSize, audit_one_run
+from subjectdp.auditing.training import audit_training, plan_with_canaries
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.clipping import ClippingEngine
+from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
+from training import small_world
+
+COUNT, CLIP = 7, 0.6
+
+
+def engine_and_data() -> tuple[ClippingEngine, CanaryData, int]:
+    stage = generated_stage(1, subjects=5)
+    data = CanaryData(stage.data, stage.size)
+    model = CanaryModel(stage.model(), data.shape, COUNT, 4 * CLIP)
+    return ClippingEngine(FlatParameters(model)), data, stage.size
+
+
+def test_a_canarys_clipped_gradient_is_a_unit_vector() -> None:
+    engine, data, size = engine_and_data()
+    where = canary_slice(engine.flat.shapes)
+    assert where.stop - where.start == COUNT
+    for drift in (0.0, 3.0):
+        engine.flat.vector[where] = drift
+        total, norms = engine.clipped_sum(*data.batch(np.array([size + 2, size + 2, size + 6])), CLIP)
+        expected = torch.zeros(engine.flat.size)
+        expected[where.start + 2], expected[where.start + 6] = -2 * CLIP, -CLIP
+        torch.testing.assert_close(total, expected, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(norms, torch.full((3,), 4 * CLIP))
+
+
+def test_real_items_are_as_without_canaries() -> None:
+    engine, data, size = engine_and_data()
+    stage = generated_stage(1, subjects=5)
+    plain = ClippingEngine(FlatParameters(stage.model()))
+    addresses = np.array([3, 0, 17])
+    alone, _ = plain.clipped_sum(*stage.data.batch(addresses), CLIP)
+    mixed, _ = engine.clipped_sum(*data.batch(np.array([3, size + 1, 0, 17])), CLIP)
+    assert list(engine.flat.shapes)[-1] == "canaries.weight"
+    torch.testing.assert_close(mixed[: plain.flat.size], alone)
+    inputs, labels = data.batch(np.zeros(0, np.int64))
+    assert inputs.shape == (0, 21) and len(labels) == 0
+
+
+def test_a_model_without_canaries_is_refused() -> None:
+    with pytest.raises(PrivacyError, match=r"canaries\.weight"):
+        canary_slice({"weight": (2, 3)})
+
+
+def test_members_are_fair_and_keyed() -> None:
+    canaries = Canaries(20_000, 8, (0,), 0, "a")
+    members = canaries.members()
+    assert abs(members.mean() - 0.5) < 0.015
+    assert (members == canaries.members()).all()
+    assert abs((members == replace(canaries, name="b").members()).mean() - 0.5) < 0.015
+    assert abs((members == replace(canaries, seed=1).members()).mean() - 0.5) < 0.015
+
+
+def test_insertion_adds_exactly_the_members_items() -> None:
+    stage = generated_stage(2, silos=3, subjects=4)
+    canaries = Canaries(10, 8, (0, 2), 0, "insert")
+    partition = canaries.inserted(stage.partition, stage.size)
+    chosen = np.flatnonzero(canaries.members())
+    for silo in range(3):
+        items, subjects = partition.silo(silo)
+        own, owners = stage.partition.silo(silo)
+        assert (items[: len(own)] == own).all() and (subjects[: len(own)] == owners).all()
+        more = np.repeat(chosen, 8) if silo != 1 else np.zeros(0, int)
+        assert list(items[len(own) :]) == list(stage.size + more)
+        assert list(subjects[len(own) :]) == list(4 + more)
+
+
+def test_the_plan_does_not_depend_on_who_takes_part(tmp_path: Path) -> None:
+    stage = generated_stage(2, subjects=40)
+    canaries = Canaries(30, 8, (0,), 0, "plan")
+    declared = mechanism("higrad_avg_dp", "v3", AccountingMode.SOUND)
+    settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 5, 2, tmp_path, 20)
+    few, many = (plan_with_canaries(declared, stage, canaries, settings, n) for n in (3, 25))
+    assert many.silos[0].items - few.silos[0].items == 22 * 8
+    assert replace(few.silos[0], items=0) == replace(many.silos[0], items=0)
+    assert few.silos[0].sampling_probability == 20 / (40 * 8 + 30 * 8)
+
+
+def test_single_items_are_items() -> None:
+    assert Canaries(5, 1, (0,), 0, "x").unit is PrivacyUnit.ITEM
+    assert Canaries(5, 8, (0,), 0, "x").unit is PrivacyUnit.SUBJECT
+    assert Canaries(5, 1, (0, 1), 0, "x").unit is PrivacyUnit.SUBJECT
+
+
+def test_sums_that_hide_the_steps_are_not_audited_in_training() -> None:
+    stage = generated_stage(2, subjects=10)
+    settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 1, 1, None, 4)
+    with pytest.raises(PrivacyError, match="local"):
+        audit_training(
+            mechanism("central_sub_dp", "v0", AccountingMode.SOUND),
+            stage,
+            Canaries(4, 2, (0,), 0, "x"),
+            settings,
+            2,
+        )
+
+
+def test_a_prepared_data_set_is_a_stage(tmp_path: Path) -> None:
+    """The pipeline's own files, three silos, a convolutional network."""
+    run = small_world.config()
+    prepared, partition = small_world.build(tmp_path, run)
+    stage = prepared_stage(run, prepared, partition)
+    assert stage.partition.silos == 3 and not stage.synthetic
+    size = TrainingSize(60, 30, 9, 2, 0.1)
+    audited = ("higrad_avg_dp", "v1", AccountingMode.AS_PUBLISHED)
+    finding = audit_one_run(audited, PrivacyUnit.SUBJECT, stage, size, 0, tmp_path / "cache")
+    assert finding.setting == "3 silos, 5 rounds of 2 steps"
+    assert finding.details["correct"] >= 27, "30 steps at each of 3 silos tell nearly everybody"
+    assert 0 < finding.lower_bound < finding.true_epsilon

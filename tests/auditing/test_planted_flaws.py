@@ -1,0 +1,114 @@
+"""Flaws planted into sound algorithms: an audit that cannot see them would prove nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from subjectdp.accounting.planning import make_plan
+from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.registry import algorithm, mechanism
+from subjectdp.auditing import cases
+from subjectdp.auditing.canaries import Canaries
+from subjectdp.auditing.lower_bounds import split_bound
+from subjectdp.auditing.montecarlo import world_scores
+from subjectdp.auditing.scores import scores_of
+from subjectdp.auditing.stages import generated_stage
+from subjectdp.auditing.training import audit_training
+from subjectdp.auditing.vector import World
+from subjectdp.mechanisms import noise
+from subjectdp.mechanisms.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan
+from subjectdp.training import federation
+
+SOUND = AccountingMode.SOUND
+add_gaussian = noise.add_gaussian
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def half_noise(total: Tensor, std: float, key: bytes) -> Tensor:
+    return add_gaussian(total, std / 2, key)
+
+
+def sound_plan(
+    name: str, variant: str | None, cache: Path, batch: int = 128, facts: FederationFacts | None = None
+) -> PrivacyPlan:
+    settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, batch)
+    return make_plan(mechanism(name, variant, SOUND), facts or cases.federation(1, 1), settings)
+
+
+def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm, runs: int = 60_000) -> float:
+    """The audit of ``audited`` executing one plan while another is claimed."""
+    worlds = [World(0, "planted", present, runs) for present in (True, False)]
+    present, absent = (world_scores(audited, executed, scores_of(claimed), world) for world in worlds)
+    return split_bound(present, absent, cases.DELTA).epsilon
+
+
+def test_half_the_noise(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    plan, audited = sound_plan("higrad_avg_dp", "v3", cache), algorithm("higrad_avg_dp", "v3")
+    assert bound(plan, plan, audited) < 3
+    monkeypatch.setattr(noise, "add_gaussian", half_noise)
+    assert bound(plan, plan, audited) > 4
+
+
+def test_a_sampler_that_takes_too_many(cache: Path) -> None:
+    plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
+    silo = replace(plan.silos[0], sampling_probability=8 * plan.silos[0].sampling_probability)
+    assert bound(plan, plan, audited) < 3
+    assert bound(plan, replace(plan, silos=(silo,)), audited) > 4
+
+
+def test_a_step_that_forgets_the_mean_over_a_subject(cache: Path) -> None:
+    facts = FederationFacts((400,), (50,), (8,), True, 8, 1)
+    plan, audited = sound_plan("higrad_avg_dp", "v3", cache, 120, facts), algorithm("higrad_avg_dp", "v3")
+
+    def forgets(step: Any) -> Tensor:
+        batch = step.sample_batch()
+        return step.add_noise(step.clipped_sum(batch), step.noise_multiplier(batch)) / step.divisor(batch)
+
+    assert bound(plan, plan, audited) < 3
+    assert bound(plan, plan, replace(audited, local_step=forgets)) > 4
+
+
+def test_a_subject_with_more_items_than_the_cap(cache: Path) -> None:
+    plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
+    silo = replace(plan.silos[0], max_items_per_subject=64)
+    assert bound(plan, replace(plan, silos=(silo,)), audited) > 4
+
+
+def test_noise_after_the_division(cache: Path) -> None:
+    """More noise than needed is no flaw that an audit could find: it must not cry wolf."""
+    plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
+
+    def outside(step: Any) -> Tensor:
+        batch = step.sample_batch()
+        return step.add_noise(step.clipped_sum(batch) / step.divisor(batch), step.noise_multiplier(batch))
+
+    assert bound(plan, plan, replace(audited, local_step=outside)) < 1
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_half_the_noise_in_the_training_loop(
+    planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    """The training loop's own sampler, engine, noise and averaging, attacked by 100,000 canaries at once.
+
+    Their contributions are independent (Poisson sampling, constant noise and divisor, an axis each), so that they
+    count as so many runs.
+    """
+    stage = generated_stage(0, subjects=50)
+    canaries = Canaries(100_000, 8, (0,), 0, "planted")
+    places = canaries.planned_facts(stage.facts).items[0]
+    settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, round(0.05 * places))
+    if planted:
+        monkeypatch.setattr(federation, "add_gaussian", half_noise)
+    result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), stage, canaries, settings, 2000)
+    found = split_bound(result.scores[result.members], result.scores[~result.members], cases.DELTA).epsilon
+    assert found > 4 if planted else found < 3

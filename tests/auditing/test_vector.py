@@ -1,0 +1,154 @@
+"""The vectorised worst case is the training loop's own step: same mini-batch and noise, same release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from auditing.worst_case import CANARY_ITEMS, CLIP, SILOS, federation, plan, same_batch, same_noise
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.vector import SERVER, VectorBatch, VectorFederation, VectorRound, VectorStep, World
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.plan import AccountingMode, SamplingMethod, SiloSchedule
+from subjectdp.sampling.batches import batch_statistics, sample_items
+from subjectdp.training.federation import Federation, SiloStep
+
+PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
+LOCAL = [
+    ("local_item_dp", None, PUBLISHED),
+    ("user_ldp", None, SOUND),
+    ("local_group_dp", None, PUBLISHED),
+    ("local_group_dp", None, SOUND),
+    ("higrad_avg_dp", "v1", PUBLISHED),
+    ("higrad_avg_dp", "v3", PUBLISHED),
+    ("higrad_avg_dp", "v3", SOUND),
+]
+
+
+def twin(real: Federation, round_: int, silo: int, batches: dict[int, Any]) -> VectorStep:
+    """The vector step that sees the mini-batch and the noise of the real one."""
+    noise = same_noise(real, round_, silo, 0)
+    return VectorStep(
+        real.plan, silo, lambda: same_batch(batches[silo]), lambda total, std: total + std * noise
+    )
+
+
+@pytest.mark.parametrize(("name", "variant", "mode"), LOCAL)
+def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingMode) -> None:
+    real = federation(plan(name, variant, mode), others=-50.0 if name == "user_ldp" else 0.0)
+    audited = algorithm(name, variant)
+    seen = set()
+    for round_ in range(1, 40):
+        step = SiloStep(real, round_, 0, 0)
+        batch = step.sample_batch()
+        expected = audited.local_step(step)
+        result = audited.local_step(twin(real, round_, 0, {0: batch}))  # type: ignore[arg-type]
+        torch.testing.assert_close(result, expected, rtol=2e-5, atol=1e-6)
+        seen.add(int((batch.owners == batch.owners.max()).sum()))
+    assert len(seen) > 2, "mini-batches with different counts were compared"
+
+
+@pytest.mark.parametrize(("name", "variant"), [("central_sub_dp", "v0"), ("joint_noise", None)])
+def test_server_rounds_are_equal(name: str, variant: str | None) -> None:
+    real = federation(plan(name, variant, SOUND), others=0.0)
+    audited = algorithm(name, variant)
+    for round_ in range(1, 20):
+        before = real.theta.clone()
+        batches = {silo: SiloStep(real, round_, silo, 0).sample_batch() for silo in range(SILOS)}
+        real.run_round(round_)
+
+        class Twin(VectorFederation):
+            def step(self, round_: int, silo: int, step: int) -> VectorStep:
+                return twin(real, round_, silo, batches)  # noqa: B023
+
+        server = VectorRound(Twin(audited, real.plan, World(0, "twin", True, 1)), round_)
+        audited.server_round(server, audited.local_step)  # type: ignore[arg-type]
+        torch.testing.assert_close(server.released(), before - real.theta, rtol=1e-4, atol=1e-5)
+        real.theta.zero_()
+        real.engine.flat.load(real.theta)
+    assert SERVER == -1
+
+
+def test_releases_are_scaled_to_the_sum() -> None:
+    """Without noise the release counts what the canary adds, in units of C, for LOCAL and for summed releases."""
+    for name, variant, mode in (("local_group_dp", None, SOUND), ("central_sub_dp", "v0", SOUND)):
+        quiet = plan(name, variant, mode, noise=0.0, q=0.999999)
+        runs = VectorFederation(algorithm(name, variant), quiet, World(0, "scale", True, 50)).releases()
+        totals = [float(release.median()) for _, release in runs]
+        summed = name == "central_sub_dp"
+        assert totals == pytest.approx([CANARY_ITEMS * SILOS] if summed else [CANARY_ITEMS] * SILOS, rel=1e-5)
+    assert CLIP != 1.0
+
+
+def real_batches(schedule: SiloSchedule, owners: np.ndarray, draws: int) -> np.ndarray:
+    """(draws, 3): canary's items, distinct other subjects, largest other group, from the real sampler."""
+    rows = []
+    for step in range(draws):
+        chosen = owners[sample_items(len(owners), schedule, SamplingMethod.POISSON, 1, 1, 1, 0, step)]
+        others = batch_statistics(chosen[chosen != 0])
+        rows.append(((chosen == 0).sum(), others.subjects, others.largest_group))
+    return np.array(rows)
+
+
+def test_batch_law_is_the_samplers() -> None:
+    sizes = [5] + [3] * 10 + [4] * 5  # the canary, then the others
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    schedule = SiloSchedule(len(owners), len(sizes), 0.2, 5, 1, 1.0, 1.0)
+    real = real_batches(schedule, owners, 6000)
+    law = BatchLaw(schedule, SamplingMethod.POISSON, 5)
+    assert law.other_sizes == {3: 10, 4: 5}
+    generator = torch.Generator().manual_seed(3)
+    drawn = np.stack(
+        [
+            law.canary_count(60_000, generator).numpy(),
+            law.other_subjects(60_000, generator).numpy(),
+            law.largest_other_group(60_000, generator).numpy(),
+        ],
+        axis=1,
+    )
+    for column in range(3):
+        values = np.unique(real[:, column])
+        counts = np.array([[(t[:, column] == v).sum() for v in values] for t in (real, drawn)])
+        common = counts[:, counts.min(axis=0) >= 5]
+        assert stats.chi2_contingency(common).pvalue > 1e-3
+    absent = BatchLaw(schedule, SamplingMethod.POISSON, 5, present=False)
+    assert absent.other_sizes == law.other_sizes
+    assert not absent.canary_count(100, generator).any()
+
+
+def test_exact_laws() -> None:
+    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
+    law = BatchLaw(schedule, SamplingMethod.POISSON, 5)
+    assert law.other_sizes == {7: 1, 8: 1}
+    one, two = 0.7**7, 0.7**8
+    assert law.subject_law() == pytest.approx([one * two, one + two - 2 * one * two, (1 - one) * (1 - two)])
+    assert law.group_law()[0] == pytest.approx(one * two)
+    assert law.group_law()[-1] == pytest.approx(1.0)
+
+
+def test_only_poisson_sampling_is_audited() -> None:
+    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
+    with pytest.raises(PrivacyError, match="poisson"):
+        BatchLaw(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
+    with pytest.raises(PrivacyError, match="canary"):
+        BatchLaw(schedule, SamplingMethod.POISSON, 21)
+
+
+def test_worlds_have_randomness_of_their_own() -> None:
+    keys = {
+        World(seed, name, present, 10, block).key("noise", 1, 0, 0)
+        for seed in (0, 1)
+        for name in ("a", "b")
+        for present in (True, False)
+        for block in (0, 1)
+    }
+    assert len(keys) == 16
+    batch = VectorBatch(
+        BatchLaw(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0), 4, torch.Generator()
+    )
+    assert batch.group_sizes.tolist() == [1.0] * 4, "an absent canary divides nothing by zero"

@@ -1,0 +1,120 @@
+"""A worst-case subject for the training loop's own code: one parameter, one gradient an item, known to the test."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.vector import VectorBatch
+from subjectdp.data.partition import Partition
+from subjectdp.mechanisms.clipping import ClippingEngine
+from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    DivisorRule,
+    Horizontal,
+    NoiseRule,
+    PlanSettings,
+    PrivacyPlan,
+    SamplingMethod,
+    SiloSchedule,
+)
+from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.training.federation import Federation
+from subjectdp.training.records import Recorder
+
+SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
+SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
+CANARY = OTHERS  # the canary's subject index
+
+
+class LinearLoss(nn.Module):
+    """One parameter θ; an item x of class 1 has the loss -θx up to a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.slope.weight)
+
+    def forward(self, items: Tensor) -> Tensor:
+        value = self.slope(items)
+        return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
+
+
+class Gradients:
+    """Items whose gradients are these."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        self.gradients = gradients
+
+    def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
+        items = -self.gradients[torch.from_numpy(np.asarray(addresses, dtype=np.int64))]
+        return items.unsqueeze(1), torch.ones(len(items), dtype=torch.int64)
+
+
+def plan(
+    name: str, variant: str | None, mode: AccountingMode, noise: float = 1.3, q: float = 0.15
+) -> PrivacyPlan:
+    """A plan by hand, equal silos, one step a round."""
+    mechanism = algorithm(name, variant).mechanism(variant, mode)
+    settings = PlanSettings(
+        mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, max(1, round(q * SILO_ITEMS))
+    )
+    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, 6.0)
+    silo = SiloSchedule(SILO_ITEMS, OTHERS + 1, q, CANARY_ITEMS, 1, noise, divisor)
+    grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+    table = (
+        tuple(tuple(noise * z for z in range(1, CANARY_ITEMS + 1)) for _ in range(SILOS)) if grouped else ()
+    )
+    return PrivacyPlan(mechanism, settings, 1, (silo,) * SILOS, SILOS, True, table)
+
+
+def federation(plan: PrivacyPlan, others: float, seed: int = 5) -> Federation:
+    """The real federation: the canary's items have a huge gradient at every silo, all others ``others``."""
+    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
+    gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
+    none = np.zeros(0, np.int32)
+    partition = Partition(
+        np.arange(len(subjects), dtype=np.int32),
+        subjects.astype(np.int32),
+        np.arange(SILOS + 1, dtype=np.int64) * SILO_ITEMS,
+        none,
+        none,
+        {"counts": {"subjects": OTHERS + 1}},
+    )
+    plain = SimpleNamespace(name="sgd", learning_rate=1.0, momentum=0.0, beta2=0.0)
+    return Federation(
+        algorithm(plan.mechanism.algorithm, plan.mechanism.variant),
+        plan,
+        partition,
+        Gradients(gradients),  # type: ignore[arg-type]
+        ClippingEngine(FlatParameters(LinearLoss())),
+        plain,
+        SimpleNamespace(name="none", learning_rate=1.0, momentum=0.0, beta2=0.0),
+        seed,
+        Recorder("worst", 1, lambda line: None),
+    )
+
+
+def same_batch(real: Any) -> VectorBatch:
+    """The vector batch of one run that holds what the real mini-batch holds."""
+    schedule = SiloSchedule(SILO_ITEMS, OTHERS + 1, 0.15, CANARY_ITEMS, 1, 1.0, 1.0)
+    batch = VectorBatch(BatchLaw(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator())
+    batch.canary = torch.tensor([float((real.owners == CANARY).sum())])
+    batch.__dict__["subjects"] = torch.tensor([float(real.subjects)])
+    batch.__dict__["largest_group"] = torch.tensor([real.largest_group])
+    batch.__dict__["others_present"] = torch.tensor([bool((real.owners != CANARY).any())])
+    return batch
+
+
+def same_noise(federation: Federation, round_: int, silo: int, step: int) -> float:
+    """The standard normal number that the real step of that key draws for its one parameter."""
+    key = key_bytes(federation.seed, Purpose.NOISE, federation.noise_name, round_, silo, step)
+    return float(add_gaussian(torch.zeros(1), 1.0, key))

@@ -106,3 +106,19 @@ def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, content, 
     for word in told:
         assert word in message
     assert not (project.root / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("style", "asked"), [("gpu", "gpu=1"), ("gres=gpu:a100:1", "gres=gpu:a100:1"), ("none", None)]
+)
+def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
+    printed = project.snakemake(
+        *("--profile", "slurm", "-n", "--configfile", "config/scenarios/smoke.yaml"),
+        SUBJECTDP_SLURM_GPU=style,
+        SUBJECTDP_SLURM_GPU_PARTITION="big",
+    ).stdout
+    blocks = re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", printed, re.MULTILINE)
+    assert {name for name, text in blocks if "slurm_partition=big" in text} == {"train"}
+    expected = {"train"} if asked is not None else set()
+    assert {name for name, text in blocks if re.search(r"\b(gpu=1|gres=)", text)} == expected
+    assert asked is None or all(asked in text for name, text in blocks if name == "train")

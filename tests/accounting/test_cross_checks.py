@@ -63,3 +63,12 @@ def test_quadrature_against_dp_accounting_rdp() -> None:
     for order in (2.0, 5.0, 16.0, 40.0):
         found = renyi.mixture_divergence(order, 1.5, shift)
         assert found == pytest.approx(exact[renyi.ORDERS.index(order)], rel=1e-5)
+
+
+def test_quadrature_of_a_mixture_without_a_zero_atom() -> None:
+    """All mass at one shift, split over two equal atoms: a·s²/(2σ²), in both directions."""
+    from subjectdp.accounting.events import Shift
+
+    near = Shift.of((2.0, 2.0 + 1e-9), (0.5, 0.5))
+    for order in (1.5, 3.0, 20.0):
+        assert renyi.mixture_divergence(order, 1.5, near) == pytest.approx(order * 4 / (2 * 1.5**2), rel=1e-6)

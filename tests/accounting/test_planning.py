@@ -343,3 +343,33 @@ def test_large_groups_are_safe_and_monotone() -> None:
     share, log_delta = group_target(4.0, DELTA, 50)
     reached = epsilon_of((replace(loss[0], noise_multiplier=table[49]),), math.exp(log_delta))
     assert 0.7 * share < reached <= share
+
+
+def test_exact_group_sizes_cover_a_simulated_run() -> None:
+    import numpy as np
+
+    from subjectdp.accounting.published import exact_group_sizes
+
+    assert exact_group_sizes(plan(LOCAL_GROUP, 1.0, k=20).silos, 100) == 32
+    run = plan(LOCAL_GROUP, 1.0, rounds=2, steps=50, k=150)
+    counts = np.random.default_rng(3).binomial(150, run.silos[0].sampling_probability, size=(100, 3500))
+    exact = exact_group_sizes(run.silos, run.rounds)
+    assert 8 < counts.max() <= exact <= counts.max() + 8
+
+
+def test_unlikely_groups_cost_more_noise_never_less() -> None:
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.published import group_table
+
+    loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
+    exact, coarse = group_table(loss, 4.0, DELTA, 8), group_table(loss, 4.0, DELTA, 8, exact=3)
+    assert coarse[:3] == exact[:3]
+    assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
+
+
+def test_very_large_groups_get_finite_noise() -> None:
+    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=400), settings(rounds=1, local_steps=5))
+    table = made.group_noise_multipliers[0]
+    assert len(table) == 400
+    assert list(table) == sorted(table)
+    assert table[-1] < math.inf

@@ -133,7 +133,10 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     losses = _near_ones_shared(losses)
     if mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         largest = max(silo.max_items_per_subject for silo in plan.silos)
-        tables = {loss: published.group_noise(loss, settings, largest) for loss in dict.fromkeys(losses)}
+        exact = published.exact_group_sizes(plan.silos, plan.rounds)
+        tables = {
+            loss: published.group_noise(loss, settings, largest, exact) for loss in dict.fromkeys(losses)
+        }
         chosen = tuple(
             tables[loss][: silo.max_items_per_subject] for loss, silo in zip(losses, plan.silos, strict=True)
         )

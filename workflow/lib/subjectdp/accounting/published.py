@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from subjectdp.mechanisms.plan import (
     TrustModel,
 )
 
-_FINE_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
+EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
 _SMALLEST_LOG_DELTA = math.log(1e-12)
 
@@ -95,11 +96,39 @@ def loss_key(loss: Loss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
     }
 
 
-def group_noise(loss: Loss, settings: PlanSettings, largest: int) -> tuple[float, ...]:
-    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached."""
-    compute = partial(group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant)
-    key = loss_key(loss, settings, largest=largest)
+def group_noise(
+    loss: Loss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS
+) -> tuple[float, ...]:
+    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached.
+
+    ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
+    """
+    compute = partial(
+        group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact
+    )
+    key = loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
+
+
+def exact_group_sizes(schedules: Iterable[SiloSchedule], rounds: int) -> int:
+    """Sizes that deserve the exact accountant: all up to 32 where none is larger, else those with a chance.
+
+    A chance: more than 1e-6 over the whole run, and never fewer than 8 sizes.
+    """
+    from scipy import stats
+
+    schedules = list(schedules)
+    if max(schedule.max_items_per_subject for schedule in schedules) <= EXACT_GROUPS:
+        return EXACT_GROUPS
+    most = 8
+    for kind in {
+        (s.subjects, s.max_items_per_subject, s.sampling_probability, s.steps_per_round) for s in schedules
+    }:
+        subjects, k, q, steps = kind
+        sizes = range(1, min(EXACT_GROUPS, k) + 1)
+        seen = [size for size in sizes if subjects * steps * rounds * stats.binom.sf(size - 1, k, q) > 1e-6]
+        most = max([most, *seen])
+    return most
 
 
 def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]:
@@ -109,20 +138,25 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
 
 
 def group_table(
-    loss: Loss, epsilon: float, delta: float, largest: int, accountant: str = "pld"
+    loss: Loss,
+    epsilon: float,
+    delta: float,
+    largest: int,
+    accountant: str = "pld",
+    exact: int = EXACT_GROUPS,
 ) -> list[float]:
     """The table behind :func:`group_noise`; on the coarse grid, at most 0.2 % above the finest value.
 
-    Sizes above 32, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a ladder
-    of sizes, each size taking the value of the next rung: larger than needed, never smaller.
+    Sizes above ``exact``, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a
+    ladder of sizes, each size taking the value of the next rung: larger than needed, never smaller.
     """
     table: list[float] = []
     while len(table) < largest:
         size = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
-        if size > _FINE_GROUPS or log_delta < _SMALLEST_LOG_DELTA:
+        if size > exact or log_delta < _SMALLEST_LOG_DELTA:
             rung = min(largest, max(size, math.ceil(size * _LADDER)))
-            value = max(_renyi_noise(loss, *group_target(epsilon, delta, s)) for s in {size, rung})
+            value = _renyi_noise(loss, *group_target(epsilon, delta, rung))
             table.extend([max([value, *table[-1:]])] * (rung - size + 1))
         else:
             guess = _extrapolated(table)
@@ -142,15 +176,17 @@ def _extrapolated(table: list[float]) -> float | None:
 
 def _renyi_noise(loss: Loss, epsilon: float, log_delta: float) -> float:
     """σ by bisection on the Rényi bound; δ may be too small for a float."""
+    orders = renyi.orders_for(epsilon, log_delta)
+
+    def too_small(sigma: float) -> bool:
+        return renyi.quadrature_epsilon(with_noise(loss, sigma), log_delta, orders) > epsilon
+
     low, high = 1e-2, 1.0
-    while renyi.renyi_epsilon_log(with_noise(loss, high), log_delta) > epsilon:
+    while too_small(high):
         low, high = high, high * 2
     while high / low > 1.002:
         middle = math.sqrt(low * high)
-        if renyi.renyi_epsilon_log(with_noise(loss, middle), log_delta) > epsilon:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if too_small(middle) else (low, middle)
     return high
 
 

@@ -20,6 +20,7 @@ ORDERS: tuple[float, ...] = (
     *(float(order) for order in range(11, 65)),
     *(float(order) for order in (72, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024)),
 )
+INTEGER_ORDERS = tuple(order for order in ORDERS if order >= 2 and order == round(order))
 _FEW_ORDERS = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0)
 _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
@@ -40,24 +41,31 @@ def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False
     """
     if any(part.noise_multiplier <= 0 for part in loss):
         return math.inf
-    orders = np.asarray(ORDERS)
-    total = np.zeros_like(orders)
+    orders = INTEGER_ORDERS if integer_orders else ORDERS
+    total = np.zeros(len(orders))
     for part in loss:
-        total = total + part.steps * step_divergences(part.noise_multiplier, part.shift)
-    if integer_orders:
-        whole = (orders == np.round(orders)) & (orders >= 2)
-        orders, total = orders[whole], total[whole]
-    return best_epsilon(orders, total, log_delta)
+        total = total + part.steps * step_divergences(part.noise_multiplier, part.shift, orders)
+    return best_epsilon(np.asarray(orders), total, log_delta)
 
 
 def rough_bound(loss: Loss, delta: float) -> float:
     """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid."""
-    orders = np.asarray(_FEW_ORDERS)
-    total = np.zeros_like(orders)
+    return quadrature_epsilon(loss, math.log(delta), _FEW_ORDERS)
+
+
+def quadrature_epsilon(loss: Loss, log_delta: float, orders: tuple[float, ...]) -> float:
+    """:func:`renyi_epsilon_log` at any orders above 1, by quadrature."""
+    total = np.zeros(len(orders))
     for part in loss:
-        step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in _FEW_ORDERS]
+        step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
         total = total + part.steps * np.asarray(step)
-    return best_epsilon(orders, total, math.log(delta))
+    return best_epsilon(np.asarray(orders), total, log_delta)
+
+
+def orders_for(epsilon: float, log_delta: float) -> tuple[float, ...]:
+    """Orders around the best one of a Gaussian with that ε at δ, 1 + 2 log(1/δ)/ε for a small ε."""
+    best = -2 * log_delta / epsilon
+    return tuple(1.0 + best * factor for factor in (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5))
 
 
 def best_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> float:
@@ -75,23 +83,22 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
 
 
 @lru_cache(maxsize=512)
-def step_divergences(sigma: float, shift: Shift) -> Floats:
-    """Rényi divergences of one step for all ORDERS: the larger of the two directions."""
+def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORDERS) -> Floats:
+    """Rényi divergences of one step at the given orders: the larger of the two directions."""
     values, weights = shift.sensitivities, shift.probabilities
-    orders = np.asarray(ORDERS)
     if len(values) == 1:
-        return orders * (values[0] / sigma) ** 2 / 2
+        return np.asarray(orders) * (values[0] / sigma) ** 2 / 2
     if len(values) == 2 and values[0] == 0.0:
-        return _sampled_gaussian(weights[1], sigma / values[1])
-    divergences = [mixture_divergence(float(order), sigma, shift) for order in ORDERS]
+        return _sampled_gaussian(weights[1], sigma / values[1], orders)
+    divergences = [mixture_divergence(order, sigma, shift) for order in orders]
     return np.asarray(divergences)
 
 
-def _sampled_gaussian(q: float, sigma: float) -> Floats:
+def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floats:
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
-    accountant = RdpAccountant(list(ORDERS))
+    accountant = RdpAccountant(list(orders))
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns of every fractional order that it leaves out
@@ -105,12 +112,12 @@ def _sampled_gaussian(q: float, sigma: float) -> Floats:
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 
-    Both are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q; the integrands are sums of Gaussians centred between
-    0 and a·s_max, so the trapezoid rule converges faster than any power of the step.
+    Both are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q; the integrands are smooth and live between
+    (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     top = shift.sensitivities[-1]
     # The step must resolve a Gaussian of width sigma over a reach that grows with the order.
-    low, high = -_REACH * sigma, order * top + _REACH * sigma
+    low, high = -(order - 1) * top - _REACH * sigma, order * top + _REACH * sigma
     count = max(_NODES, int((high - low) / sigma * 16) + 1)
     if count > 4_000_000:
         return math.inf

@@ -102,6 +102,8 @@ def typical_group_size(schedule: SiloSchedule) -> int:
         if under - below > best_mass:
             best, best_mass = max(1, size), under - below
         below = under
+        if below > 1 - 1e-9:
+            break
     return best
 
 

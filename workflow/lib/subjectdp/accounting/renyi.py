@@ -21,7 +21,28 @@ ORDERS: tuple[float, ...] = (
     *(float(order) for order in (72, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024)),
 )
 INTEGER_ORDERS = tuple(order for order in ORDERS if order >= 2 and order == round(order))
-_FEW_ORDERS = (1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0)
+_FEW_ORDERS = (
+    1.0001,
+    1.0003,
+    1.001,
+    1.003,
+    1.01,
+    1.02,
+    1.05,
+    1.1,
+    1.2,
+    1.35,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+    12.0,
+    16.0,
+    32.0,
+    64.0,
+)
 _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
@@ -49,8 +70,19 @@ def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False
 
 
 def rough_bound(loss: Loss, delta: float) -> float:
-    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid."""
-    return quadrature_epsilon(loss, math.log(delta), _FEW_ORDERS)
+    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid.
+
+    Every order gives a bound. They fall and then rise with the order, and the cost grows with it, so that the search
+    ends where they have risen twice.
+    """
+    best, rises = math.inf, 0
+    for order in _FEW_ORDERS:
+        bound = quadrature_epsilon(loss, math.log(delta), (order,))
+        rises = rises + 1 if bound > best else 0
+        best = min(best, bound)
+        if rises == 2:
+            break
+    return best
 
 
 def quadrature_epsilon(loss: Loss, log_delta: float, orders: tuple[float, ...]) -> float:
@@ -109,6 +141,7 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
+@lru_cache(maxsize=4096)
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 

@@ -240,7 +240,7 @@ def _manifest(
         "privacy": privacy_statements(plan),
         "partition": partition.facts,
         "data": {"sha256": prepared.meta["sha256"], "inputs": prepared.meta.get("inputs", [])},
-        "code_fingerprint": fingerprint("train"),
+        "code_fingerprint": fingerprint(f"train:{run.algorithm.name}"),
         "environment": environment.describe(device, run.performance.threads),
         "rounds_executed": plan.rounds,
         "final": recorder.final(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,17 @@ from scipy import stats
 from auditing.worst_case import CANARY_ITEMS, CLIP, SILOS, federation, plan, same_batch, same_noise
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.batch_law import BatchLaw
-from subjectdp.auditing.vector import SERVER, VectorBatch, VectorFederation, VectorRound, VectorStep, World
+from subjectdp.auditing.vector import (
+    SERVER,
+    VectorBatch,
+    VectorFederation,
+    VectorRound,
+    VectorStep,
+    World,
+    check_auditable,
+)
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import AccountingMode, SamplingMethod, SiloSchedule
+from subjectdp.mechanisms.plan import AccountingMode, NoiseDistribution, SamplingMethod, SiloSchedule
 from subjectdp.sampling.batches import batch_statistics, sample_items
 from subjectdp.training.federation import Federation, SiloStep
 
@@ -137,6 +146,26 @@ def test_only_poisson_sampling_is_audited() -> None:
         BatchLaw(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
     with pytest.raises(PrivacyError, match="canary"):
         BatchLaw(schedule, SamplingMethod.POISSON, 21)
+
+
+def test_what_the_worst_case_does_not_run_is_refused() -> None:
+    fine = plan("joint_noise", None, SOUND)
+    check_auditable(fine)
+    silo, settings = fine.silos[0], fine.settings
+    refused = [
+        (plan("fed_avg", None, SOUND), "no noise"),
+        (
+            replace(fine, settings=replace(settings, noise_distribution=NoiseDistribution.SKELLAM)),
+            "integer noise",
+        ),
+        (replace(fine, settings=replace(settings, silos_per_round=2)), "silos of a round"),
+        (replace(fine, silos=(silo, replace(silo, clip_norm_factor=2.0))), "clip norms"),
+        (replace(fine, silos=(replace(silo, steps_per_round=2),)), "several local steps"),
+        (plan("central_sub_dp", "v0", PUBLISHED), "average at the server"),
+    ]
+    for wrong, message in refused:
+        with pytest.raises(PrivacyError, match=message):
+            VectorFederation(algorithm(wrong.mechanism.algorithm), wrong, World(0, "x", True, 4))
 
 
 def test_worlds_have_randomness_of_their_own() -> None:

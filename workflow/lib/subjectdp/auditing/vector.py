@@ -22,7 +22,14 @@ from subjectdp.algorithms.base import Algorithm, LocalStep, ServerRound
 from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.plan import DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.mechanisms.plan import (
+    DivisorRule,
+    NoiseDistribution,
+    NoiseRule,
+    PrivacyPlan,
+    PrivacyUnit,
+    TrustModel,
+)
 from subjectdp.sampling.keys import Purpose, key_bytes
 
 SERVER = -1
@@ -137,6 +144,7 @@ class VectorFederation:
     """All rounds of a plan in every run of a world, seen by the observer whom the plan's trust model allows."""
 
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
+        check_auditable(plan)
         self.algorithm, self.plan, self.world = algorithm, plan, world
         self._sampler = noise.keyed_generator(world.key("sampling"))
         held = held_silos(plan)
@@ -178,6 +186,29 @@ class VectorFederation:
             for step in range(self.plan.silos[silo].steps_per_round):
                 release = self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, step)))
                 yield silo, release * scale
+
+
+def check_auditable(plan: PrivacyPlan) -> None:
+    """Raises PrivacyError for what the vectorised worst case does not run."""
+    mechanism, settings = plan.mechanism, plan.settings
+    summed = mechanism.trust is not TrustModel.LOCAL
+    reasons = {
+        "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
+        "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
+        "draws the silos of a round": settings.silos_per_round is not None,
+        "has silos with clip norms or rates of their own": any(
+            silo.clip_norm_factor != 1.0 or silo.learning_rate_factor != 1.0 for silo in plan.silos
+        ),
+        "noises each silo's average at the server": summed
+        and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+        "sums several local steps (see auditing.counterexample)": summed
+        and any(silo.steps_per_round > 1 for silo in plan.silos),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise PrivacyError(
+                f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}."
+            )
 
 
 class VectorRound:

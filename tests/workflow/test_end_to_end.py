@@ -91,7 +91,7 @@ def test_the_report_is_one_self_contained_file(smoke):
 
 LIBRARY = Path("workflow/lib/subjectdp")
 EDITS = {
-    "plotting": (LIBRARY / "analysis/panels.py", {"figure"}),
+    "plotting": (LIBRARY / "analysis/figures/four_panels.py", {"figure"}),
     "collection": (LIBRARY / "analysis/collect.py", {"collect", "runs_summary", "figure"}),
     "training": (LIBRARY / "training/federation.py", {"train", "collect", "runs_summary", "figure"}),
     "clipping": (LIBRARY / "mechanisms/clipping.py", {"train", "collect", "runs_summary", "figure"}),
@@ -106,7 +106,7 @@ def test_an_edited_module_reruns_exactly_the_stages_that_use_it(smoke, module, s
 
 
 def test_the_reason_is_the_code(smoke):
-    with appended(smoke.root / LIBRARY / "analysis/panels.py", "\n_EDITED = 1\n"):
+    with appended(smoke.root / LIBRARY / "analysis/figures/four_panels.py", "\n_EDITED = 1\n"):
         assert "Params have changed since last execution" in smoke.snakemake("--dry-run", *SMOKE).stdout
 
 

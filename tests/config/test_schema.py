@@ -94,11 +94,10 @@ def test_names_that_other_modules_hold_too() -> None:
     """The configuration may not import them, so that it stays light; it must not drift from them either."""
     import typing
 
-    from subjectdp.algorithms.registry import ALGORITHMS, algorithm, label
+    from subjectdp.algorithms.registry import ALGORITHMS, algorithm
     from subjectdp.analysis.registry import FIGURES
     from subjectdp.config import models
     from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
-    from subjectdp.config.run_ids import algorithm_label
     from subjectdp.config.scenario import Figure
     from subjectdp.mechanisms.plan import AccountingMode, Horizontal, SamplingMethod
     from subjectdp.models.registry import MODELS, model_names
@@ -117,5 +116,3 @@ def test_names_that_other_modules_hold_too() -> None:
     for name in ALGORITHMS:
         variants = [variant for variant in algorithm(name).variants if variant is not None]
         assert tuple(variants) == VARIANTS_OF_ALGORITHM.get(name, ())
-        for variant in variants or [None]:
-            assert algorithm_label(name, variant) == label(name, variant)

@@ -23,7 +23,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from subjectdp.config.run_ids import ALGORITHM_LABELS
+from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import SubjectDPError, unknown
 
 PACKAGE = "subjectdp"
@@ -69,9 +69,9 @@ def entry_modules(stage: str) -> tuple[str, ...]:
     """The modules that a stage starts from; raises ConfigError for an unknown stage or figure."""
     kind, _, name = stage.partition(":")
     if kind == "train" and name:
-        if name not in ALGORITHM_LABELS:
-            raise unknown("algorithm", name, ALGORITHM_LABELS)
-        return f"{PACKAGE}.training.run", f"{PACKAGE}.algorithms.{name}"
+        if name not in ALGORITHMS:
+            raise unknown("algorithm", name, ALGORITHMS)
+        return f"{PACKAGE}.training.run", ALGORITHMS[name]
     if kind == "figure" and name:
         figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
         if name not in figures:

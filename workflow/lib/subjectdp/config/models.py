@@ -11,25 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from subjectdp.algorithms.registry import ALGORITHMS, label
 from subjectdp.config.rules import check_run
-from subjectdp.config.run_ids import algorithm_label, data_key, partition_id, run_id
+from subjectdp.config.run_ids import data_key, partition_id, run_id
 
 Dataset = Literal["femnist", "shakespeare"]
 Source = Literal["embedded", "leaf_json", "upstream"]
 Distribution = Literal["uniform", "power"]
-AlgorithmName = Literal[
-    "fed_avg",
-    "local_item_dp",
-    "user_ldp",
-    "local_group_dp",
-    "higrad_avg_dp",
-    "central_sub_dp",
-    "joint_noise",
-]
+if TYPE_CHECKING:
+    AlgorithmName = str
+else:
+    AlgorithmName = Literal[tuple(ALGORITHMS)]
 ModelName = Literal["leaf_cnn", "small_cnn", "leaf_lstm", "small_lstm"]
 
 _LARGEST_INTEGER = 2**63 - 1
@@ -182,7 +178,7 @@ class AlgorithmConfig(Section):
     @property
     def label(self) -> str:
         """Display name, for instance ``HiGradAvgDP (v1)``."""
-        return algorithm_label(self.name, self.variant)
+        return label(self.name, self.variant)
 
 
 class PrivacyConfig(Section):

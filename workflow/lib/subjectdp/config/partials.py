@@ -6,8 +6,9 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.messages import dotted_keys, join_errors, section_of, unknown_key, walk_fields
-from subjectdp.config.models import AlgorithmName, Dataset, RunConfig
+from subjectdp.config.models import Dataset, RunConfig
 from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.errors import expected, unknown
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from subjectdp.config.scenario import Scenario
 
 DATASETS: tuple[str, ...] = typing.get_args(Dataset)
-ALGORITHMS: tuple[str, ...] = typing.get_args(AlgorithmName)
 
 RUN_KEYS = dotted_keys(RunConfig)
 """Every dotted key of a run."""

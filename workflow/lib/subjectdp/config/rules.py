@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
+from subjectdp.mechanisms.plan import PrivacyUnit
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
@@ -17,13 +19,23 @@ MODELS_OF_DATASET: dict[str, tuple[str, ...]] = {
 }
 """Models that fit each data set; the first is the default."""
 
-VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {"higrad_avg_dp": ("v1", "v3"), "central_sub_dp": ("v0",)}
+VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
+    name: known
+    for name in ALGORITHMS
+    if (known := tuple(v for v in algorithm(name).variants if v is not None))
+}
 """Variants of the algorithms that have any; the first is the default."""
 
-SUBJECT_LEVEL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp", "central_sub_dp"})
+SUBJECT_LEVEL = frozenset(
+    name
+    for name in ALGORITHMS
+    if any(m.claimed_unit is PrivacyUnit.SUBJECT for m in algorithm(name).mechanisms)
+)
 """Algorithms whose paper claims privacy of a subject (or more)."""
 
-HORIZONTAL = frozenset({"user_ldp", "local_group_dp", "higrad_avg_dp"})
+HORIZONTAL = frozenset(
+    name for name in ALGORITHMS if any(m.horizontal_composition for m in algorithm(name).mechanisms)
+)
 """Algorithms that the papers' horizontal rules apply to."""
 
 Rule = Callable[["RunConfig"], Iterator[SubjectDPError]]

@@ -27,22 +27,6 @@ ID_VERSION = 1
 
 _HASH_DIGITS = 10
 
-ALGORITHM_LABELS: dict[str, str] = {
-    "fed_avg": "FedAvg",
-    "local_item_dp": "LocalItemDP",
-    "user_ldp": "UserLDP",
-    "local_group_dp": "LocalGroupDP",
-    "higrad_avg_dp": "HiGradAvgDP",
-    "central_sub_dp": "CentralSubDP",
-    "joint_noise": "JointNoise",
-}
-
-
-def algorithm_label(name: str, variant: str | None) -> str:
-    """Display name of an algorithm; the variant is shown where there is more than one."""
-    label = ALGORITHM_LABELS[name]
-    return f"{label} ({variant or 'v1'})" if name == "higrad_avg_dp" else label
-
 
 def data_key(data: DataConfig) -> str:
     """Id of the prepared data, e.g. ``femnist-embedded-3f09a1c2d4``."""

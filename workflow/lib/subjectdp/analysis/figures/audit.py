@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from subjectdp.algorithms.registry import label as algorithm_label
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.analysis.style import Style, format_epsilon, styles_for
-from subjectdp.config.run_ids import algorithm_label
 
 PANELS = {
     "monte_carlo": ("Monte Carlo, worst-case subject", ("monte_carlo",)),

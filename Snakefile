@@ -29,6 +29,7 @@ rule all:
         rules.collect.output,
         rules.runs_summary.output,
         rules.statistics_table.output if SAMPLED else [],
+        rules.table1.output if JOINT else [],
         [
             figure_file(figure, suffix)
             for figure in SCENARIO.figures

@@ -26,3 +26,28 @@ rule counterexample:
         code=[fingerprint("subjectdp.auditing.counterexample"), fingerprint("report")],
     script:
         "../scripts/counterexample.py"
+
+
+rule table1:
+    output:
+        paths.table_file(SCENARIO.name, "table1"),
+        report(
+            page_of("table1"),
+            caption="../report/table1.rst",
+            category="Tables",
+            labels={"table": "Joint noise: the paper's Table 1"},
+        ),
+    log:
+        log_of("table1"),
+    benchmark:
+        benchmark_of("table1")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        title="Joint noise: the paper's Table 1",
+        code=[fingerprint("subjectdp.accounting.table1"), fingerprint("report")],
+    script:
+        "../scripts/table1.py"

@@ -41,7 +41,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=600,
+            timeout=1800,
         )
         if check and done.returncode != 0:
             logs = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from accounting.plans import FIXED, ITEM, POISSON, SILO, SUBJECT
+from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import get_epsilon, pld_epsilon
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -225,3 +226,18 @@ def test_unequal_silos_compose() -> None:
     mixed = pld_epsilon((low, high), 1e-5, 1e-3)
     both = [pld_epsilon((MixtureSteps(s, sampled_gaussian(0.1), 400),), 1e-5, 1e-3) for s in (1.5, 3.0)]
     assert both[1] < mixed < both[0]
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 7.0, 40.0, 3e3, 1e5])
+def test_gaussian_epsilon_and_mu_are_inverse_over_many_orders_of_magnitude(mu: float) -> None:
+    """Also where ε is 1e10: the two terms of δ are then of the size e^ε."""
+    epsilon = gaussian.gdp_epsilon(mu, 1e-5)
+    if epsilon > 0:
+        assert gaussian.gdp_mu(epsilon, 1e-5) == pytest.approx(mu, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e3, 1e6, 3e8, 1e12])
+def test_mu_of_a_huge_epsilon(epsilon: float) -> None:
+    """For large ε, μ²/2 + μ z ≈ ε with z the normal quantile of 1 - δ."""
+    mu = gaussian.gdp_mu(epsilon, 1e-5)
+    assert mu * mu / 2 + mu * 4.2648907939 == pytest.approx(epsilon, rel=1e-3)

@@ -11,13 +11,16 @@ from subjectdp.accounting.events import Loss
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
-    """log δ(ε) of a μ-GDP mechanism: δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), stable for tiny δ."""
+    """log δ(ε) of a μ-GDP mechanism: δ = Φ(x) - e^ε Φ(-y), x = μ/2 - ε/μ, y = μ/2 + ε/μ; stable for tiny δ, any ε.
+
+    As y² = x² + 2ε, the second term is e^{-x²/2} erfcx(y/√2)/2: no large numbers cancel.
+    """
     if mu <= 0:
         return -math.inf
-    upper = float(special.log_ndtr(mu / 2 - epsilon / mu))
-    lower = epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu))
-    gap = -math.expm1(lower - upper)
-    return upper + math.log(gap) if gap > 0 else -math.inf
+    x, y = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
+    upper = float(special.log_ndtr(x))
+    lower = -x * x / 2 + math.log(float(special.erfcx(y / math.sqrt(2))) / 2)
+    return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:

@@ -132,6 +132,7 @@ def train_run(
     output = Path(output_folder)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     plan = plan_run(run, partition, None if cache_dir is None else Path(cache_dir))
+    privacy = _privacy(plan)
     device = environment.choose_device(run.performance.device)
     torch.set_num_threads(run.performance.threads)
     recorder = Recorder(run.run_id, plan.rounds, report)
@@ -140,7 +141,9 @@ def train_run(
     output.mkdir(parents=True, exist_ok=True)
     recorder.write(output)
     _save_model(federation, output / "model.safetensors")
-    manifest = _manifest(run, plan, prepared, partition, recorder, device, time.perf_counter() - started)
+    manifest = _manifest(
+        run, plan, privacy, prepared, partition, recorder, device, time.perf_counter() - started
+    )
     write_json(output / "manifest.json", manifest)
 
 
@@ -219,16 +222,23 @@ def _save_model(federation: Federation, target: Path) -> None:
         save_file({name: view.detach().cpu().contiguous() for name, view in views.items()}, temporary)
 
 
+def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
+    """The statements of the manifest, made before training: a run whose ε cannot be stated does not start."""
+    from subjectdp.accounting.statements import privacy_statements
+
+    return privacy_statements(plan)
+
+
 def _manifest(
     run: RunConfig,
     plan: PrivacyPlan,
+    privacy: dict[str, Any],
     prepared: PreparedData,
     partition: Partition,
     recorder: Recorder,
     device: torch.device,
     seconds: float,
 ) -> dict[str, Any]:
-    from subjectdp.accounting.statements import privacy_statements
     from subjectdp.config.fingerprint import fingerprint
 
     return {
@@ -237,7 +247,7 @@ def _manifest(
         "config": run.model_dump(mode="json"),
         "synthetic": prepared.synthetic,
         "plan": plan.to_dict(),
-        "privacy": privacy_statements(plan),
+        "privacy": privacy,
         "partition": partition.facts,
         "data": {"sha256": prepared.meta["sha256"], "inputs": prepared.meta.get("inputs", [])},
         "code_fingerprint": fingerprint(f"train:{run.algorithm.name}"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
+from subjectdp.config.models import RunConfig
 from subjectdp.errors import SubjectDPError
 from subjectdp.training.run import train_run
 from training import small_world
@@ -57,6 +58,8 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode
     assert published["guarantee"] is False
     assert manifest["environment"]["packages"]["torch"]
     assert "left" in lines[0] and "round 1/" in lines[0]
+    assert (output / "progress.log").read_text().splitlines() == lines
+    assert RunConfig.model_validate_json((output / "config.json").read_text()).run_id == manifest["run_id"]
 
 
 def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ class Recorder:
         write_frame(folder / "rounds.parquet", pd.DataFrame.from_records(self.round_rows))
 
 
+def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
+    """A report that appends each line to ``file`` as well, for those who watch a run from outside."""
+
+    def both(line: str) -> None:
+        with open(file, "a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+        report(line)
+
+    return both
+
+
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

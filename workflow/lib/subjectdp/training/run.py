@@ -39,7 +39,7 @@ from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
-from subjectdp.training.records import Recorder
+from subjectdp.training.records import Recorder, also_to
 from subjectdp.training.resident import ResidentData
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def train_run(
 ) -> None:
     """Trains one run and writes rounds.parquet, steps.parquet, model.safetensors and, last, manifest.json.
 
+    config.json is there from the start, progress.log grows by a line for each evaluated round.
+
     Args:
         config: the run's configuration, as ``RunConfig`` dumps it.
         prepared_folder: the prepared data set.
@@ -135,10 +137,11 @@ def train_run(
     privacy = _privacy(plan)
     device = environment.choose_device(run.performance.device)
     torch.set_num_threads(run.performance.threads)
-    recorder = Recorder(run.run_id, plan.rounds, report)
+    recorder = Recorder(run.run_id, plan.rounds, also_to(output / "progress.log", report))
     federation = make_federation(run, plan, prepared, partition, device, recorder)
+    (output / "progress.log").unlink(missing_ok=True)
+    write_json(output / "config.json", run.model_dump(mode="json"))
     train(federation, run, recorder)
-    output.mkdir(parents=True, exist_ok=True)
     recorder.write(output)
     _save_model(federation, output / "model.safetensors")
     manifest = _manifest(

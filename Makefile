@@ -2,6 +2,7 @@
 #   make figures        the embedded scenario: figures, tables and report, without any download
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
 #   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
+#   make mutants        plants bugs in copies of the library: each has to be killed by a test
 # Variables: CORES (default: all), PYTHON (3.11), ARGS (passed on to snakemake or pytest).
 
 SHELL := bash
@@ -19,7 +20,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: figures venv test lint format clean clean-results $(SCENARIOS)
+.PHONY: figures venv test mutants lint format clean clean-results $(SCENARIOS)
 
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
@@ -47,6 +48,10 @@ $(STAMP):
 # ---- checks --------------------------------------------------------------------------------------------------
 test: venv
 	$(BIN)/pytest --numprocesses $(CORES) --dist loadfile $(ARGS)
+
+# Plants bugs in a copy of the library; the last line reads `N mutants, N killed`.
+mutants: venv
+	PYTHONPATH=tests $(BIN)/python -m mutants.run --jobs $(CORES) $(ARGS)
 
 lint: venv
 	.ci/lint

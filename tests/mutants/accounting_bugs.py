@@ -1,0 +1,229 @@
+"""Planted bugs of the accountant, and of the facts and the data that it is handed."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+EVENTS, SOUND, PLANNING = "accounting/events.py", "accounting/sound.py", "accounting/planning.py"
+PUBLISHED, CALIBRATION, TERMS = (
+    "accounting/published.py",
+    "accounting/calibration.py",
+    "accounting/silo_terms.py",
+)
+SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.py"
+
+T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_planning.py::"
+T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_store_splits.py::"
+SAFE = "accounting/test_safe_side.py::"
+HELD = T_PLANNING + "test_silos_of_a_subject"
+CLAIMED = T_PLANNING + "test_published_noise"
+
+ACCOUNTING = (
+    mutant(
+        "k off by one",
+        EVENTS,
+        "own = k if unit is PrivacyUnit.SUBJECT else 1",
+        "own = max(1, k - 1) if unit is PrivacyUnit.SUBJECT else 1",
+        T_EVENTS + "test_sensitivities",
+    ),
+    mutant(
+        "sensitivity C instead of 2C where mini-batches are clipped",
+        EVENTS,
+        "if clipping is Clipping.PER_BATCH:\n        return 2.0",
+        "if clipping is Clipping.PER_BATCH:\n        return 1.0",
+        T_EVENTS + "test_sensitivities",
+    ),
+    mutant(
+        "sensitivity C instead of 2C as local privacy",
+        EVENTS,
+        "return sampled_gaussian(1.0, 2.0)",
+        "return sampled_gaussian(1.0, 1.0)",
+        "accounting/test_known_answers.py::test_user_ldp_as_local_privacy",
+    ),
+    mutant(
+        "batches of fixed size are accounted as Poisson batches",
+        EVENTS,
+        "fixed = sampling is SamplingMethod.FIXED_BATCH_SIZE",
+        "fixed = False",
+        T_EVENTS + "test_no_neighbour_moves_the_sum_by_more",
+    ),
+    mutant(
+        "a subject is sampled as seldom as an item",
+        EVENTS,
+        "return float(-np.expm1(items * np.log1p(-sampling_probability)))",
+        "return float(sampling_probability)",
+        T_EVENTS + "test_subject_sampling_probability",
+    ),
+    mutant(
+        "a far tail is dropped to the smaller shift",
+        EVENTS,
+        "values = (*self.sensitivities[:keep], self.sensitivities[-1])",
+        "values = (*self.sensitivities[:keep], self.sensitivities[keep])",
+        T_EVENTS + "test_trimming_moves_mass_upwards",
+    ),
+    mutant(
+        "equal silos count once",
+        EVENTS,
+        "counts[key] = counts.get(key, 0) + part.steps",
+        "counts[key] = part.steps",
+        T_EVENTS + "test_equal_silos_are_merged",
+    ),
+    mutant(
+        "a subject's silos do not add up under one noise",
+        EVENTS,
+        "values.extend(value + further for further in other.sensitivities)",
+        "values.extend(max(value, further) for further in other.sensitivities)",
+        T_EVENTS + "test_convolution_by_enumeration",
+    ),
+    mutant(
+        "a bound for each silo instead of all that hold the subject",
+        SOUND,
+        "for schedule in _held(plan, schedules))]",
+        "for schedule in _held(plan, schedules)[:1])]",
+        HELD,
+    ),
+    mutant(
+        "the number of silos of a subject is ignored",
+        SOUND,
+        "count = min(plan.silos_per_subject, participants(plan), len(schedules))",
+        "count = 1",
+        HELD,
+    ),
+    mutant(
+        "rounds off by one",
+        SOUND,
+        "schedule.steps_per_round * plan.rounds)",
+        "schedule.steps_per_round * (plan.rounds - 1))",
+        "accounting/test_commands.py::test_account_v3_at_sixteen_silos",
+    ),
+    mutant(
+        "joint noise counts over several local steps",
+        SOUND,
+        "return single and not plan.settings.own_noise_only",
+        "return not plan.settings.own_noise_only",
+        T_PLANNING + "test_joint_noise_over_several_steps",
+    ),
+    mutant(
+        "a worst silo has the most noise of all",
+        SOUND,
+        "noise_multiplier=min(schedule.noise_multiplier for schedule in schedules)",
+        "noise_multiplier=max(schedule.noise_multiplier for schedule in schedules)",
+        SAFE + "test_silos_that_cannot_be_ordered_take_the_least_noise",
+    ),
+    mutant(
+        "R/√s rounds in sound mode",
+        PLANNING,
+        "settings.mode is AccountingMode.AS_PUBLISHED\n        and mechanism",
+        "mechanism",
+        T_PLANNING + "test_horizontal_rounds",
+    ),
+    mutant(
+        "T off by one",
+        PLANNING,
+        "steps = math.ceil(items / batch) if",
+        "steps = items // batch if",
+        T_PLANNING + "test_unequal_silos_have_their_own_noise",
+        CLAIMED,
+    ),
+    mutant(
+        "the divisor is one for every silo",
+        PLANNING,
+        "return 1.0 if rule is DivisorRule.ONE else float(settings.batch_size)",
+        "return 1.0",
+        T_PLANNING + "test_divisors",
+    ),
+    mutant(
+        "a cap is taken for granted in sound mode",
+        PLANNING,
+        "if mechanism.claimed_unit is PrivacyUnit.SUBJECT and not plan.cap_enforced:",
+        "if mechanism.claimed_unit is PrivacyUnit.SILO and not plan.cap_enforced:",
+        T_PLANNING + "test_sound_needs_a_cap",
+    ),
+    mutant(
+        "noise that depends on the data passes as sound",
+        PLANNING,
+        "    if reasons:\n",
+        "    if len(reasons) > 2:\n",
+        T_PLANNING + "test_sound_refuses_data_dependent_noise_and_divisor",
+    ),
+    mutant(
+        "v3's fraction is that of an item",
+        PUBLISHED,
+        "return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)",
+        "return schedule.sampling_probability",
+        CLAIMED,
+    ),
+    mutant(
+        "epsilon and delta change places in the group rule",
+        PUBLISHED,
+        "return share, math.log(delta) - math.log(size) - (size - 1) * share",
+        "return share * math.exp((1 - size) * share), math.log(delta) - math.log(size)",
+        SAFE + "test_group_privacy_of_the_groups_target_is_the_target",
+    ),
+    mutant(
+        "the group rule forgets e^((Z-1)ε/Z)",
+        PUBLISHED,
+        "- math.log(size) - (size - 1) * share",
+        "- math.log(size)",
+        SAFE + "test_group_privacy_of_the_groups_target_is_the_target",
+    ),
+    mutant(
+        "calibration ends on the unsafe side",
+        CALIBRATION,
+        "_ENOUGH * self.epsilon <= reached <= self.epsilon:",
+        "_ENOUGH * self.epsilon <= reached <= self.epsilon / _ENOUGH**9:",
+        SAFE + "test_a_guess_on_the_unsafe_side_is_not_taken",
+    ),
+    mutant(
+        "noise that colluding silos know counts",
+        TERMS,
+        "others = participants - 1 - colluding_silos",
+        "others = participants - 1",
+        "accounting/test_joint_terms.py::test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1",
+    ),
+)
+
+DATA = (
+    mutant(
+        "the cap lets one item more through",
+        SPREAD,
+        "by_silo[rank < cap]",
+        "by_silo[rank <= cap]",
+        T_SPREAD + "test_cap_keeps_as_much_as_it_may",
+    ),
+    mutant(
+        "a subject may be at any number of silos",
+        SPREAD,
+        "settings.silos if settings.silos_per_subject is None else settings.silos_per_subject",
+        "settings.silos",
+        T_SPREAD + "test_silos_per_subject_bounds_the_silos_of_each_subject",
+    ),
+    mutant(
+        "validation items are trained on",
+        SPLITS,
+        "np.split(order, [n_fit, n_train])",
+        "(order[:n_train], order[n_fit:n_train], order[n_train:])",
+        T_SPLITS + "test_image_splits_are_a_partition_of_each_subject",
+    ),
+    mutant(
+        "test windows share characters with train windows",
+        SPLITS,
+        "test = np.maximum(0, test - (WINDOW - 1))",
+        "test = np.maximum(0, test - (WINDOW - 2))",
+        T_SPLITS + "test_text_splits_are_leafs_with_a_gap_each",
+    ),
+    mutant(
+        "a maximum that was seen passes as a cap",
+        PARTITION,
+        "cap_enforced=cap is not None",
+        "cap_enforced=True",
+        "data/test_partition.py::test_federation_facts_carry_the_enforced_bounds",
+    ),
+    mutant(
+        "the silos that were seen pass as a bound",
+        PARTITION,
+        'silos_per_subject=facts["silos_per_subject_limit"]',
+        'silos_per_subject=facts["most_silos_of_a_subject"]',
+        "data/test_partition_bounds.py::test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen",
+    ),
+)

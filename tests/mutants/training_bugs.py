@@ -1,0 +1,310 @@
+"""Planted bugs of sampling, clipping, noise and the training loop."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+BATCHES, KEYS, NOISE = "sampling/batches.py", "sampling/keys.py", "mechanisms/noise.py"
+LOOP, CLIPPING, PLAN = "training/federation.py", "mechanisms/clipping.py", "mechanisms/plan.py"
+SKELLAM, RING = "mechanisms/skellam.py", "mechanisms/secure_sum.py"
+
+T_BATCHES, T_NOISE = "sampling/test_batches.py::", "mechanisms/test_noise.py::"
+T_CLIP, MOVED = "mechanisms/test_clipping.py::", "algorithms/test_sensitivity.py::"
+ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
+AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
+NEVER_SHARED = "algorithms/test_equivalences.py::test_rounds_steps_and_silos_never_share_noise"
+GROUPS = "algorithms/test_noise_placement.py::test_published_group_noise_grows_with_the_largest_group"
+
+SAMPLING = (
+    mutant(
+        "a mini-batch is cut to the expected size",
+        BATCHES,
+        "size = int(generator.binomial(n_items, probability))",
+        "size = min(int(generator.binomial(n_items, probability)), round(n_items * probability))",
+        T_BATCHES + "test_batch_size_is_binomial_at_full_scale",
+    ),
+    mutant(
+        "batches of fixed size pose as Poisson batches",
+        BATCHES,
+        "size = int(generator.binomial(n_items, probability))",
+        "size = round(n_items * probability)",
+        T_BATCHES + "test_every_subset_has_its_poisson_probability",
+    ),
+    mutant(
+        "an empty mini-batch is filled with an item",
+        BATCHES,
+        "size = int(generator.binomial(n_items, probability))",
+        "size = max(1, int(generator.binomial(n_items, probability)))",
+        T_BATCHES + "test_poisson_batches_can_be_empty_and_are_so_as_often_as_they_should",
+    ),
+    mutant(
+        "the sampler takes items with a probability of its own",
+        BATCHES,
+        "probability = plan_silo.sampling_probability",
+        "probability = min(1.0, 1.1 * plan_silo.sampling_probability)",
+        T_BATCHES + "test_inclusion_probability_of_each_item_over_steps",
+    ),
+    mutant(
+        "every step of a round draws the same mini-batch",
+        BATCHES,
+        "Purpose.ITEM_SAMPLING, round_, silo, step)",
+        "Purpose.ITEM_SAMPLING, round_, silo)",
+        T_BATCHES + "test_no_batch_repeats_in_a_whole_run",
+    ),
+    mutant(
+        "the same silos take part in every round",
+        BATCHES,
+        "Purpose.SILO_SAMPLING, round_)",
+        "Purpose.SILO_SAMPLING)",
+        T_BATCHES + "test_every_set_of_silos_is_equally_likely",
+    ),
+    mutant(
+        "the largest group is the mean group",
+        BATCHES,
+        "int(sizes.max())",
+        "int(round(sizes.mean()))",
+        T_BATCHES + "test_statistics_of_special_batches",
+    ),
+    mutant(
+        "seed 0 counts as unset",
+        KEYS,
+        "str(int(root_seed))",
+        "str(int(root_seed or 1))",
+        T_NOISE + "test_the_same_key_gives_the_same_bits_and_seed_zero_is_a_seed",
+    ),
+    mutant(
+        "the seed is ignored",
+        KEYS,
+        "str(int(root_seed))",
+        'str("0")',
+        "algorithms/test_equivalences.py::test_a_round_is_reproducible_and_seeds_differ",
+    ),
+    mutant(
+        "sampling and noise share their randomness",
+        KEYS,
+        "str(int(root_seed)), purpose.value,",
+        "str(int(root_seed)),",
+        "sampling/test_keys.py::test_no_two_purposes_share_a_key",
+    ),
+    mutant(
+        "a random generator is seeded with 32 bits",
+        NOISE,
+        "hashlib.shake_256(key)",
+        "hashlib.shake_256(key[:4])",
+        T_NOISE + "test_keys_that_share_their_first_64_bits_still_differ",
+    ),
+)
+
+NOISE_AND_CLIPPING = (
+    mutant(
+        "the variance for the standard deviation",
+        NOISE,
+        "alpha=std)",
+        "alpha=std * std)",
+        T_NOISE + "test_noise_has_the_planned_law",
+    ),
+    mutant(
+        "all silos draw the same noise",
+        LOOP,
+        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, self.round, self.step",
+        NEVER_SHARED,
+    ),
+    mutant(
+        "every round repeats the noise of the first",
+        LOOP,
+        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, self.silo, self.step",
+        NEVER_SHARED,
+    ),
+    mutant(
+        "all steps of a round reuse one noise key",
+        LOOP,
+        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, self.round, self.silo, 0",
+        NEVER_SHARED,
+    ),
+    mutant(
+        "algorithms of one seed share their noise",
+        LOOP,
+        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}"',
+        'return f"{mechanism.mode.value}"',
+        NEVER_SHARED,
+    ),
+    mutant(
+        "noise is dropped on the last of several steps",
+        LOOP,
+        "0.0 if noise_multiplier == 0.0 else",
+        "0.0 if noise_multiplier == 0.0 or 0 < self.step == self.plan.silos[0].steps_per_round - 1 else",
+        NEVER_SHARED,
+    ),
+    mutant(
+        "the noise forgets the clip norm",
+        LOOP,
+        "else noise_multiplier * self._clip_norm()",
+        "else noise_multiplier",
+        AMOUNT,
+    ),
+    mutant(
+        "an empty mini-batch is skipped without noise",
+        LOOP,
+        "        noisy = add_gaussian(total, std, key)",
+        "        noisy = add_gaussian(total, std if self._statistics.items or self.silo == SERVER else 0.0, key)",
+        "algorithms/test_noise_placement.py::test_an_empty_batch_is_still_a_step_with_noise",
+    ),
+    mutant(
+        "a trusted server divides its noise among the silos",
+        LOOP,
+        "self.federation.plan.silos[0].noise_multiplier\n",
+        "self.federation.plan.silos[0].noise_multiplier / self.silo_count\n",
+        AMOUNT,
+    ),
+    mutant(
+        "the divisor is the size of the drawn mini-batch",
+        LOOP,
+        "return self.plan.silos[self.silo].divisor",
+        "return float(max(1, batch.items))",
+        ROUND,
+    ),
+    mutant(
+        "items are not clipped",
+        LOOP,
+        "clip_norm = self._clip_norm()\n        total, norms",
+        'clip_norm = float("inf")\n        total, norms',
+        MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
+    ),
+    mutant(
+        "whole mini-batches are not clipped",
+        LOOP,
+        "return vector * (clip_norm / norm) if norm > clip_norm else vector",
+        "return vector",
+        MOVED + "test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm",
+    ),
+    mutant(
+        "a step too many a round",
+        LOOP,
+        "for step in range(schedule.steps_per_round):",
+        "for step in range(schedule.steps_per_round + 1):",
+        ROUND,
+    ),
+    mutant(
+        "HiGradAvgDP ignores whose item it is",
+        LOOP,
+        "counts[inverse].astype(np.float32)",
+        "np.ones(len(inverse), np.float32)",
+        MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
+    ),
+    mutant(
+        "the noise follows the mean group, not the largest",
+        LOOP,
+        "self.plan.noise_multiplier(self.silo, batch.largest_group)",
+        "self.plan.noise_multiplier(self.silo, round(batch.items / max(1, batch.subjects)))",
+        GROUPS,
+    ),
+    mutant(
+        "the noise of the next smaller group",
+        PLAN,
+        "return table[size - 1]",
+        "return table[max(0, size - 2)]",
+        GROUPS,
+    ),
+    mutant(
+        "all silos take part where some are asked for",
+        LOOP,
+        "self.plan.settings.silos_per_round, self.seed",
+        "None, self.seed",
+        "training/test_run.py::test_some_of_the_silos",
+    ),
+    mutant(
+        "the noise stands after the division",
+        "algorithms/local_item_dp.py",
+        "noisy = step.add_noise(total, step.noise_multiplier(batch))\n    return noisy / step.divisor(batch)",
+        "return step.add_noise(total / step.divisor(batch), step.noise_multiplier(batch))",
+        AMOUNT,
+    ),
+    mutant(
+        "the mean is clipped instead of each item",
+        "algorithms/local_item_dp.py",
+        "total = step.clipped_sum(batch)",
+        "total = step.clip(step.gradient_sum(batch) / max(1, batch.items)) * batch.items",
+        MOVED + "test_an_item_moves_the_sum_by_no_more_than_the_plan_states",
+    ),
+    mutant(
+        "UserLDP clips its noise as well",
+        "algorithms/user_ldp.py",
+        "clipped = step.clip(mean)  # line 7\n    return step.add_noise(clipped, step.noise_multiplier(batch))",
+        "return step.clip(step.add_noise(mean, step.noise_multiplier(batch)))",
+        AMOUNT,
+    ),
+    mutant(
+        "HiGradAvgDP v3 divides by the drawn subjects in sound mode",
+        "algorithms/higrad_avg_dp.py",
+        "DivisorRule.EXPECTED_SUBJECTS",
+        "DivisorRule.REALISED_SUBJECTS",
+        "algorithms/test_declarations.py::test_what_the_algorithms_declare",
+    ),
+    mutant(
+        "HiGradAvgDP v3 claims the sampling fraction of an item",
+        "algorithms/higrad_avg_dp.py",
+        "ITEM, SUBJECT = PublishedSampling.ITEM, PublishedSampling.SUBJECT_UNION_BOUND",
+        "ITEM, SUBJECT = PublishedSampling.ITEM, PublishedSampling.ITEM",
+        "algorithms/test_declarations.py::test_what_the_algorithms_declare",
+    ),
+    mutant(
+        "short gradients are stretched to the clip norm",
+        CLIPPING,
+        ".clamp_min_(1e-30)).clamp_(max=1.0)",
+        ".clamp_min_(1e-30))",
+        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
+    ),
+    mutant(
+        "each layer is clipped by the norm of the largest",
+        CLIPPING,
+        "for layer in captured.values()]).sum(0).sqrt_()",
+        "for layer in captured.values()]).amax(0).sqrt_()",
+        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
+    ),
+    mutant(
+        "a gradient that is not a number poisons the sum",
+        CLIPPING,
+        "finite = torch.isfinite(norms)",
+        "finite = torch.ones_like(norms, dtype=torch.bool)",
+        T_CLIP + "test_an_item_that_is_not_finite_contributes_nothing",
+    ),
+    mutant(
+        "items beyond the physical batch are dropped",
+        CLIPPING,
+        "new_zeros(len(labels))\n        for start in range(0, len(labels),",
+        "new_zeros(len(labels))\n        for start in range(0, min(len(labels), 1),",
+        ROUND,
+    ),
+    mutant(
+        "half the variance of integer noise",
+        SKELLAM,
+        "noise = generator.poisson(variance / 2.0, size)\n    noise -= generator.poisson(variance / 2.0, size)",
+        "noise = generator.poisson(variance / 4.0, size)\n    noise -= generator.poisson(variance / 4.0, size)",
+        "mechanisms/test_skellam.py::test_noise_is_skellam",
+    ),
+    mutant(
+        "integer noise is sized before rounding",
+        SKELLAM,
+        "return rounded_l2_bound(self.scaled_norm, self.dimension, self.condition)",
+        "return self.scaled_norm",
+        "algorithms/test_joint_noise.py::test_coarse_integers_carry_the_noise_that_their_rounding_needs",
+    ),
+    mutant(
+        "the secure sum forgets the modulus",
+        RING,
+        "residues = self.residues(part)\n"
+        "            total = residues if total is None else np.mod(total + residues, self.modulus)",
+        "total = part if total is None else total + part",
+        "mechanisms/test_secure_sum.py::test_wrapping_around_is_arithmetic_modulo_m",
+    ),
+    mutant(
+        "the ring is a bit too small",
+        RING,
+        "needed = bound.bit_length() + 1",
+        "needed = bound.bit_length()",
+        "mechanisms/test_secure_sum.py::test_the_chosen_ring_is_the_smallest_that_holds_the_bound",
+    ),
+)

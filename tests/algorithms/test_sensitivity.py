@@ -3,7 +3,8 @@
 Every trial is a random federation and a neighbour of it: without a subject, without an item, or with another silo.
 The algorithm's own local step runs on both, with every item sampled: given the sampler's coins, the neighbour's
 mini-batch is the mini-batch without the unit, so that a whole silo stands for what was drawn. The stated
-bound is the one that the accountant takes for the unit's items in the mini-batch (``unit_shift`` at sampling probability 1).
+bound is the one that the accountant takes for the unit's items in the mini-batch
+(``unit_shift`` at sampling probability 1).
 """
 
 from __future__ import annotations

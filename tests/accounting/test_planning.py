@@ -350,11 +350,21 @@ def test_exact_group_sizes_cover_a_simulated_run() -> None:
 
     from subjectdp.accounting.published import exact_group_sizes
 
-    assert exact_group_sizes(plan(LOCAL_GROUP, 1.0, k=20).silos, 100) == 32
     run = plan(LOCAL_GROUP, 1.0, rounds=2, steps=50, k=150)
     counts = np.random.default_rng(3).binomial(150, run.silos[0].sampling_probability, size=(100, 3500))
     exact = exact_group_sizes(run.silos, run.rounds)
     assert 8 < counts.max() <= exact <= counts.max() + 8
+
+
+def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
+    """3,500 subjects of k = 300 items at q = 0.02: a group of 60 has a chance of 1e-34 a mini-batch."""
+    from subjectdp.errors import PrivacyError
+
+    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=300), settings(rounds=2, local_steps=2))
+    table = made.group_noise_multipliers[0]
+    assert 20 < len(table) < 60
+    with pytest.raises(PrivacyError, match="group size in a mini-batch to be at most"):
+        made.noise_multiplier(0, 60)
 
 
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
@@ -368,8 +378,10 @@ def test_unlikely_groups_cost_more_noise_never_less() -> None:
 
 
 def test_very_large_groups_get_finite_noise() -> None:
-    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=400), settings(rounds=1, local_steps=5))
-    table = made.group_noise_multipliers[0]
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.published import group_noise
+
+    table = group_noise((MixtureSteps(1.0, sampled_gaussian(0.02), 5),), settings(), 400, 8)
     assert len(table) == 400
     assert list(table) == sorted(table)
     assert table[-1] < math.inf

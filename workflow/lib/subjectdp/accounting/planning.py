@@ -132,7 +132,9 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     losses = [published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos]
     losses = _near_ones_shared(losses)
     if mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        largest = max(silo.max_items_per_subject for silo in plan.silos)
+        # sizes that no run will ever draw (a chance of 1e-15) need no noise: drawing one stops the run
+        possible = max(silo.max_items_per_subject for silo in plan.silos)
+        largest = min(possible, published.largest_likely_group(plan.silos, plan.rounds, 1e-15))
         exact = published.exact_group_sizes(plan.silos, plan.rounds)
         tables = {
             loss: published.group_noise(loss, settings, largest, exact) for loss in dict.fromkeys(losses)

@@ -111,23 +111,22 @@ def group_noise(
 
 
 def exact_group_sizes(schedules: Iterable[SiloSchedule], rounds: int) -> int:
-    """Sizes that deserve the exact accountant: all up to 32 where none is larger, else those with a chance.
+    """Sizes that deserve the exact accountant: those with a chance of more than 1e-6 over the run, at least 8."""
+    return min(EXACT_GROUPS, largest_likely_group(schedules, rounds, 1e-6))
 
-    A chance: more than 1e-6 over the whole run, and never fewer than 8 sizes.
-    """
+
+def largest_likely_group(schedules: Iterable[SiloSchedule], rounds: int, chance: float) -> int:
+    """The largest group that a run draws with more than ``chance``, at least 8 (a binomial tail, union bound)."""
     from scipy import stats
 
-    schedules = list(schedules)
-    if max(schedule.max_items_per_subject for schedule in schedules) <= EXACT_GROUPS:
-        return EXACT_GROUPS
     most = 8
-    for kind in {
+    for subjects, k, q, steps in {
         (s.subjects, s.max_items_per_subject, s.sampling_probability, s.steps_per_round) for s in schedules
     }:
-        subjects, k, q, steps = kind
-        sizes = range(1, min(EXACT_GROUPS, k) + 1)
-        seen = [size for size in sizes if subjects * steps * rounds * stats.binom.sf(size - 1, k, q) > 1e-6]
-        most = max([most, *seen])
+        larger = (
+            subjects * steps * rounds * stats.binom.sf(range(k + 1), k, q)
+        )  # chance of more than 0, 1, .. k
+        most = max(most, next(size for size in range(k + 1) if larger[size] <= chance))
     return most
 
 

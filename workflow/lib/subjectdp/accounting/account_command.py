@@ -80,7 +80,7 @@ def _configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, Pr
     """Plans of a scenario's runs; their partitions must have been made."""
     from subjectdp.config import expand_runs, load_scenario, partition_id, run_id
     from subjectdp.data.partition import load_partition
-    from subjectdp.training.run import plan_run
+    from subjectdp.training.plans import plan_run
 
     for run in expand_runs(load_scenario(files)):
         folder = results / "partitions" / partition_id(run)

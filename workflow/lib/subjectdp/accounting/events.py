@@ -123,12 +123,32 @@ def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> lis
     return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), batch)]
 
 
-def unit_shift(
-    clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int
-) -> Shift:
-    """How far one unit of one silo moves that silo's un-noised sum in one step.
+def round_participation(sampling: SamplingMethod, q: float, k: int, items: int, steps: int) -> float:
+    """P(any of a unit's ``k`` items is in any of ``steps`` independent mini-batches).
 
-    ``k``: most items of one subject at the silo; ``items``: items of the silo (only read for fixed batches).
+    1 - (1 - q)^(k·steps) for Poisson sampling; for fixed batches each one misses the unit with the hypergeometric
+    chance of no item. Arguments as in :func:`participation`.
+    """
+    if sampling is SamplingMethod.POISSON:
+        return subject_sampling_probability(q, k * steps)
+    missed = participation(sampling, q, k, items)[0]
+    return subject_sampling_probability(1.0 - missed, steps)
+
+
+def unit_shift(
+    clipping: Clipping,
+    unit: PrivacyUnit,
+    sampling: SamplingMethod,
+    q: float,
+    k: int,
+    items: int,
+    local_steps: int = 1,
+) -> Shift:
+    """How far one unit of one silo moves that silo's un-noised sum in one release.
+
+    ``k``: most items of one subject at the silo; ``items``: items of the silo (only read for fixed batches);
+    ``local_steps``: mini-batches behind one release, only read where whole updates are clipped. There the unit that
+    is in none of them changes nothing, and the unit that is in one may turn the clipped update around (2C).
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
     Raises PrivacyError where no bound exists.
@@ -136,13 +156,15 @@ def unit_shift(
     if clipping is Clipping.NONE:
         raise expected("clipping", str(clipping), "a rule that bounds a unit's contribution", PrivacyError)
     if unit is PrivacyUnit.SILO:
-        if clipping is not Clipping.PER_BATCH:
+        if clipping not in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
             raise PrivacyError(
-                f"Silo-level privacy needs clipping of the whole mini-batch, got {str(clipping)!r}: a silo's other "
-                "contributions are not bounded by a constant."
+                f"Silo-level privacy needs clipping of the whole mini-batch or update, got {str(clipping)!r}: a "
+                "silo's other contributions are not bounded by a constant."
             )
         return sampled_gaussian(1.0, 2.0)
     own = k if unit is PrivacyUnit.SUBJECT else 1
+    if clipping is Clipping.PER_UPDATE:
+        return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
     weights = participation(sampling, q, own, items)
     values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]
     return Shift.of(values, _renormalised(weights)).trimmed()

@@ -16,10 +16,12 @@ from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.mechanisms.plan import (
     AccountingMode,
+    Clipping,
     DivisorRule,
     FederationFacts,
     Horizontal,
     Mechanism,
+    NoiseDistribution,
     NoiseRule,
     PlanSettings,
     PrivacyPlan,
@@ -56,6 +58,7 @@ def make_plan(
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
     """The plan still without noise: sampling, steps, divisors and rounds. Raises ConfigError as make_plan does."""
     _check(facts, settings)
+    _check_updates(mechanism, settings)
     return PrivacyPlan(
         mechanism=mechanism,
         settings=settings,
@@ -229,13 +232,24 @@ def check_sound(plan: PrivacyPlan) -> None:
             "partition.max_items_per_subject. A maximum that is read from the data is itself private."
         )
     joint = mechanism.trust is TrustModel.SECURE_AGGREGATION and not settings.own_noise_only
-    most = max(silo.steps_per_round for silo in plan.silos)
+    most = max(sound.releases(plan, silo) for silo in plan.silos)
     if joint and most > 1:
         raise PrivacyError(
             f"{name} in sound mode needs one local step in each aggregation, got training.local_steps {most}: over "
-            "several steps noise of other silos can cancel. Set training.local_steps to 1, or account for each "
-            "silo's own noise only."
+            "several steps noise of other silos can cancel. Set training.local_steps to 1, clip and noise the whole "
+            "update once (joint.clipping: update), or account for each silo's own noise only (joint.own_noise_only)."
         )
+
+
+def _check_updates(mechanism: Mechanism, settings: PlanSettings) -> None:
+    """Clipped updates exist in sound mode and with real-valued noise. Raises PrivacyError, ConfigError."""
+    if mechanism.clipping is not Clipping.PER_UPDATE:
+        return
+    if settings.mode is not AccountingMode.SOUND:
+        allowed = "sound with joint.clipping update (no paper of this project publishes it)"
+        raise expected("privacy.mode", str(settings.mode), allowed, PrivacyError)
+    if settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
+        raise expected("joint.noise", str(settings.noise_distribution), "gaussian with joint.clipping update")
 
 
 def _check(facts: FederationFacts, settings: PlanSettings) -> None:

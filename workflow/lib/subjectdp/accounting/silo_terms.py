@@ -46,17 +46,23 @@ def joint_noise_multiplier(
     return worst
 
 
-def reach_of(schedule: SiloSchedule) -> float:
-    """C_i γ_i over the common C γ."""
-    return schedule.clip_norm_factor * schedule.learning_rate_factor
+def reach_of(schedule: SiloSchedule, of_updates: bool = False) -> float:
+    """C_i γ_i over the common C γ; C_i over C where updates are clipped, after the learning rate has done its part."""
+    return schedule.clip_norm_factor * (1.0 if of_updates else schedule.learning_rate_factor)
 
 
 def noise_copies(
-    schedules: Sequence[SiloSchedule], silos_per_round: int | None, colluding_silos: int
+    schedules: Sequence[SiloSchedule],
+    silos_per_round: int | None,
+    colluding_silos: int,
+    of_updates: bool = False,
 ) -> float:
-    """:func:`joint_noise_multiplier` of a common noise multiplier of 1; √(N - colluding) where all silos agree."""
+    """:func:`joint_noise_multiplier` of a common noise multiplier of 1; √(N - colluding) where all silos agree.
+
+    ``of_updates``: whole updates are clipped and noised, not gradients.
+    """
     factors = [schedule.noise_factor for schedule in schedules]
-    reaches = [reach_of(schedule) for schedule in schedules]
+    reaches = [reach_of(schedule, of_updates) for schedule in schedules]
     return joint_noise_multiplier(factors, reaches, silos_per_round, colluding_silos)
 
 

@@ -17,6 +17,7 @@ from subjectdp.accounting.events import (
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import (
+    Clipping,
     DivisorRule,
     NoiseRule,
     PrivacyPlan,
@@ -47,14 +48,14 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
 def noise_is_summed(plan: PrivacyPlan) -> bool:
     """True where only the sum over silos is released, so that the noise of all silos protects each of them.
 
-    Joint noise counts only with one local step in each aggregation: with more, another silo's later gradients may
+    Joint noise counts only with one noisy step in each aggregation: with more, another silo's later gradients may
     cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286), and each silo's own noise
-    is all that can be accounted.
+    is all that can be accounted. Where the whole update is clipped and noised once, no gradient comes after the noise.
     """
     trust = plan.mechanism.trust
     if trust is TrustModel.LOCAL:
         return False
-    single = all(schedule.steps_per_round == 1 for schedule in plan.silos)
+    single = all(releases(plan, schedule) == 1 for schedule in plan.silos)
     if trust is TrustModel.SECURE_AGGREGATION:
         return single and not plan.settings.own_noise_only
     if not single:
@@ -63,6 +64,11 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
             "steps without noise in between is not bounded by the clip norm."
         )
     return True
+
+
+def releases(plan: PrivacyPlan, schedule: SiloSchedule) -> int:
+    """Noisy releases of a silo in a round: one for each local step, or one for the whole update."""
+    return 1 if plan.mechanism.clipping is Clipping.PER_UPDATE else schedule.steps_per_round
 
 
 def participants(plan: PrivacyPlan) -> int:
@@ -78,7 +84,10 @@ def noise_copies(plan: PrivacyPlan) -> float:
     its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
     """
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        return silo_terms.noise_copies(plan.silos, participants(plan), plan.settings.colluding_silos)
+        of_updates = plan.mechanism.clipping is Clipping.PER_UPDATE
+        return silo_terms.noise_copies(
+            plan.silos, participants(plan), plan.settings.colluding_silos, of_updates
+        )
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     outside = 1.0 if plan.settings.noise_before_average else float(plan.settings.batch_size)
@@ -150,6 +159,7 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
         schedule.sampling_probability,
         schedule.max_items_per_subject,
         schedule.items,
+        schedule.steps_per_round,
     )
 
 
@@ -164,7 +174,7 @@ def _local_losses(
 
 def _steps(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> MixtureSteps:
     shift = _shift(plan, schedule, unit)
-    return MixtureSteps(schedule.noise_multiplier, shift, schedule.steps_per_round * plan.rounds)
+    return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * plan.rounds)
 
 
 def _summed_losses(

@@ -47,7 +47,7 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
     """
     scopes = [("item", PrivacyUnit.ITEM, False), ("subject_one_silo", PrivacyUnit.SUBJECT, False)]
     scopes.append(("subject", PrivacyUnit.SUBJECT, True))
-    if plan.mechanism.clipping is Clipping.PER_BATCH:
+    if plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
         scopes.append(("silo", PrivacyUnit.SILO, False))
     return {
         "as_published": published_statement(plan),

@@ -45,6 +45,7 @@ class Clipping(StrEnum):
     PER_ITEM_SUBJECT_MEAN = "per_item_subject_mean"  # Σ_a mean_{j∈S_a} Clip(g_j): HiGradAvgDP
     PER_SUBJECT = "per_subject"  # Σ_a Clip(mean_{j∈S_a} g_j)
     PER_BATCH = "per_batch"  # Clip(mean_j g_j): UserLDP
+    PER_UPDATE = "per_update"  # Clip(θ_i - θ): what all local steps of a round did to the silo's model, once
 
 
 class NoiseRule(StrEnum):

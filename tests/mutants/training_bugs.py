@@ -246,8 +246,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "HiGradAvgDP v3 claims the sampling fraction of an item",
         "algorithms/higrad_avg_dp.py",
-        "ITEM, SUBJECT = PublishedSampling.ITEM, PublishedSampling.SUBJECT_UNION_BOUND",
-        "ITEM, SUBJECT = PublishedSampling.ITEM, PublishedSampling.ITEM",
+        "published_sampling=PublishedSampling.SUBJECT_UNION_BOUND",
+        "published_sampling=PublishedSampling.ITEM",
         "algorithms/test_declarations.py::test_what_the_algorithms_declare",
     ),
     mutant(

@@ -15,27 +15,14 @@ all silos, adds one noise of constant σ and divides by a public constant (D-24)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, LocalStep, ServerRound, vector_sum
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PrivacyUnit,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, Step, declare, group_noise_as_published, vector_sum
+from subjectdp.algorithms.protocols import LocalStep, ServerRound, Vector
+from subjectdp.mechanisms.plan import PrivacyUnit, PublishedSampling, TrustModel
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """Lines 2-10 and 17: the silo's clipped sum with the server's noise, averaged."""
     batch = step.sample_batch()
     total = step.clipped_sum(batch)
@@ -45,7 +32,7 @@ def local_step(step: LocalStep) -> Tensor:
     return step.add_noise(total / step.divisor(batch), noise_multiplier)
 
 
-def server_round(server: ServerRound, user: Callable[[LocalStep], Tensor]) -> None:
+def server_round(server: ServerRound, user: Step) -> None:
     """Lines 12-22; in sound mode the server adds one noise to the sum over all silos."""
     if server.adds_noise_once:
         steps = [server.step_of(silo) for silo in server.silos]
@@ -56,30 +43,19 @@ def server_round(server: ServerRound, user: Callable[[LocalStep], Tensor]) -> No
         server.descend(total / server.silo_count)  # line 20
 
 
-ALGORITHM = Algorithm(
-    name="central_sub_dp",
-    label="CentralSubDP",
-    variants=("v0",),
-    mechanisms=tuple(
-        Mechanism(
-            algorithm="central_sub_dp",
+ALGORITHM = declare(
+    "central_sub_dp",
+    "CentralSubDP",
+    group_noise_as_published(
+        replace(
+            DP_SGD,
             variant="v0",
-            mode=mode,
             claimed_unit=PrivacyUnit.SUBJECT,
-            claimed_adjacency=Adjacency.ADD_REMOVE,
-            clipping=Clipping.PER_ITEM,
-            noise_rule=rule,
-            divisor_rule=DivisorRule.BATCH_SIZE,
             trust=TrustModel.CENTRAL,
             published_sampling=PublishedSampling.FEDERATION,
-            horizontal_composition=False,
             one_step_per_round=True,
             published_steps_times_silos=True,
             reference="arXiv 2206.03617 v0, Algorithm 1",
-        )
-        for mode, rule in (
-            (AccountingMode.AS_PUBLISHED, NoiseRule.GROUP_SIZE_IN_BATCH),
-            (AccountingMode.SOUND, NoiseRule.CONSTANT),
         )
     ),
     local_step=local_step,

@@ -8,50 +8,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, LocalStep
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.mechanisms.plan import Clipping, NoiseRule
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """θ ← θ − η (1/B) Σ_j ∇L(θ, s_j)."""
     batch = step.sample_batch()
     return step.gradient_sum(batch) / step.divisor(batch)
 
 
-ALGORITHM = Algorithm(
-    name="fed_avg",
-    label="FedAvg",
-    variants=(None,),
-    mechanisms=tuple(
-        Mechanism(
-            algorithm="fed_avg",
-            variant=None,
-            mode=mode,
-            claimed_unit=None,
-            claimed_adjacency=Adjacency.ADD_REMOVE,
-            clipping=Clipping.NONE,
-            noise_rule=NoiseRule.NONE,
-            divisor_rule=DivisorRule.BATCH_SIZE,
-            trust=TrustModel.LOCAL,
-            published_sampling=PublishedSampling.ITEM,
-            horizontal_composition=False,
-            reference="McMahan et al. 2017, Algorithm 1",
-        )
-        for mode in AccountingMode
+ALGORITHM = declare(
+    "fed_avg",
+    "FedAvg",
+    replace(
+        DP_SGD,
+        claimed_unit=None,
+        clipping=Clipping.NONE,
+        noise_rule=NoiseRule.NONE,
+        reference="McMahan et al. 2017, Algorithm 1",
     ),
     local_step=local_step,
 )

@@ -15,26 +15,14 @@ in sound mode both variants divide by a public constant.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, LocalStep
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PrivacyUnit,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, ByMode, declare
+from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.mechanisms.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """g̃_S = (1/divisor) (Σ_a mean_{i∈S_a} ḡ(s_i) + N(0, σ²C² I))."""
     batch = step.sample_batch()  # line 3
     total = step.clipped_sum(batch, weights=1.0 / batch.group_sizes)  # lines 4-11
@@ -42,38 +30,27 @@ def local_step(step: LocalStep) -> Tensor:
     return noisy / step.divisor(batch)  # line 12: B in v1, |subjects(S)| in v3
 
 
-def _mechanism(
-    variant: str, mode: AccountingMode, sampling: PublishedSampling, divisor: DivisorRule
-) -> Mechanism:
-    return Mechanism(
-        algorithm="higrad_avg_dp",
-        variant=variant,
-        mode=mode,
-        claimed_unit=PrivacyUnit.SUBJECT,
-        claimed_adjacency=Adjacency.ADD_REMOVE,
-        clipping=Clipping.PER_ITEM_SUBJECT_MEAN,
-        noise_rule=NoiseRule.CONSTANT,
-        divisor_rule=divisor,
-        trust=TrustModel.LOCAL,
-        published_sampling=sampling,
-        horizontal_composition=True,
-        reference="arXiv 2206.03617 v1, Algorithm 3"
-        if variant == "v1"
-        else "arXiv 2206.03617 v3, Algorithm 2",
-    )
-
-
-ITEM, SUBJECT = PublishedSampling.ITEM, PublishedSampling.SUBJECT_UNION_BOUND
-
-ALGORITHM = Algorithm(
-    name="higrad_avg_dp",
-    label="HiGradAvgDP",
-    variants=("v1", "v3"),
-    mechanisms=(
-        _mechanism("v1", AccountingMode.AS_PUBLISHED, ITEM, DivisorRule.BATCH_SIZE),
-        _mechanism("v1", AccountingMode.SOUND, ITEM, DivisorRule.BATCH_SIZE),
-        _mechanism("v3", AccountingMode.AS_PUBLISHED, SUBJECT, DivisorRule.REALISED_SUBJECTS),
-        _mechanism("v3", AccountingMode.SOUND, SUBJECT, DivisorRule.EXPECTED_SUBJECTS),
+V1 = replace(
+    DP_SGD,
+    variant="v1",
+    claimed_unit=PrivacyUnit.SUBJECT,
+    clipping=Clipping.PER_ITEM_SUBJECT_MEAN,
+    horizontal_composition=True,
+    reference="arXiv 2206.03617 v1, Algorithm 3",
+)
+V3 = replace(
+    V1,
+    variant="v3",
+    published_sampling=PublishedSampling.SUBJECT_UNION_BOUND,
+    reference="arXiv 2206.03617 v3, Algorithm 2",
+)
+ALGORITHM = declare(
+    "higrad_avg_dp",
+    "HiGradAvgDP",
+    V1,
+    ByMode(
+        as_published=replace(V3, divisor_rule=DivisorRule.REALISED_SUBJECTS),
+        sound=replace(V3, divisor_rule=DivisorRule.EXPECTED_SUBJECTS),
     ),
     local_step=local_step,
 )

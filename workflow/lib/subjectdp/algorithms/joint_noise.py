@@ -18,40 +18,27 @@ D-48, docs/joint-noise.md), so that in sound mode each silo's own noise has to c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, GridRound, GridStep, LocalStep, ServerRound, vector_sum
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PrivacyUnit,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, Step, declare, vector_sum
+from subjectdp.algorithms.protocols import GridRound, GridStep, LocalStep, ServerRound, Vector
+from subjectdp.mechanisms.plan import TrustModel
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """θ_i ← θ_i - γ (g_i + ξ_i), g_i the sum of the clipped gradients."""
     batch = step.sample_batch()
     total = step.clipped_sum(batch)
     return step.add_noise(total, step.noise_multiplier(batch)) / step.divisor(batch)
 
 
-def server_round(server: ServerRound, client: Callable[[LocalStep], Tensor]) -> None:
+def server_round(server: ServerRound, client: Step) -> None:
     """θ ← θ + (1/N) TA(Σ_i Δ_i)."""
     updates = vector_sum(server.train_locally(silo, client).sub_(server.model) for silo in server.silos)
     server.set_model(server.model + updates / server.silo_count)
 
 
-def grid_step(step: GridStep) -> Tensor:
+def grid_step(step: GridStep) -> Vector:
     """The same in integers: gradients rounded one by one, Skellam noise, no rounding after it."""
     batch = step.sample_batch()
     total = step.rounded_sum(batch)
@@ -64,27 +51,10 @@ def grid_round(server: GridRound) -> None:
     server.set_model(server.model - updates * (server.unit / server.silo_count))
 
 
-ALGORITHM = Algorithm(
-    name="joint_noise",
-    label="JointNoise",
-    variants=(None,),
-    mechanisms=tuple(
-        Mechanism(
-            algorithm="joint_noise",
-            variant=None,
-            mode=mode,
-            claimed_unit=PrivacyUnit.ITEM,
-            claimed_adjacency=Adjacency.ADD_REMOVE,
-            clipping=Clipping.PER_ITEM,
-            noise_rule=NoiseRule.CONSTANT,
-            divisor_rule=DivisorRule.BATCH_SIZE,
-            trust=TrustModel.SECURE_AGGREGATION,
-            published_sampling=PublishedSampling.ITEM,
-            horizontal_composition=False,
-            reference="arXiv 2407.19286, Theorem 4.7",
-        )
-        for mode in AccountingMode
-    ),
+ALGORITHM = declare(
+    "joint_noise",
+    "JointNoise",
+    replace(DP_SGD, trust=TrustModel.SECURE_AGGREGATION, reference="arXiv 2407.19286, Theorem 4.7"),
     local_step=local_step,
     server_round=server_round,
     grid_round=grid_round,

@@ -15,26 +15,14 @@ the run, from the mixture of Gaussians of an enforced cap on a subject's items.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, LocalStep
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PrivacyUnit,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, declare, group_noise_as_published
+from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.mechanisms.plan import PrivacyUnit
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """g̃_S = (1/B) (Σ_i ḡ(s_i) + N(0, σ_Z²C² I))."""
     batch = step.sample_batch()  # line 3
     total = step.clipped_sum(batch)  # lines 4-8
@@ -42,28 +30,15 @@ def local_step(step: LocalStep) -> Tensor:
     return step.add_noise(total, noise_multiplier) / step.divisor(batch)  # line 10
 
 
-ALGORITHM = Algorithm(
-    name="local_group_dp",
-    label="LocalGroupDP",
-    variants=(None,),
-    mechanisms=tuple(
-        Mechanism(
-            algorithm="local_group_dp",
-            variant=None,
-            mode=mode,
+ALGORITHM = declare(
+    "local_group_dp",
+    "LocalGroupDP",
+    group_noise_as_published(
+        replace(
+            DP_SGD,
             claimed_unit=PrivacyUnit.SUBJECT,
-            claimed_adjacency=Adjacency.ADD_REMOVE,
-            clipping=Clipping.PER_ITEM,
-            noise_rule=rule,
-            divisor_rule=DivisorRule.BATCH_SIZE,
-            trust=TrustModel.LOCAL,
-            published_sampling=PublishedSampling.ITEM,
             horizontal_composition=True,
             reference="arXiv 2206.03617 v1, Algorithm 2",
-        )
-        for mode, rule in (
-            (AccountingMode.AS_PUBLISHED, NoiseRule.GROUP_SIZE_IN_BATCH),
-            (AccountingMode.SOUND, NoiseRule.CONSTANT),
         )
     ),
     local_step=local_step,

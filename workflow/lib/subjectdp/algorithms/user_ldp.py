@@ -13,26 +13,14 @@ to 2C, not by C as Lemma 3.2 says (D-45).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from subjectdp.algorithms.base import Algorithm, LocalStep
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    Adjacency,
-    Clipping,
-    DivisorRule,
-    Mechanism,
-    NoiseRule,
-    PrivacyUnit,
-    PublishedSampling,
-    TrustModel,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.mechanisms.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 
-def local_step(step: LocalStep) -> Tensor:
+def local_step(step: LocalStep) -> Vector:
     """g̃(S) = g(S) / max(1, ‖g(S)‖/C) + N(0, σ²C² I)."""
     batch = step.sample_batch()  # line 3
     mean = step.gradient_sum(batch) / max(1, batch.items)  # line 5
@@ -40,26 +28,17 @@ def local_step(step: LocalStep) -> Tensor:
     return step.add_noise(clipped, step.noise_multiplier(batch))  # line 9
 
 
-ALGORITHM = Algorithm(
-    name="user_ldp",
-    label="UserLDP",
-    variants=(None,),
-    mechanisms=tuple(
-        Mechanism(
-            algorithm="user_ldp",
-            variant=None,
-            mode=mode,
-            claimed_unit=PrivacyUnit.SUBJECT,
-            claimed_adjacency=Adjacency.ADD_REMOVE,
-            clipping=Clipping.PER_BATCH,
-            noise_rule=NoiseRule.CONSTANT,
-            divisor_rule=DivisorRule.ONE,
-            trust=TrustModel.LOCAL,
-            published_sampling=PublishedSampling.NONE,
-            horizontal_composition=True,
-            reference="arXiv 2206.03617 v1, Algorithm 1; v3, Algorithm 3 (q = 1)",
-        )
-        for mode in AccountingMode
+ALGORITHM = declare(
+    "user_ldp",
+    "UserLDP",
+    replace(
+        DP_SGD,
+        claimed_unit=PrivacyUnit.SUBJECT,
+        clipping=Clipping.PER_BATCH,
+        divisor_rule=DivisorRule.ONE,
+        published_sampling=PublishedSampling.NONE,
+        horizontal_composition=True,
+        reference="arXiv 2206.03617 v1, Algorithm 1; v3, Algorithm 3 (q = 1)",
     ),
     local_step=local_step,
 )

@@ -112,7 +112,7 @@ CASES = tuple(
 
 
 class _Rounds:
-    """The server's side (``algorithms.base.ServerRound``) of ``runs`` independent rounds, one number a model."""
+    """The server's side (``algorithms.protocols.ServerRound``) of ``runs`` independent rounds, one number a model."""
 
     def __init__(self, case: Case, present: bool, runs: int, random: np.random.Generator) -> None:
         self.case, self.present, self.random = case, present, random
@@ -131,7 +131,7 @@ class _Rounds:
 
 
 class _Step:
-    """One local step (``algorithms.base.LocalStep``) of one silo in all rounds; a mini-batch is its size in each."""
+    """One local step (``protocols.LocalStep``) of one silo in all rounds; a mini-batch is its size in each."""
 
     def __init__(self, rounds: _Rounds, silo: int, theta: Tensor) -> None:
         self.rounds, self.silo, self.theta = rounds, silo, theta

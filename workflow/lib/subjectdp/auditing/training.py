@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subjectdp.accounting.planning import make_plan
-from subjectdp.algorithms.base import Algorithm, LocalStep
+from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.protocols import LocalStep
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, Data, canary_slice
 from subjectdp.auditing.one_run import Guesses, guess

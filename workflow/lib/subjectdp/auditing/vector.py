@@ -3,9 +3,9 @@
 The worst case: the clipped gradient of every item of the canary subject is +C along one axis that no other item
 touches (where a whole mini-batch is clipped: the canary turns the mean from −C to +C). On that axis a vector of P
 parameters is one number, so that a tensor can hold one number for each of many runs. :class:`VectorStep` and
-:class:`VectorRound` are the protocols of ``algorithms.base`` over such tensors; the local step and the server round
-that run on them are those that train. A test holds them equal to the training loop's own step for the same
-mini-batches and noise.
+:class:`VectorRound` are the protocols of the algorithms over such tensors; the local step and the server round that
+run on them are those that train. A test holds them equal to the training loop's own step for the same mini-batches
+and noise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, LocalStep, ServerRound
+from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.protocols import LocalStep, ServerRound
 from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms import noise
@@ -88,7 +89,7 @@ class VectorBatch:
 
 
 class VectorStep:
-    """One local step in each run (``algorithms.base.LocalStep``); totals are (runs,), along the canary's axis."""
+    """One local step in each run (``algorithms.protocols.LocalStep``); totals are (runs,), along the canary's axis."""
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ def check_auditable(plan: PrivacyPlan) -> None:
 
 
 class VectorRound:
-    """One round in each run (``algorithms.base.ServerRound``) from a model at zero with learning rate 1."""
+    """One round in each run (``algorithms.protocols.ServerRound``) from a model at zero with learning rate 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
         self._federation, self._round = federation, round_

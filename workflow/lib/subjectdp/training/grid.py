@@ -16,7 +16,7 @@ from subjectdp.mechanisms.secure_sum import Ring, SiloBound, checked_sum, larges
 from subjectdp.mechanisms.skellam import Grid
 
 if TYPE_CHECKING:
-    from subjectdp.algorithms.base import Batch
+    from subjectdp.algorithms.protocols import Batch
     from subjectdp.mechanisms.clipping import ClippingEngine
     from subjectdp.training.optimisers import OptimiserSettings
 

@@ -13,8 +13,8 @@ rule collect:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=3000,
-        runtime=30,
+        mem_mb=grows(3000),
+        runtime=grows(30),
     params:
         code=fingerprint("collect"),
     script:
@@ -54,8 +54,8 @@ rule runs_summary:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         title=f"Runs of {SCENARIO.name}",
         code=fingerprint("report"),
@@ -76,8 +76,8 @@ rule statistics:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=grows(2000),
+        runtime=grows(30),
     params:
         code=fingerprint("statistics"),
     script:
@@ -102,8 +102,8 @@ rule statistics_table:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         title="Mini-batches at the papers' scale",
         code=fingerprint("report"),

@@ -17,8 +17,8 @@ rule audit:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=3000,
-        runtime=120,
+        mem_mb=grows(3000),
+        runtime=grows(120),
     params:
         cache=paths.calibration_cache_dir(),
         run=lambda wildcards, threads: SCENARIO.runs[0].model_dump_json(),

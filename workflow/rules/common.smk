@@ -21,18 +21,20 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # pandas would cost seconds.
 from subjectdp.analysis import registry
 from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
+from subjectdp.config.cluster import cluster_settings
 from subjectdp.errors import SubjectDPError
 
 
-def load(mapping):
-    """The checked scenario; a mistake in the configuration ends in its message alone."""
+def checked(read, *arguments):
+    """What ``read`` makes of its arguments; a mistake in the configuration ends in its message alone."""
     try:
-        return load_scenario_from_mapping(mapping)
+        return read(*arguments)
     except SubjectDPError as problem:
         raise WorkflowError(f"error: {problem}") from None
 
 
-SCENARIO = load(config)
+SCENARIO = checked(load_scenario_from_mapping, config)
+CLUSTER = checked(cluster_settings)
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = SCENARIO.partitions_by_id
 DATA = SCENARIO.datasets_by_key
@@ -56,6 +58,20 @@ def log_of(rule, wildcard=None):
 def benchmark_of(rule, wildcard=None):
     """Run time and memory of a job as JSON lines."""
     return f"{paths.RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
+
+
+def grows(amount):
+    """A resource that grows with the attempt: a job that ran out of time or memory is tried again with more."""
+    return lambda wildcards, attempt: amount * attempt
+
+
+def training_gpus():
+    """The resources that ask for a training job's GPUs, as the cluster's settings name them."""
+
+    def resource(name):
+        return lambda wildcards: CLUSTER.gpus_of(RUNS[wildcards.run_id])[name]
+
+    return {name: resource(name) for name in CLUSTER.gpu_resources(1)}
 
 
 def local_source(wildcards):

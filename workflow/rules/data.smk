@@ -37,8 +37,8 @@ rule prepare:
         "../../envs/pipeline.yaml"
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=grows(4000),
+        runtime=grows(60),
     params:
         data=settings(DATA, "data_key"),
         code=fingerprint("prepare"),
@@ -63,8 +63,8 @@ rule partition:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=grows(2000),
+        runtime=grows(30),
     params:
         run=settings(PARTITIONS, "partition_id"),
         code=fingerprint("partition"),

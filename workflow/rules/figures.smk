@@ -29,8 +29,8 @@ for figure in SCENARIO.figures:
         conda:
             "../../envs/pipeline.yaml"
         resources:
-            mem_mb=2000,
-            runtime=15,
+            mem_mb=grows(2000),
+            runtime=grows(15),
         params:
             figure=figure,
             code=fingerprint(f"figure:{figure}"),

@@ -18,8 +18,8 @@ rule counterexample:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=grows(2000),
+        runtime=grows(30),
     params:
         runs=200_000,
         title="Joint noise over several local steps: a counterexample",
@@ -44,8 +44,8 @@ rule table1:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         title="Joint noise: the paper's Table 1",
         code=[fingerprint("subjectdp.accounting.table1"), fingerprint("report")],

@@ -1,0 +1,156 @@
+"""How much work a run is, from its configuration alone: items, steps, operations, core-seconds.
+
+Good enough to choose a time limit before anything has been fetched, and the measure that measured run times are
+compared by. Counts of data that are not there yet are LEAF's, or what ``data.expected`` and ``data.embedded`` say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from subjectdp.config.resolve import TEST_FRACTION
+from subjectdp.errors import expected
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import DataConfig, ModelConfig, RunConfig
+
+RATE = 50e9
+"""Floating point operations a second that one CPU core is taken to train with; measured times correct it."""
+
+STEP_SECONDS = 0.01
+"""What a local step costs one CPU core whatever its size."""
+
+START_SECONDS = 10.0
+"""Imports, accounting and loading, before the first step."""
+
+LEAF_SUBJECTS = {"femnist": 3597, "shakespeare": 660}
+LEAF_ITEMS_OF_SUBJECT = {"femnist": 814255 / 3597, "shakespeare": 3678452 / 0.9 / 660}
+"""LEAF's data sets: subjects that have train and test items, and the mean items of such a subject."""
+
+CLASSES = {"femnist": 62, "shakespeare": 80}
+
+SizeClass = Literal["short", "medium", "long"]
+SIZES: dict[SizeClass, float] = {"short": 600.0, "medium": 1e5, "long": math.inf}
+"""Most core-seconds of a run of each class: ten minutes, and 28 hours (FEMNIST at the papers' scale takes 20)."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items of a federation: of all silos together, and pooled for the evaluation."""
+
+    subjects: int
+    train: int
+    validation: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does over all its rounds."""
+
+    steps: int  # local steps, all silos
+    train_items: float  # items that pass through a local step, in expectation
+    evaluated_items: int  # validation and test items, over all evaluations
+    operations: float  # floating point operations of both
+
+    @property
+    def core_seconds(self) -> float:
+        """Seconds of one CPU core by :data:`RATE`, :data:`STEP_SECONDS` and :data:`START_SECONDS`."""
+        return START_SECONDS + STEP_SECONDS * self.steps + self.operations / RATE
+
+
+def expected_items(run: RunConfig) -> Items:
+    """Items of the run's federation, as far as its configuration tells."""
+    subjects = expected_subjects(run.data)
+    total = subjects * _items_of_subject(run.data)
+    test = run.data.test_fraction
+    test = TEST_FRACTION[run.data.dataset] if test is None else test
+    rest, validation = total * (1 - test), run.data.validation_fraction
+    train = rest * (1 - validation)
+    cap = run.partition.max_items_per_subject
+    if cap is not None:
+        train = min(train, float(cap) * subjects * run.partition.silos)
+    return Items(
+        subjects, max(run.partition.silos, round(train)), round(rest * validation), round(total * test)
+    )
+
+
+def expected_subjects(data: DataConfig) -> int:
+    """Subjects that a run on these data has, as far as the configuration tells."""
+    if data.source == "embedded":
+        known = data.embedded.subjects
+    else:
+        known = data.expected.users_after_split or data.expected.users or LEAF_SUBJECTS[data.dataset]
+    return known if data.subjects is None else min(known, data.subjects)
+
+
+def _items_of_subject(data: DataConfig) -> float:
+    if data.source == "embedded":
+        return float(data.embedded.items_per_subject)
+    users, items = data.expected.users, data.expected.items
+    if data.dataset == "femnist" and users is not None and items is not None:
+        return items / users
+    return LEAF_ITEMS_OF_SUBJECT[data.dataset]
+
+
+def work_of(
+    run: RunConfig,
+    silo_items: Sequence[int] | None = None,
+    evaluated: int | None = None,
+    rounds: int | None = None,
+) -> Work:
+    """The work of a resolved run.
+
+    Args:
+        run: the configuration.
+        silo_items: train items of each silo; None: equal parts of the expected items.
+        evaluated: validation and test items; None: the expected ones.
+        rounds: executed rounds; None: those of the configuration, before any rule shortens them.
+    """
+    items, training = expected_items(run), run.training
+    silos = run.partition.silos
+    held = [items.train // silos] * silos if silo_items is None else list(silo_items)
+    executed = training.rounds if rounds is None else rounds
+    taking_part = silos if training.silos_per_round is None else training.silos_per_round
+    share = taking_part / len(held)
+    steps = sum(_local_steps(run, count) for count in held) * executed * share
+    pooled = items.validation + items.test if evaluated is None else evaluated
+    if training.evaluation_items is not None:
+        pooled = min(pooled, 2 * training.evaluation_items)
+    evaluations = math.ceil(executed / training.evaluate_every)
+    trained = steps * training.batch_size
+    each = operations_of_item(run.model, run.data.dataset)
+    # a backward pass costs two forward ones; multiply and add are two operations
+    operations = 2.0 * each * (3 * trained + pooled * evaluations)
+    return Work(round(steps), trained, pooled * evaluations, operations)
+
+
+def _local_steps(run: RunConfig, items: int) -> int:
+    steps = run.training.local_steps
+    return math.ceil(items / run.training.batch_size) if steps is None else steps
+
+
+def operations_of_item(model: ModelConfig, dataset: str) -> float:
+    """Multiplications of one forward pass for one item (convolutions, recurrent and linear layers)."""
+    sizes, classes = model.parameters, CLASSES[dataset]
+    if model.name == "leaf_cnn":
+        hidden = int(sizes.get("hidden", 2048))
+        return 28**2 * 32 * 25 + 14**2 * 64 * 32 * 25 + 64 * 49 * hidden + hidden * classes
+    if model.name == "small_cnn":
+        width = int(sizes.get("width", 16))
+        return 28**2 * width * 25 + 14**2 * 2 * width**2 * 25 + 49 * 4 * width**2 * 9 + 18 * width * classes
+    if model.name in ("leaf_lstm", "small_lstm"):
+        usual = 256 if model.name == "leaf_lstm" else 64
+        hidden, dense = int(sizes.get("hidden", usual)), int(sizes.get("dense", usual))
+        recurrent = 80 * 4 * hidden * (int(sizes.get("embedding", 8)) + 3 * hidden)
+        return recurrent + hidden * dense + dense * classes
+    raise expected("model.name", model.name, "resolved to a known model")
+
+
+def size_class(run: RunConfig) -> SizeClass:
+    """The class of time and memory that a run belongs to, before its rounds are shortened."""
+    seconds = work_of(run).core_seconds
+    return next(name for name, most in SIZES.items() if seconds <= most)

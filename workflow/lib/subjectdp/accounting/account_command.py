@@ -13,7 +13,7 @@ from subjectdp.accounting import planning
 from subjectdp.accounting.card import card_text
 from subjectdp.accounting.serial import plan_from_dict
 from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
-from subjectdp.algorithms.registry import mechanism
+from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
 from subjectdp.mechanisms.plan import (
     AccountingMode,
@@ -112,7 +112,13 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
     name, _, short = options.algorithm.partition(":")
-    found = mechanism(name, options.variant or short or None, AccountingMode(options.mode))
+    variant = options.variant or short or None
+    found = mechanism(name, variant, AccountingMode(options.mode))
+    if options.clipping == "update":
+        of_updates = algorithm(name, variant).of_updates
+        if of_updates is None:
+            raise expected("--clipping", "update", f"item with algorithm {name}")
+        found = of_updates
     return found if options.trust is None else replace(found, trust=TrustModel(options.trust))
 
 

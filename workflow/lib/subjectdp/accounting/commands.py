@@ -75,6 +75,12 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
         "--own-noise-only", action="store_true", help="joint noise: count each silo's own noise only"
     )
     parser.add_argument(
+        "--clipping",
+        choices=("item", "update"),
+        default="item",
+        help="joint noise: clip items' gradients, or each silo's whole update once (default: %(default)s)",
+    )
+    parser.add_argument(
         "--colluding-silos", type=int, default=0, help="joint noise: silos that tell their noise"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")

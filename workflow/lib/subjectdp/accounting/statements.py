@@ -16,6 +16,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import (
     Adjacency,
     Clipping,
+    Mechanism,
     NoiseRule,
     PrivacyPlan,
     PrivacyUnit,
@@ -60,13 +61,10 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     """The paper's claim for the plan: never a guarantee of ours."""
     mechanism, settings = plan.mechanism, plan.settings
+    if mechanism.clipping is Clipping.PER_UPDATE:
+        return _no_claim(mechanism, "none: the papers of this project do not publish this mechanism")
     if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
-        return {
-            "epsilon": None,
-            "guarantee": False,
-            "claim": "no privacy is claimed",
-            "reference": mechanism.reference,
-        }
+        return _no_claim(mechanism, "no privacy is claimed")
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon = _finite(published.published_epsilon(plan))
@@ -86,6 +84,10 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
         "reference": mechanism.reference,
     }
+
+
+def _no_claim(mechanism: Mechanism, claim: str) -> dict[str, Any]:
+    return {"epsilon": None, "guarantee": False, "claim": claim, "reference": mechanism.reference}
 
 
 def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:

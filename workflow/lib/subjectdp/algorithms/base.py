@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from subjectdp.algorithms.protocols import Batch, GridRound, GridStep, LocalStep, ServerRound, Vector
+from subjectdp.algorithms.protocols import (
+    Batch,
+    GridRound,
+    GridStep,
+    LocalStep,
+    ServerRound,
+    UpdateRound,
+    Vector,
+)
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     Adjacency,
@@ -82,6 +90,8 @@ class Algorithm:
     local_step: Step
     server_round: Callable[[ServerRound, Step], None] = federated_averaging
     grid_round: Callable[[GridRound], None] | None = None  # the round with integer noise, if there is one
+    update_round: Callable[[UpdateRound], None] | None = None  # the round that noises whole updates, likewise
+    of_updates: Mechanism | None = None  # the facts of ``update_round``
 
     @property
     def variants(self) -> tuple[str | None, ...]:
@@ -101,6 +111,8 @@ def declare(
     local_step: Step,
     server_round: Callable[[ServerRound, Step], None] = federated_averaging,
     grid_round: Callable[[GridRound], None] | None = None,
+    update_round: Callable[[UpdateRound], None] | None = None,
+    of_updates: Mechanism | None = None,
 ) -> Algorithm:
     """The algorithm with its facts written out for both modes.
 
@@ -111,6 +123,8 @@ def declare(
         local_step: What a silo does with one mini-batch.
         server_round: What a round does.
         grid_round: The same with integer noise.
+        update_round: The same where each silo's whole update is clipped and noised once.
+        of_updates: The facts of that round, sound only: no paper claims anything for it.
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
@@ -121,4 +135,6 @@ def declare(
             (AccountingMode.SOUND, variant.sound),
         )
     )
-    return Algorithm(name, label, mechanisms, local_step, server_round, grid_round)
+    if of_updates is not None:
+        of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)
+    return Algorithm(name, label, mechanisms, local_step, server_round, grid_round, update_round, of_updates)

@@ -13,7 +13,8 @@ Rate, clip norm and noise may differ between silos (γ_i, C_i, σ_i; the paper's
 Σ_i (C_i σ_i γ_i/γ_1)² and sensitivity max_i C_i γ_i/γ_1. Colluding silos' noise does not count (N-1 honest ones).
 
 The joint guarantee holds for one local step an aggregation; for S > 1 Theorem 4.7 has a counterexample (deviation
-D-48, docs/joint-noise.md), so that in sound mode each silo's own noise has to carry the guarantee alone.
+D-48, docs/joint-noise.md). In sound mode either each silo's own noise carries the guarantee alone, or ``update_round``
+runs: S steps without noise, then Δ_i is clipped and noised once, so that no gradient comes after the noise.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, Step, declare, vector_sum
-from subjectdp.algorithms.protocols import GridRound, GridStep, LocalStep, ServerRound, Vector
-from subjectdp.mechanisms.plan import TrustModel
+from subjectdp.algorithms.protocols import (
+    GridRound,
+    GridStep,
+    LocalStep,
+    ServerRound,
+    UpdateRound,
+    Vector,
+)
+from subjectdp.mechanisms.plan import Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
 
 
 def local_step(step: LocalStep) -> Vector:
@@ -51,11 +59,38 @@ def grid_round(server: GridRound) -> None:
     server.set_model(server.model - updates * (server.unit / server.silo_count))
 
 
+def plain_step(step: LocalStep) -> Vector:
+    """θ_i ← θ_i - γ Σ_j g_j: nothing is clipped or noised before the round's update is whole."""
+    batch = step.sample_batch()
+    return step.gradient_sum(batch) / step.divisor(batch)
+
+
+def update_round(server: UpdateRound) -> None:
+    """θ ← θ + (1/N) TA(Σ_i (Clip(Δ_i, C_i) + ξ_i)), one ξ_i a silo and round (DP-FedAvg with silos for clients)."""
+
+    def release(silo: int) -> Vector:
+        return server.noisy_update(silo, server.train_locally(silo, plain_step).sub_(server.model))
+
+    updates = vector_sum(release(silo) for silo in server.silos)
+    server.set_model(server.model + updates / server.silo_count)
+
+
+JOINT = replace(DP_SGD, trust=TrustModel.SECURE_AGGREGATION, reference="arXiv 2407.19286, Theorem 4.7")
+
 ALGORITHM = declare(
     "joint_noise",
     "JointNoise",
-    replace(DP_SGD, trust=TrustModel.SECURE_AGGREGATION, reference="arXiv 2407.19286, Theorem 4.7"),
+    JOINT,
     local_step=local_step,
     server_round=server_round,
     grid_round=grid_round,
+    update_round=update_round,
+    of_updates=replace(
+        JOINT,
+        claimed_unit=PrivacyUnit.SILO,
+        claimed_adjacency=Adjacency.REPLACE,
+        clipping=Clipping.PER_UPDATE,
+        published_sampling=PublishedSampling.NONE,
+        reference="DP-FedAvg (McMahan et al., arXiv 1710.06963) with silos for clients",
+    ),
 )

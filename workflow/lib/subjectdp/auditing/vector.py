@@ -24,6 +24,7 @@ from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms import noise
 from subjectdp.mechanisms.plan import (
+    Clipping,
     DivisorRule,
     NoiseDistribution,
     NoiseRule,
@@ -195,6 +196,7 @@ def check_auditable(plan: PrivacyPlan) -> None:
     summed = mechanism.trust is not TrustModel.LOCAL
     reasons = {
         "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
+        "clips whole updates": mechanism.clipping is Clipping.PER_UPDATE,
         "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
         "draws the silos of a round": settings.silos_per_round is not None,
         "has silos with clip norms or rates of their own": any(

@@ -1,0 +1,231 @@
+"""Joint noise on whole updates: local steps without noise, one clipping and one noise a silo and round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from algorithms import tiny
+from algorithms.test_joint_noise import FACTORS, WIDE, variance_fits
+from algorithms.test_rules import ROUND, SEED, Reference
+from algorithms.test_sensitivity import SILOS, SUBJECTS, World, check, worlds
+from subjectdp.algorithms.joint_noise import ALGORITHM, plain_step
+from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan, PrivacyUnit
+from subjectdp.training.federation import Federation, Round
+
+LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none
+
+
+def update_plan(
+    steps: int = 3,
+    noise: float = 0.0,
+    clip_norm: float = LONG,
+    factors: tuple[tuple[float, ...], ...] = (),
+) -> PrivacyPlan:
+    plan = tiny.tiny_plan("joint_noise", None, AccountingMode.SOUND, steps, noise)
+    if ALGORITHM.of_updates is None:
+        raise AssertionError("joint noise declares no mechanism for updates")
+    settings = replace(plan.settings, clip_norm=clip_norm)
+    plan = replace(plan, mechanism=ALGORITHM.of_updates, settings=settings)
+    if not factors:
+        return plan
+    terms = zip(plan.silos, *factors, strict=True)
+    silos = [
+        replace(s, clip_norm_factor=c, learning_rate_factor=r, noise_factor=f, noise_multiplier=noise * f)
+        for s, c, r, f in terms
+    ]
+    return replace(plan, silos=tuple(silos))
+
+
+def after_a_round(plan: PrivacyPlan, model: torch.nn.Module | None = None) -> torch.Tensor:
+    federation = tiny.tiny_federation(plan, model=model, seed=SEED)
+    federation.run_round(ROUND)
+    return federation.theta.double()
+
+
+def expected_model(plan: PrivacyPlan) -> torch.Tensor:
+    """Float64 loop: plain local steps with each silo's rate, the update scaled to C_i at most, the mean over silos."""
+    reference = Reference(plan.silos[0].steps_per_round)
+    updates = []
+    for silo, terms in enumerate(plan.silos):
+        theta = reference.start.clone()
+        for step in range(terms.steps_per_round):
+            total = torch.zeros_like(theta)
+            for address, _ in reference.batch(silo, step):
+                total += reference.gradient(theta, address)
+            theta = theta - tiny.RATE * terms.learning_rate_factor * total / tiny.BATCH
+        update = theta - reference.start
+        limit = plan.settings.clip_norm * terms.clip_norm_factor
+        updates.append(update / max(1.0, float(update.norm()) / limit))
+    return reference.start + torch.stack(updates).mean(0)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("clip_norm", [LONG, SHORT])
+@pytest.mark.parametrize("factors", [(), FACTORS])
+def test_a_round_is_the_float64_loop(
+    steps: int, clip_norm: float, factors: tuple[tuple[float, ...], ...]
+) -> None:
+    plan = update_plan(steps, 0.0, clip_norm, factors)
+    expected = expected_model(plan)
+    found = after_a_round(plan)
+    assert torch.allclose(found, expected, atol=1e-5)
+    moved = float((expected - Reference(1).start).norm())
+    assert (moved <= clip_norm * max(FACTORS[0])) and moved > 1e-3
+    if clip_norm == LONG:  # clipping items instead would be another round
+        gradients = replace(plan, mechanism=ALGORITHM.mechanism(None, AccountingMode.SOUND))
+        assert not torch.allclose(after_a_round(gradients), expected, atol=1e-3)
+
+
+def test_an_update_that_is_short_is_federated_averaging() -> None:
+    plain = tiny.tiny_federation(tiny.tiny_plan("fed_avg", None, AccountingMode.AS_PUBLISHED, 3), seed=SEED)
+    plain.run_round(ROUND)
+    assert torch.allclose(after_a_round(update_plan(3, 0.0, SHORT)), plain.theta.double(), atol=1e-6)
+
+
+# --- noise -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("factors", [(), FACTORS])
+def test_the_sum_has_one_noise_a_silo_whatever_the_steps_and_rates(
+    steps: int, factors: tuple[tuple[float, ...], ...]
+) -> None:
+    """Variance Σ_i (C_i σ_i)² / N²; not of σ x 0.8 or x 1.25, and not of a noise in every step."""
+    plan = update_plan(steps, 2.0, LONG, factors)
+    quiet = replace(plan, silos=tuple(replace(s, noise_multiplier=0.0) for s in plan.silos))
+    noise = (after_a_round(plan, WIDE) - after_a_round(quiet, WIDE)).numpy()
+    std = LONG / 3 * math.sqrt(sum((s.clip_norm_factor * s.noise_multiplier) ** 2 for s in plan.silos))
+    assert variance_fits(noise, std)
+    for factor in (0.8, 1.25, 5**0.5):
+        assert not variance_fits(noise, std * factor)
+    assert stats.kstest(noise / std, "norm").pvalue > 1e-4
+
+
+def test_silos_and_rounds_never_share_noise() -> None:
+    federation = tiny.tiny_federation(update_plan(2, 1.0), seed=SEED)
+    zero = torch.zeros_like(federation.theta)
+    draws = [Round(federation, r, [0, 1, 2]).noisy_update(s, zero.clone()) for r in (1, 2) for s in range(3)]
+    assert len({float(draw[0]) for draw in draws}) == 6
+    again = Round(federation, 1, [0, 1, 2]).noisy_update(0, zero.clone())
+    assert torch.equal(again, draws[0])
+
+
+def test_steps_are_recorded_with_noise_and_clipping_at_the_last_one() -> None:
+    federation = tiny.tiny_federation(update_plan(3, 1.5), seed=SEED)
+    federation.run_round(ROUND)
+    rows = federation.recorder.step_rows
+    assert [(row[1], row[2], row[6]) for row in rows] == [
+        (silo, step, 1.5 if step == 2 else 0.0) for silo in range(3) for step in range(3)
+    ]
+    assert [row[7] for row in rows[2::3]] == [1.0] * 3
+    assert all(math.isnan(row[7]) for row in rows[0::3])
+    assert all(row[3] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 3e38])
+def test_an_update_that_is_not_finite_contributes_nothing(bad: float) -> None:
+    """Local steps without clipping may diverge; what has no length cannot be brought to one."""
+    federation = tiny.tiny_federation(update_plan(2, 0.0), seed=SEED)
+    update = torch.ones_like(federation.theta)
+    update[:3] = bad
+    released = Round(federation, ROUND, [0, 1, 2]).noisy_update(0, update)
+    assert torch.equal(released, torch.zeros_like(released))
+
+
+# --- sensitivity -------------------------------------------------------------------------------------------------
+
+
+def release(world: World, keep: NDArray[np.bool_], silo: int) -> torch.Tensor:
+    """A silo's clipped update from a federation with these items, every item in every mini-batch."""
+    server = Round(world.holding(keep), 1, list(range(SILOS)))
+    return server.noisy_update(silo, server.train_locally(silo, plain_step).sub_(server.model))
+
+
+def moves(unit: PrivacyUnit) -> Iterator[tuple[float, float]]:
+    """(moved, stated) of one silo's release, for neighbours without a subject, without an item, or of another silo."""
+    for world in worlds(update_plan(3, 0.0, tiny.CLIP)):
+        world.federation.optimiser.learning_rate = 30.0  # updates beyond the clip norm
+        before = [release(world, world.everything, silo) for silo in range(SILOS)]
+        if unit is PrivacyUnit.SILO:
+            for i in range(SILOS):
+                yield float((before[i] - before[i - 1]).norm()), world.stated(unit, 1)
+            continue
+        units = range(SUBJECTS) if unit is PrivacyUnit.SUBJECT else range(0, len(world.owners), 3)
+        for one in units:
+            without = world.owners != one
+            if unit is PrivacyUnit.ITEM:
+                without = np.arange(len(world.owners)) != one
+            for silo in set(world.silos[~without].tolist()):
+                moved = float((before[silo] - release(world, without, silo)).norm())
+                yield moved, world.stated(unit, 1)
+
+
+@pytest.mark.parametrize("unit", list(PrivacyUnit))
+def test_no_neighbour_moves_a_release_by_more_than_twice_the_clip_norm(unit: PrivacyUnit) -> None:
+    check(moves(unit), 360, tight=0.5 if unit is PrivacyUnit.ITEM else 0.7)
+
+
+def test_one_subject_can_turn_an_update_around() -> None:
+    """Without the subject the silo's update points the other way: the bound of 2C is reached, C would be wrong."""
+    world = World(update_plan(2, 0.0, tiny.CLIP), 1)
+    federation: Federation = world.federation
+    federation.optimiser.learning_rate = 1000.0
+    world.owners = np.where(np.arange(len(world.owners)) % 3 == 0, 1, 0)
+    inputs = torch.ones_like(federation.data.inputs) * 5  # type: ignore[attr-defined]
+    federation.data = tiny.TinyData(inputs, torch.from_numpy(world.owners))  # type: ignore[assignment]
+    start = torch.full_like(federation.theta, -50.0)
+    weights = federation.engine.flat.views(start)
+    weights["weight"].zero_()
+    weights["bias"][:2] = 0.0
+    federation.theta.copy_(start)
+    silo = int(np.argmax(np.bincount(world.silos)))
+    federation.plan = world.plan = replace(
+        world.plan, silos=tuple(replace(s, steps_per_round=1) for s in world.plan.silos)
+    )
+    moved = release(world, world.everything, silo) - release(world, world.owners != 0, silo)
+    assert float(moved.norm()) == pytest.approx(2 * tiny.CLIP, rel=1e-3)
+
+
+def test_a_subject_moves_the_sum_by_no_more_than_its_silos_together() -> None:
+    ratios: list[float] = []
+    for world in worlds(update_plan(2, 0.0, tiny.CLIP)):
+        world.federation.optimiser.learning_rate = 30.0
+        start = world.federation.theta.clone()
+
+        def total(keep: NDArray[np.bool_], world: World = world, start: torch.Tensor = start) -> torch.Tensor:
+            federation = world.holding(keep)
+            federation.theta.copy_(start)
+            federation.run_round(1)
+            return (federation.theta.double() - start.double()) * SILOS
+
+        before = total(world.everything)
+        for subject in range(SUBJECTS):
+            held = int((world.counts[:, subject] > 0).sum())
+            moved = float((before - total(world.owners != subject)).norm())
+            assert moved <= 2 * tiny.CLIP * held + 1e-4
+            ratios.append(moved / (2 * tiny.CLIP * max(1, held)))
+        if len(ratios) > 200:
+            break
+    assert max(ratios) > 0.4
+
+
+def test_a_unit_that_no_mini_batch_holds_changes_nothing() -> None:
+    """What the sampling probability 1 - (1 - q)^(k S) of the accountant rests on."""
+    plan = update_plan(3, 0.0)
+    federation = tiny.tiny_federation(plan, seed=SEED)
+    drawn = {a for silo in range(3) for step in range(3) for a, _ in Reference(3).batch(silo, step)}
+    absent = sorted(set(range(sum(tiny.ITEMS))) - drawn)
+    assert absent, "the draws of this seed must leave an item out"
+    federation.run_round(ROUND)
+    changed = tiny.tiny_federation(plan, seed=SEED)
+    changed.data.inputs[absent] = 1e6  # type: ignore[attr-defined]
+    changed.run_round(ROUND)
+    assert torch.equal(federation.theta, changed.theta)

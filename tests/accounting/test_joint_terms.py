@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from accounting import plans
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, unit_shift
 from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences
 from subjectdp.accounting.planning import make_plan
 from subjectdp.accounting.renyi import best_epsilon
 from subjectdp.accounting.serial import plan_from_dict
+from subjectdp.accounting.statements import privacy_statements
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.mechanisms.plan import (
     AccountingMode,
+    Clipping,
     NoiseDistribution,
     PrivacyPlan,
     PrivacyUnit,
+    SamplingMethod,
     SiloTerms,
 )
 from subjectdp.mechanisms.skellam import Grid
@@ -92,6 +98,94 @@ def test_terms_that_do_not_fit_are_refused_and_equal_ones_change_nothing() -> No
     assert equal == joint(AccountingMode.SOUND)
     with pytest.raises(ConfigError, match="none with algorithm local_item_dp"):
         make_plan(plans.LOCAL_ITEM, plans.facts(SILOS), plans.settings(), TERMS)
+
+
+# --- whole updates, clipped and noised once -----------------------------------------------------------------------
+
+
+def of_updates(terms: tuple[SiloTerms, ...] | None = None, **changes: object) -> PrivacyPlan:
+    mechanism = algorithm("joint_noise").of_updates
+    if mechanism is None:
+        raise AssertionError("joint noise declares no mechanism for updates")
+    facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
+    settings = plans.settings(mode=AccountingMode.SOUND, **{"rounds": STEPS, "local_steps": 7, **changes})
+    return make_plan(mechanism, facts, settings, terms)
+
+
+def test_updates_are_calibrated_for_the_silo_in_closed_form() -> None:
+    """Two silos' data are 2C apart, R releases, N noises: σ = 2 √R / (μ(4, 1e-5) √N), whatever the local steps."""
+    for steps in (1, 7, None):
+        plan = of_updates(local_steps=steps)
+        expected = 2 * math.sqrt(STEPS / SILOS) / 0.924931
+        assert plan.silos[0].noise_multiplier == pytest.approx(expected, rel=1e-5)
+        assert sound.unit_epsilon(plan, PrivacyUnit.SILO, False) == pytest.approx(4.0, rel=1e-6)
+    colluding = of_updates(colluding_silos=1).silos[0].noise_multiplier
+    assert colluding == pytest.approx(2 * math.sqrt(STEPS / (SILOS - 1)) / 0.924931, rel=1e-5)
+    alone = of_updates(own_noise_only=True).silos[0].noise_multiplier
+    assert alone == pytest.approx(2 * math.sqrt(STEPS) / 0.924931, rel=1e-5)
+
+
+@pytest.mark.parametrize(("sampling", "q", "k"), [(plans.POISSON, 0.3, 2), (plans.FIXED, 0.4, 2)])
+def test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says(
+    sampling: SamplingMethod, q: float, k: int
+) -> None:
+    """All outcomes of two mini-batches of a silo of five items."""
+    items, steps = 5, 2
+    subsets = [s for n in range(items + 1) for s in itertools.combinations(range(items), n)]
+    if sampling is plans.POISSON:
+        law = {s: q ** len(s) * (1 - q) ** (items - len(s)) for s in subsets}
+    else:
+        whole = [s for s in subsets if len(s) == round(q * items)]
+        law = dict.fromkeys(whole, 1 / len(whole))
+    chance = sum(
+        p1 * p2 for s1, p1 in law.items() for s2, p2 in law.items() if any(j in s1 + s2 for j in range(k))
+    )
+    shift = unit_shift(Clipping.PER_UPDATE, PrivacyUnit.SUBJECT, sampling, q, k, items, steps)
+    assert shift.sensitivities == (0.0, 2.0)
+    assert shift.probabilities[-1] == pytest.approx(chance, rel=1e-12)
+
+
+def test_what_an_update_gives_items_and_subjects() -> None:
+    """An item: 2C with 1 - (1-q)^S. A subject: at one silo at most the silo's ε; its silos' shifts add up."""
+    plan = of_updates()
+    sigma = plan.silos[0].noise_multiplier * math.sqrt(SILOS)
+    (item,) = sound.unit_losses(plan, PrivacyUnit.ITEM, False)
+    assert (item[0].noise_multiplier, item[0].steps) == (pytest.approx(sigma), STEPS)
+    assert item[0].shift.sensitivities == (0.0, 2.0)
+    assert item[0].shift.probabilities[1] == pytest.approx(1 - (1 - Q) ** 7, rel=1e-12)
+    one = sound.unit_epsilon(plan, PrivacyUnit.SUBJECT, False)
+    silo = sound.unit_epsilon(plan, PrivacyUnit.SILO, False)
+    assert sound.unit_epsilon(plan, PrivacyUnit.ITEM, False) < one <= silo * (1 + 1e-3)
+    ((everywhere,),) = sound.unit_losses(plan, PrivacyUnit.SUBJECT, True)
+    taking_part = 1 - (1 - Q) ** (8 * 7)
+    law = stats.binom.pmf(range(SILOS + 1), SILOS, taking_part)
+    assert everywhere.shift.sensitivities[-1] == 2.0 * SILOS
+    for value, probability in zip(
+        everywhere.shift.sensitivities, everywhere.shift.probabilities, strict=True
+    ):
+        assert probability == pytest.approx(law[round(value / 2)], rel=1e-9)
+
+
+def test_learning_rates_of_silos_end_before_an_update_is_clipped() -> None:
+    """Only clip norms and noise count: √Σ (C_i σ_i)² / max C_i is the common multiplier's factor."""
+    plan = of_updates(TERMS)
+    reach = [s.clip_norm_factor for s in plan.silos]
+    noise = [s.clip_norm_factor * s.noise_multiplier for s in plan.silos]
+    worst = min(math.sqrt(sum(n * n for n in noise)) / r for r in reach)
+    assert worst == pytest.approx(2 * math.sqrt(STEPS) / 0.924931, rel=1e-5)
+
+
+def test_updates_are_refused_as_published_and_in_integers() -> None:
+    mechanism = algorithm("joint_noise").of_updates
+    facts = plans.facts(SILOS)
+    with pytest.raises(PrivacyError, match=r"privacy\.mode.*sound with joint\.clipping update"):
+        make_plan(replace(mechanism, mode=AccountingMode.AS_PUBLISHED), facts, plans.settings())  # type: ignore[type-var]
+    with pytest.raises(ConfigError, match=r"joint\.noise.*gaussian"):
+        of_updates(noise_distribution=NoiseDistribution.SKELLAM)
+    statements = privacy_statements(of_updates())
+    assert statements["as_published"]["epsilon"] is None
+    assert statements["as_published"]["guarantee"] is False
+    assert statements["sound"]["silo"]["epsilon"] == pytest.approx(4.0, rel=1e-6)
 
 
 def test_a_plan_with_terms_survives_its_manifest() -> None:

@@ -151,6 +151,7 @@ JOINT_VALUES: dict[str, Any] = {
     "learning_rate_factors": [1.0, 2.0],
     "noise_factors": [1.0, 2.0],
 }
+JOINT_IN_SOUND_MODE = "clipping"  # tested on its own below
 NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
 
 
@@ -181,7 +182,7 @@ def test_no_key_is_forgotten() -> None:
 
     leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
     ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
-    joint = {f"joint.{key}" for key in JOINT_VALUES}
+    joint = {f"joint.{key}" for key in (*JOINT_VALUES, JOINT_IN_SOUND_MODE)}
     assert leaves == set(OTHER_VALUES) | NOT_READ | joint | ignored
 
 
@@ -199,6 +200,15 @@ def test_joint_noise_alone_reads_its_section(key: str) -> None:
     assert identity("local_item_dp", **{key: value}) == identity("local_item_dp")
     grid = key in ("bits", "ring_bits", "wrap_probability")
     assert (identity("joint_noise", **{key: value}) == identity("joint_noise")) == grid
+
+
+def test_clipping_of_updates_is_another_run_of_joint_noise_alone() -> None:
+    def identity(name: str, clipping: str) -> str:
+        run = {"algorithm": name, "joint": {"clipping": clipping}, "training": {"local_steps": 1}}
+        return load_run({**run, "privacy": {"mode": "sound"}}).run_id
+
+    assert identity("joint_noise", "update") != identity("joint_noise", "item")
+    assert identity("local_item_dp", "update") == identity("local_item_dp", "item")
 
 
 def test_factors_of_one_are_none() -> None:

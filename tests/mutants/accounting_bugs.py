@@ -92,8 +92,8 @@ ACCOUNTING = (
     mutant(
         "rounds off by one",
         SOUND,
-        "schedule.steps_per_round * plan.rounds)",
-        "schedule.steps_per_round * (plan.rounds - 1))",
+        "releases(plan, schedule) * plan.rounds)",
+        "releases(plan, schedule) * (plan.rounds - 1))",
         "accounting/test_commands.py::test_account_v3_at_sixteen_silos",
     ),
     mutant(
@@ -102,6 +102,20 @@ ACCOUNTING = (
         "return single and not plan.settings.own_noise_only",
         "return not plan.settings.own_noise_only",
         T_PLANNING + "test_joint_noise_over_several_steps",
+    ),
+    mutant(
+        "a clipped update moves by C, not 2C",
+        EVENTS,
+        "own, items, local_steps), 2.0)",
+        "own, items, local_steps), 1.0)",
+        "accounting/test_joint_terms.py::test_what_an_update_gives_items_and_subjects",
+    ),
+    mutant(
+        "an item is in a round as seldom as in a step",
+        EVENTS,
+        "return subject_sampling_probability(q, k * steps)",
+        "return subject_sampling_probability(q, k)",
+        "accounting/test_joint_terms.py::test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says",
     ),
     mutant(
         "a worst silo has the most noise of all",

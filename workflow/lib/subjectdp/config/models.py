@@ -236,6 +236,12 @@ class JointConfig(Section):
         default=1e-9,
         description="skellam: probability that any sum of the run leaves the ring (its size follows).",
     )
+    clipping: Literal["item", "update"] = Field(
+        default="item",
+        description="item: each item's gradient is clipped and every local step noised, as in the paper. update: local "
+        "steps without noise, then a silo's whole update is clipped and noised once; sound for any number of local "
+        "steps, privacy unit: the silo.",
+    )
     colluding_silos: NaturalNumber = Field(
         default=0,
         description="Silos of a round that may tell their noise; 1 for honest but curious silos (N-1).",
@@ -339,7 +345,14 @@ class PerformanceConfig(Section):
     )
     evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
     checkpoint_every: NaturalNumber = Field(
-        default=0, description="Checkpoint after every so many rounds; 0: never."
+        default=0, description="Checkpoint after every so many rounds; 0: by time alone."
+    )
+    checkpoint_minutes: NonNegative = Field(
+        default=5.0, description="Checkpoint where the last one is so many minutes old; 0: by rounds alone."
+    )
+    lock_wait_minutes: NonNegative = Field(
+        default=30.0,
+        description="How long to wait for another process that trains the same run, before giving up.",
     )
 
 

@@ -123,10 +123,12 @@ def _sound_cap(run: RunConfig) -> Iterator[SubjectDPError]:
 
 def _one_local_step(run: RunConfig) -> Iterator[SubjectDPError]:
     steps = run.training.local_steps
-    joint = run.algorithm.name == "joint_noise" and not run.joint.own_noise_only
+    each_step = not run.joint.own_noise_only and run.joint.clipping == "item"
+    joint = run.algorithm.name == "joint_noise" and each_step
     if joint and run.privacy.mode == "sound" and steps != 1:
         allowed = (
-            "1 when algorithm.name is joint_noise and privacy.mode is sound (or set joint.own_noise_only)"
+            "1 when algorithm.name is joint_noise and privacy.mode is sound (or set joint.clipping: update, or "
+            "joint.own_noise_only)"
         )
         yield expected("training.local_steps", steps, allowed)
     if run.algorithm.name == "central_sub_dp" and steps not in (None, 1):
@@ -146,6 +148,16 @@ def _joint_silos(run: RunConfig) -> Iterator[SubjectDPError]:
     if run.joint.colluding_silos >= taking_part:
         allowed = f"fewer than the {taking_part} silos of a round"
         yield expected("joint.colluding_silos", run.joint.colluding_silos, allowed)
+
+
+def _joint_updates(run: RunConfig) -> Iterator[SubjectDPError]:
+    if run.algorithm.name != "joint_noise" or run.joint.clipping != "update":
+        return
+    if run.privacy.mode != "sound":
+        allowed = "sound when joint.clipping is update (no paper of this project publishes it)"
+        yield expected("privacy.mode", run.privacy.mode, allowed)
+    if run.joint.noise != "gaussian":
+        yield expected("joint.noise", run.joint.noise, "gaussian when joint.clipping is update")
 
 
 def _joint_integers(run: RunConfig) -> Iterator[SubjectDPError]:
@@ -171,5 +183,6 @@ _RULES: tuple[Rule, ...] = (
     _sound_cap,
     _one_local_step,
     _joint_silos,
+    _joint_updates,
     _joint_integers,
 )

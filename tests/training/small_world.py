@@ -44,7 +44,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "performance": {"device": "cpu"},
     }
     for key, value in changes.items():
-        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+        base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
     return base
 
 

@@ -22,6 +22,14 @@ class DownloadError(SubjectDPError):
     """A download that failed or whose content was refused."""
 
 
+class StorageError(SubjectDPError):
+    """A file that cannot be written or a folder that cannot be had: full disk, no permission, used by another."""
+
+
+class WorkerError(SubjectDPError):
+    """A worker process of a run that ended or failed; the message says how."""
+
+
 class PrivacyError(SubjectDPError):
     """A privacy plan that cannot be accounted for, or whose preconditions do not hold."""
 

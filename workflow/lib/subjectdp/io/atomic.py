@@ -5,6 +5,7 @@ A reader never sees half a file: it finds the old content, the new content, or n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,11 +15,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from subjectdp.errors import StorageError
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
 _CHUNK = 1 << 20
+_CANNOT_WRITE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "it is larger than this disk or process may have",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "no permission to write there",
+    errno.EPERM: "no permission to write there",
+    errno.EIO: "the disk reports an error",
+}
 
 
 @contextmanager
@@ -27,22 +39,60 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
     The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an
     exception the temporary file is removed and ``target`` stays as it was.
+
+    Raises:
+        StorageError: the disk is full, or the file or its folder cannot be written.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.stem}.", suffix=f".tmp{target.suffix}"
-    )
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            dir=target.parent, prefix=f".{target.stem}.", suffix=f".tmp{target.suffix}"
+        )
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         _sync(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         _sync(target.parent)
+    except OSError as error:
+        reason = _why_not_written(error, target)
+        if reason is None:
+            raise
+        raise StorageError(f"{target} cannot be written: {reason}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _why_not_written(error: OSError, target: Path) -> str | None:
+    """The reason in words; None for an error that is not about writing ``target``.
+
+    numpy and pyarrow give some errors of a full disk without their number.
+    """
+    if error.errno in (errno.EACCES, errno.EPERM) and not _beside(error.filename, target):
+        return None
+    if error.errno is None and _free_bytes(target.parent) < _CHUNK:
+        return _CANNOT_WRITE[errno.ENOSPC]
+    return None if error.errno is None else _CANNOT_WRITE.get(error.errno)
+
+
+def _beside(filename: object, target: Path) -> bool:
+    """Whether an error names ``target``'s folder, one above it, or a file in it."""
+    if not isinstance(filename, str):
+        return False
+    named, folder = Path(os.path.abspath(filename)), Path(os.path.abspath(target.parent))
+    return named.parent == folder or named == folder or named in folder.parents
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return _CHUNK
+    return found.f_bavail * found.f_frsize
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from subjectdp.errors import SubjectDPError
+from subjectdp.io.stopping import Stopped
 
 EXIT_USER_ERROR = 2
 
@@ -19,12 +21,13 @@ def job_log(path: Path | str) -> Iterator[None]:
     """Sends what the block prints or logs to ``path``, line by line: progress can be followed while it runs.
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on
-    the console; any other exception leaves its traceback in the log and goes on.
+    the console; any other exception leaves its traceback in the log and goes on. A block that ended early because a
+    signal asked for it (``Stopped``) ends the process with 128 + signal and one line, ``stopped: <message>``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr
-    with open(path, "w", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+    with _LogFile(path) as log, redirect_stdout(log), redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level
@@ -36,9 +39,41 @@ def job_log(path: Path | str) -> Iterator[None]:
             for stream in (log, console):
                 print(f"error: {problem}", file=stream, flush=True)
             raise SystemExit(EXIT_USER_ERROR) from problem
+        except Stopped as stop:
+            for stream in (log, console):
+                print(f"stopped: {stop}", file=stream, flush=True)
+            raise SystemExit(stop.exit_status) from None
         except BaseException:
             traceback.print_exc(file=log)
             raise
         finally:
             root.removeHandler(handler)
             root.setLevel(level)
+
+
+class _LogFile(io.TextIOBase):
+    """A text file whose lines are lost, and nothing else, when the disk is full: no log may end a training."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", buffering=1, encoding="utf-8")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            with suppress(OSError):
+                self._file.flush()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        super().close()

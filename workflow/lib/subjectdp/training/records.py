@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -13,6 +14,11 @@ import pandas as pd
 from subjectdp.io.atomic import write_frame
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training.evaluation import Score
+
+log = logging.getLogger(__name__)
+
+StepRow = tuple[int, int, int, int, int, int, float, float]
+"""One mini-batch, in the order of ``STEP_COLUMNS``."""
 
 STEP_COLUMNS = (
     "round",
@@ -27,13 +33,28 @@ STEP_COLUMNS = (
 
 
 class Recorder:
-    """Collects rounds and steps in memory and writes them as parquet."""
+    """Collects rounds and steps in memory and writes them as parquet.
 
-    def __init__(self, run_id: str, rounds: int, report: Callable[[str], None]) -> None:
+    ``between_steps`` is called after each mini-batch that is recorded; what it raises ends the round there.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        rounds: int,
+        report: Callable[[str], None],
+        between_steps: Callable[[], None] = lambda: None,
+    ) -> None:
         self.run_id, self.rounds, self._report = run_id, rounds, report
-        self.step_rows: list[tuple[int, int, int, int, int, int, float, float]] = []
+        self.between_steps = between_steps
+        self.step_rows: list[StepRow] = []
         self.round_rows: list[dict[str, Any]] = []
-        self._started = time.perf_counter()
+        self._started, self._first_round = time.perf_counter(), 0
+
+    def resume(self, round_: int, steps: list[StepRow], rounds: list[dict[str, Any]]) -> None:
+        """Goes on after ``round_`` with the rows recorded up to it."""
+        self.step_rows, self.round_rows = list(steps), list(rounds)
+        self._started, self._first_round = time.perf_counter(), round_
 
     def step(
         self,
@@ -48,6 +69,7 @@ class Recorder:
         self.step_rows.append(
             (round_, silo, step, batch.items, batch.subjects, batch.largest_group, noise_multiplier, clipped)
         )
+        self.between_steps()
 
     def round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
         """Records an evaluated round and reports progress with an ETA."""
@@ -64,7 +86,7 @@ class Recorder:
             }
         )
         elapsed = time.perf_counter() - self._started
-        left = elapsed / round_ * (self.rounds - round_)
+        left = elapsed / (round_ - self._first_round) * (self.rounds - round_)
         self._report(
             f"{self.run_id} round {round_}/{self.rounds} test accuracy {test.accuracy:.4f} loss {test.loss:.4f} "
             f"validation {validation.accuracy:.4f} | {seconds:.2f} s a round, "
@@ -84,11 +106,17 @@ class Recorder:
 
 
 def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
-    """A report that appends each line to ``file`` as well, for those who watch a run from outside."""
+    """A report that appends each line to ``file`` as well, for those who watch a run from outside.
+
+    A line that cannot be written there is lost and no reason to stop: results are written elsewhere, and checked.
+    """
 
     def both(line: str) -> None:
-        with open(file, "a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+        try:
+            with open(file, "a", encoding="utf-8") as stream:
+                stream.write(line + "\n")
+        except OSError as problem:
+            log.warning("%s: %s", file, problem)
         report(line)
 
     return both

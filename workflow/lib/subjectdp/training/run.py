@@ -12,98 +12,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.algorithms.registry import algorithm, label
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
-from subjectdp.errors import ModelError, PrivacyError, expected
-from subjectdp.io.atomic import atomic_path, write_json
+from subjectdp.errors import ModelError
+from subjectdp.io.atomic import write_bytes, write_json
+from subjectdp.io.locks import owned
+from subjectdp.io.stopping import Stopped, StopRequest, stop_requests
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.plan import (
-    AccountingMode,
-    FederationFacts,
-    Horizontal,
-    NoiseDistribution,
-    PlanSettings,
-    PrivacyPlan,
-    SamplingMethod,
-    SiloTerms,
-)
+from subjectdp.mechanisms.plan import PrivacyPlan
 from subjectdp.models import build_model
 from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
+from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
+from subjectdp.training.manifest import MANIFEST, RESULT_FILES, check_match, identity, is_complete, manifest
+from subjectdp.training.plans import plan_run
 from subjectdp.training.records import Recorder, also_to
 from subjectdp.training.resident import ResidentData
+from subjectdp.training.snapshots import Snapshot, restore, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-
-def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
-    """The privacy and schedule settings of a configuration."""
-    privacy, training, joint = run.privacy, run.training, run.joint
-    return PlanSettings(
-        mode=AccountingMode(privacy.mode),
-        horizontal=Horizontal(privacy.horizontal),
-        sampling=SamplingMethod(training.sampling),
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        clip_norm=privacy.clip_norm,
-        rounds=training.rounds,
-        local_steps=training.local_steps,
-        batch_size=training.batch_size,
-        silos_per_round=training.silos_per_round,
-        noise_multiplier=privacy.noise_multiplier,
-        noise_before_average=privacy.noise_placement == "before_average",
-        accountant="rdp_integer" if joint.noise == "skellam" else privacy.accountant,
-        cache_dir=None if cache_dir is None else str(cache_dir),
-        own_noise_only=joint.own_noise_only,
-        colluding_silos=joint.colluding_silos,
-        noise_distribution=NoiseDistribution(joint.noise),
-        gradient_bits=joint.bits,
-        ring_bits=joint.ring_bits,
-        wrap_probability=joint.wrap_probability,
-    )
-
-
-def silo_terms(run: RunConfig) -> list[SiloTerms]:
-    """Each silo's clip norm, learning rate and noise over the common ones."""
-    joint, silos = run.joint, run.partition.silos
-    equal = (1.0,) * silos
-    columns = [joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors]
-    return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]
-
-
-def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
-    """The privacy plan of a run on a partition (see ``accounting.planning.make_plan`` for what it refuses)."""
-    from subjectdp.accounting.planning import make_plan
-
-    settings = plan_settings(run, cache_dir)
-    mechanism = algorithm(run.algorithm.name, run.algorithm.variant).mechanism(
-        run.algorithm.variant, settings.mode
-    )
-    return make_plan(mechanism, _facts(run, partition), settings, silo_terms(run))
-
-
-def _facts(run: RunConfig, partition: Partition) -> FederationFacts:
-    """The partition's public facts, with a larger bound k on a subject's items where the user states one."""
-    facts, bound = partition.federation_facts(), run.privacy.max_items_per_subject
-    if bound is None:
-        return facts
-    largest = max(facts.largest_subject)
-    if bound < largest:
-        allowed = f"at least {largest}, the items of a subject at one silo (partition.max_items_per_subject caps them)"
-        raise expected("privacy.max_items_per_subject", bound, allowed, PrivacyError)
-    return replace(facts, max_items_per_subject=bound, largest_subject=(bound,) * len(facts.items))
+LOCK = ".lock"
+"""Name of the file in a run's folder that says which process trains it."""
 
 
 def train_run(
@@ -116,7 +58,9 @@ def train_run(
 ) -> None:
     """Trains one run and writes rounds.parquet, steps.parquet, model.safetensors and, last, manifest.json.
 
-    config.json is there from the start, progress.log grows by a line for each evaluated round.
+    config.json is there from the start, progress.log grows by a line for each evaluated round. A run that was stopped
+    or killed goes on after its last checkpoint and ends as if it had not been (bit by bit on the CPU). The folder is
+    locked meanwhile: a second process waits, and trains nothing if the first has finished this very run.
 
     Args:
         config: the run's configuration, as ``RunConfig`` dumps it.
@@ -127,27 +71,69 @@ def train_run(
         report: takes one line of progress for each evaluated round.
 
     Raises:
-        SubjectDPError: configuration, data, model or plan that do not fit, before any training.
+        SubjectDPError: configuration, data, model or plan that do not fit, before any training; results that cannot be
+            written, or a folder that another process holds for too long.
+        Stopped: SIGTERM or SIGINT came; the last round's checkpoint is written.
     """
     started = time.perf_counter()
     run = resolve_defaults(RunConfig.model_validate(dict(config)))
     output = Path(output_folder)
-    prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
+    prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
+    check_match(prepared, partition)
     plan = plan_run(run, partition, None if cache_dir is None else Path(cache_dir))
     privacy = _privacy(plan)
     device = environment.choose_device(run.performance.device)
+    who = identity(run, plan, prepared, partition, device)
     torch.set_num_threads(run.performance.threads)
-    recorder = Recorder(run.run_id, plan.rounds, also_to(output / "progress.log", report))
-    federation = make_federation(run, plan, prepared, partition, device, recorder)
-    (output / "progress.log").unlink(missing_ok=True)
+    report = also_to(output / "progress.log", report)
+    with owned(output / LOCK, 60.0 * run.performance.lock_wait_minutes, report) as waited:
+        if waited and is_complete(output, who):
+            report(f"{run.run_id} was finished by the process that was waited for")
+            return
+        with stop_requests() as stop:
+            recorder = Recorder(run.run_id, plan.rounds, report, stop.check)
+            federation = make_federation(run, plan, prepared, partition, device, recorder)
+            checkpoints = _checkpoints(run, output, who, report)
+            before = _begin(federation, recorder, checkpoints, run, output)
+            reached = train(federation, run, recorder, checkpoints, stop, before, started)
+        recorder.write(output)
+        _save_model(federation, output / "model.safetensors")
+        seconds, resumed = reached.wall_seconds, reached.resumed_after
+        write_json(
+            output / MANIFEST,
+            manifest(
+                run, plan, privacy, prepared, partition, recorder, device, who, output, seconds, resumed
+            ),
+        )
+        checkpoints.folder.remove()
+
+
+def _checkpoints(
+    run: RunConfig, output: Path, who: Mapping[str, str], report: Callable[[str], None]
+) -> Checkpoints:
+    performance = run.performance
+    folder = CheckpointFolder(output / "checkpoints", who, report)
+    return Checkpoints(folder, performance.checkpoint_every, performance.checkpoint_minutes, report)
+
+
+def _begin(
+    federation: Federation, recorder: Recorder, checkpoints: Checkpoints, run: RunConfig, output: Path
+) -> Snapshot:
+    """What to go on from: the last checkpoint, or nothing. Results of an earlier attempt go away, half or whole."""
+    for name in (MANIFEST, *RESULT_FILES):
+        (output / name).unlink(missing_ok=True)
+    for half in output.glob(".*.tmp*"):
+        half.unlink(missing_ok=True)
+    found = checkpoints.resume()
+    if found is None:
+        (output / "progress.log").unlink(missing_ok=True)
+        found = snapshot(federation, recorder, 0, 0.0, 0.0, ())
+    else:
+        restore(federation, found.tensors)
+        recorder.resume(found.round, found.steps, found.rounds)
+        found = replace(found, resumed_after=(*found.resumed_after, found.round))
     write_json(output / "config.json", run.model_dump(mode="json"))
-    train(federation, run, recorder)
-    recorder.write(output)
-    _save_model(federation, output / "model.safetensors")
-    manifest = _manifest(
-        run, plan, privacy, prepared, partition, recorder, device, time.perf_counter() - started
-    )
-    write_json(output / "manifest.json", manifest)
+    return found
 
 
 def make_federation(
@@ -181,18 +167,49 @@ def make_federation(
     )
 
 
-def train(federation: Federation, run: RunConfig, recorder: Recorder) -> None:
-    """All rounds of the plan, evaluated every ``training.evaluate_every`` rounds and after the last."""
+def train(
+    federation: Federation,
+    run: RunConfig,
+    recorder: Recorder,
+    checkpoints: Checkpoints,
+    stop: StopRequest,
+    before: Snapshot,
+    started: float,
+) -> Snapshot:
+    """The rounds of the plan after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last.
+
+    Returns the run as it is after the last round. ``started``: when this process began (``time.perf_counter``).
+
+    Raises:
+        Stopped: a signal came; the checkpoint of the last whole round is written.
+    """
     model, size = federation.engine.flat.model, run.performance.evaluation_batch_size
     test_items = evaluated_items(federation.partition.test_items, run, "test")
     validation_items = evaluated_items(federation.partition.validation_items, run, "validation")
-    seconds = 0.0
-    for round_ in range(1, federation.plan.rounds + 1):
-        seconds += federation.run_round(round_)
-        if round_ % run.training.evaluate_every == 0 or round_ == federation.plan.rounds:
-            test = evaluate(model, federation.data, test_items, size)
-            validation = evaluate(model, federation.data, validation_items, size)
-            recorder.round(round_, test, validation, seconds / round_)
+    reached = before
+    try:
+        for round_ in range(before.round + 1, federation.plan.rounds + 1):
+            seconds = reached.train_seconds + federation.run_round(round_)
+            if round_ % run.training.evaluate_every == 0 or round_ == federation.plan.rounds:
+                test = evaluate(model, federation.data, test_items, size)
+                validation = evaluate(model, federation.data, validation_items, size)
+                recorder.round(round_, test, validation, seconds / round_)
+            wall = before.wall_seconds + time.perf_counter() - started
+            reached = snapshot(federation, recorder, round_, seconds, wall, before.resumed_after)
+            stop.check()
+            if round_ < federation.plan.rounds and checkpoints.due(round_):
+                checkpoints.save(reached)
+    except Stopped as stopped:
+        raise Stopped(stopped.signum, _last_words(reached, checkpoints)) from None
+    return reached
+
+
+def _last_words(reached: Snapshot, checkpoints: Checkpoints) -> str:
+    if reached.round == 0:
+        return " in the first round, nothing to keep; start again to train"
+    if checkpoints.save(reached):
+        return f", checkpoint after round {reached.round} written; start again to go on"
+    return f", no checkpoint of round {reached.round} could be written"
 
 
 def evaluated_items(items: NDArray[np.int32], run: RunConfig, part: str) -> NDArray[np.int32]:
@@ -221,8 +238,7 @@ def _try_model(
 
 def _save_model(federation: Federation, target: Path) -> None:
     views = federation.engine.flat.views(federation.theta)
-    with atomic_path(target) as temporary:
-        save_file({name: view.detach().cpu().contiguous() for name, view in views.items()}, temporary)
+    write_bytes(target, save({name: view.detach().cpu().contiguous() for name, view in views.items()}))
 
 
 def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
@@ -230,33 +246,3 @@ def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
     from subjectdp.accounting.statements import privacy_statements
 
     return privacy_statements(plan)
-
-
-def _manifest(
-    run: RunConfig,
-    plan: PrivacyPlan,
-    privacy: dict[str, Any],
-    prepared: PreparedData,
-    partition: Partition,
-    recorder: Recorder,
-    device: torch.device,
-    seconds: float,
-) -> dict[str, Any]:
-    from subjectdp.config.fingerprint import fingerprint
-
-    return {
-        "run_id": run.run_id,
-        "algorithm": label(run.algorithm.name, run.algorithm.variant),
-        "config": run.model_dump(mode="json"),
-        "synthetic": prepared.synthetic,
-        "plan": plan.to_dict(),
-        "privacy": privacy,
-        "partition": partition.facts,
-        "data": {"sha256": prepared.meta["sha256"], "inputs": prepared.meta.get("inputs", [])},
-        "code_fingerprint": fingerprint(f"train:{run.algorithm.name}"),
-        "environment": environment.describe(device, run.performance.threads),
-        "rounds_executed": plan.rounds,
-        "final": recorder.final(),
-        "wall_seconds": round(seconds, 3),
-        "peak_memory_mb": round(environment.peak_memory_mb(device), 1),
-    }

@@ -1,0 +1,304 @@
+"""A run that was stopped ends as if it had not been: model, mini-batches, metrics, ε; and what no run may go on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subjectdp.errors import StorageError
+from subjectdp.io.stopping import Stopped
+from subjectdp.training import checkpoints as checkpoints_module
+from subjectdp.training.records import Recorder
+from subjectdp.training.run import train_run
+from training import small_world
+from training.outcomes import outcome, resumed_after
+
+ROUNDS = 5
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class World:
+    """A data set and partition, and runs on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+
+    def train(
+        self, name: str, report: Callable[[str], None] | None = None, every: int = 1, **changes: Any
+    ) -> Path:
+        config = settings(every, **changes)
+        prepared, partition = small_world.build(self.folder, config)
+        self.lines = []
+
+        def both(line: str) -> None:
+            self.lines.append(line)
+            if report is not None:
+                report(line)
+
+        train_run(config, prepared, partition, self.folder / name, self.folder / "cache", both)
+        return self.folder / name
+
+    def killed(self, name: str, round_: int, **changes: Any) -> None:
+        """A run that dies when it has evaluated ``round_``, before its checkpoint."""
+        with pytest.raises(KilledError):
+            self.train(name, at_round(round_, kill), **changes)
+
+
+def settings(every: int, **changes: Any) -> dict[str, Any]:
+    training = {"rounds": ROUNDS, "batch_size": 8, "local_steps": 2, **changes.pop("training", {})}
+    performance = {"device": "cpu", "checkpoint_every": every, "checkpoint_minutes": 0, "lock_wait_minutes": 0}
+    performance |= changes.pop("performance", {})
+    return small_world.config(training=training, performance=performance, **changes)
+
+
+def at_round(round_: int, action: Callable[[], None]) -> Callable[[str], None]:
+    def report(line: str) -> None:
+        if f" round {round_}/" in line:
+            action()
+
+    return report
+
+
+def kill() -> None:
+    raise KilledError
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "adam at the server": {"training": {"server_optimizer": {"name": "adam", "learning_rate": 0.01}}},
+    "momentum at the server": {"training": {"server_optimizer": {"name": "momentum", "learning_rate": 0.5}}},
+    "adam in the centre": {
+        "algorithm": "central_sub_dp",
+        "training": {"local_steps": 1, "optimizer": {"name": "adam", "learning_rate": 0.01}},
+    },
+    "momentum in the centre, sparse evaluation": {
+        "algorithm": "central_sub_dp",
+        "training": {"local_steps": 1, "evaluate_every": 2, "optimizer": {"name": "momentum"}},
+        "privacy": {"mode": "sound"},
+    },
+    "integer noise": {
+        "algorithm": "joint_noise",
+        "joint": {"noise": "skellam"},
+        "privacy": {"accountant": "rdp", "epsilon": 8.0, "delta": 1e-3},
+        "training": {"local_steps": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, Any]) -> None:
+    undisturbed = world.train("undisturbed", every=0, **changes)
+    world.killed("killed", 2, **changes)
+    world.killed("killed", 4, **changes)
+    folder = world.train("killed", **changes)
+    assert outcome(folder) == outcome(undisturbed)
+    rounds = json.loads((folder / "manifest.json").read_text())["rounds_executed"]
+    assert rounds == ROUNDS
+    # sparse evaluation: the report that kills comes with the second and fourth round all the same
+    assert resumed_after(folder) == [1, 3]
+    assert resumed_after(undisturbed) == []
+    assert not (folder / "checkpoints").exists() and not (folder / ".lock").exists()
+
+
+def test_the_outcome_tells_two_runs_apart(world: World) -> None:
+    one, other = world.train("one"), world.train("other", seed=1)
+    assert all(outcome(one)[part] != outcome(other)[part] for part in outcome(one))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_between_rounds_makes_a_last_checkpoint(world: World, signum: int) -> None:
+    undisturbed = world.train("undisturbed", every=0)
+    with pytest.raises(Stopped, match="checkpoint after round 3 written; start again to go on") as stopped:
+        world.train("stopped", at_round(3, lambda: os.kill(os.getpid(), signum)), every=0)
+    assert stopped.value.exit_status == 128 + signum
+    assert not (world.folder / "stopped/manifest.json").exists()
+    folder = world.train("stopped", every=0)
+    assert resumed_after(folder) == [3] and outcome(folder) == outcome(undisturbed)
+
+
+def test_a_signal_in_a_round_waits_for_the_local_step_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = world.train("undisturbed", every=0)
+    recorded = Recorder.step
+    steps = 0
+
+    def step(self: Recorder, *row: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 15:  # six steps a round: the third of round 3
+            os.kill(os.getpid(), signal.SIGTERM)
+        recorded(self, *row)
+
+    monkeypatch.setattr(Recorder, "step", step)
+    with pytest.raises(Stopped, match="checkpoint after round 2 written"):
+        world.train("stopped", every=0)
+    assert steps == 15
+    folder = world.train("stopped", every=0)
+    assert resumed_after(folder) == [2] and outcome(folder) == outcome(undisturbed)
+
+
+def test_a_signal_in_the_first_round_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorder.step
+
+    def step(self: Recorder, *row: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        recorded(self, *row)
+
+    monkeypatch.setattr(Recorder, "step", step)
+    with pytest.raises(Stopped, match="nothing to keep"):
+        world.train("stopped")
+    assert not (world.folder / "stopped/checkpoints").exists()
+
+
+def last_two(world: World) -> tuple[Path, Path]:
+    files = sorted((world.folder / "run/checkpoints").glob("*.safetensors"))
+    assert [file.name for file in files] == ["round-0000002.safetensors", "round-0000003.safetensors"]
+    assert sorted(file.stem for file in (world.folder / "run/checkpoints").glob("*.json")) == [
+        file.stem for file in files
+    ]
+    return files[0], files[1]
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def flip_a_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def half_description(file: Path) -> None:
+    truncate(file.with_suffix(".json"))
+
+
+def wrong_description(file: Path) -> None:
+    path = file.with_suffix(".json")
+    path.write_text(path.read_text().replace('"round": 3', '"round": 2'))
+
+
+DAMAGE = {
+    "truncated": (truncate, "truncated or was changed"),
+    "a bit flipped": (flip_a_bit, "truncated or was changed"),
+    "empty": (empty, "truncated or was changed"),
+    "removed": (Path.unlink, "cannot be read"),
+    "half a description": (half_description, "not the whole description"),
+    "another round's description": (wrong_description, "not the whole description"),
+}
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
+    world: World, damage: Callable[[Path], None], reason: str
+) -> None:
+    undisturbed = world.train("undisturbed", every=0)
+    world.killed("run", 4)
+    damage(last_two(world)[1])
+    folder = world.train("run")
+    refusals = [line for line in world.lines if line.startswith("checkpoint refused: ")]
+    assert len(refusals) == 1 and reason in refusals[0] and "round-0000003" in refusals[0]
+    assert resumed_after(folder) == [2] and outcome(folder) == outcome(undisturbed)
+
+
+def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
+    undisturbed = world.train("undisturbed", every=0)
+    world.killed("run", 4)
+    for file in last_two(world):
+        flip_a_bit(file)
+    folder = world.train("run")
+    assert sum("refused" in line for line in world.lines) == 2
+    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "another clip norm": {"privacy": {"clip_norm": 0.5}},
+    "another seed": {"seed": 1},
+    "another schedule": {"training": {"rounds": 7}},
+}
+
+
+@pytest.mark.parametrize("changes", FOREIGN.values(), ids=FOREIGN)
+def test_a_checkpoint_of_other_settings_is_refused(world: World, changes: dict[str, Any]) -> None:
+    undisturbed = world.train("undisturbed", every=0, **changes)
+    world.killed("run", 3)
+    folder = world.train("run", **changes)
+    assert any("refused" in line and "belongs to another run" in line for line in world.lines)
+    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.parametrize("fact", ["data", "partition", "code", "torch", "numpy", "plan", "device"])
+def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World, fact: str) -> None:
+    world.killed("run", 3)
+    for file in (world.folder / "run/checkpoints").glob("*.json"):
+        record = json.loads(file.read_text())
+        assert record["identity"][fact]
+        record["identity"][fact] = "other"
+        file.write_text(json.dumps(record))
+    folder = world.train("run")
+    refusals = [line for line in world.lines if "refused" in line]
+    assert len(refusals) == 2 and all(f"{fact} 'other' instead of" in line for line in refusals)
+    assert resumed_after(folder) == []
+
+
+def test_settings_of_speed_keep_the_checkpoint(world: World) -> None:
+    world.killed("run", 3)
+    folder = world.train("run", performance={"evaluation_batch_size": 7})
+    assert resumed_after(folder) == [2]
+
+
+def test_checkpoints_come_by_minutes_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(checkpoints_module.time, "monotonic", lambda: now[0])
+    saved: list[int] = []
+    monkeypatch.setattr(
+        checkpoints_module.CheckpointFolder, "save", lambda self, snapshot: saved.append(snapshot.round)
+    )
+
+    def a_minute_later(line: str) -> None:
+        now[0] += 60.0
+
+    world.train("run", a_minute_later, every=0, performance={"checkpoint_minutes": 2, "device": "cpu"})
+    assert saved == [2, 4]
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise StorageError(f"{path} cannot be written: the disk is full.")
+
+    monkeypatch.setattr(checkpoints_module, "write_bytes", full)
+    folder = world.train("run")
+    assert sum("no checkpoint after round" in line and "full" in line for line in world.lines) == ROUNDS - 1
+    assert (folder / "manifest.json").exists()
+
+
+def test_what_an_earlier_attempt_left_half_goes_away(world: World) -> None:
+    folder = world.train("run")
+    before = outcome(folder)
+    shutil.copy(folder / "steps.parquet", folder / ".steps.abc.tmp.parquet")
+    (folder / "rounds.parquet").write_bytes(b"half")
+    world.train("run")
+    assert outcome(folder) == before and not list(folder.glob(".*.tmp*"))

@@ -1,0 +1,83 @@
+"""The privacy plan of a run: what its configuration and its partition say, handed to the accounting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    FederationFacts,
+    Horizontal,
+    NoiseDistribution,
+    PlanSettings,
+    PrivacyPlan,
+    SamplingMethod,
+    SiloTerms,
+)
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import RunConfig
+    from subjectdp.data.partition import Partition
+
+
+def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
+    """The privacy and schedule settings of a configuration."""
+    privacy, training, joint = run.privacy, run.training, run.joint
+    return PlanSettings(
+        mode=AccountingMode(privacy.mode),
+        horizontal=Horizontal(privacy.horizontal),
+        sampling=SamplingMethod(training.sampling),
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        clip_norm=privacy.clip_norm,
+        rounds=training.rounds,
+        local_steps=training.local_steps,
+        batch_size=training.batch_size,
+        silos_per_round=training.silos_per_round,
+        noise_multiplier=privacy.noise_multiplier,
+        noise_before_average=privacy.noise_placement == "before_average",
+        accountant="rdp_integer" if joint.noise == "skellam" else privacy.accountant,
+        cache_dir=None if cache_dir is None else str(cache_dir),
+        own_noise_only=joint.own_noise_only,
+        colluding_silos=joint.colluding_silos,
+        noise_distribution=NoiseDistribution(joint.noise),
+        gradient_bits=joint.bits,
+        ring_bits=joint.ring_bits,
+        wrap_probability=joint.wrap_probability,
+    )
+
+
+def silo_terms(run: RunConfig) -> list[SiloTerms]:
+    """Each silo's clip norm, learning rate and noise over the common ones."""
+    joint, silos = run.joint, run.partition.silos
+    equal = (1.0,) * silos
+    columns = [joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors]
+    return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]
+
+
+def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
+    """The privacy plan of a run on a partition (see ``accounting.planning.make_plan`` for what it refuses)."""
+    from subjectdp.accounting.planning import make_plan
+
+    settings = plan_settings(run, cache_dir)
+    found = algorithm(run.algorithm.name, run.algorithm.variant)
+    mechanism = found.mechanism(run.algorithm.variant, settings.mode)
+    if run.joint.clipping == "update" and found.of_updates is not None:
+        mechanism = found.of_updates
+    return make_plan(mechanism, _facts(run, partition), settings, silo_terms(run))
+
+
+def _facts(run: RunConfig, partition: Partition) -> FederationFacts:
+    """The partition's public facts, with a larger bound k on a subject's items where the user states one."""
+    facts, bound = partition.federation_facts(), run.privacy.max_items_per_subject
+    if bound is None:
+        return facts
+    largest = max(facts.largest_subject)
+    if bound < largest:
+        allowed = f"at least {largest}, the items of a subject at one silo (partition.max_items_per_subject caps them)"
+        raise expected("privacy.max_items_per_subject", bound, allowed, PrivacyError)
+    return replace(facts, max_items_per_subject=bound, largest_subject=(bound,) * len(facts.items))

@@ -44,10 +44,11 @@ COLLECTED = ("runs", "rounds", "steps")
 def settings(table, key):
     """A parameter with the whole configuration of a run or data set as JSON, which Snakemake does not compare.
 
-    It takes `threads` because Snakemake leaves parameters that derive from them out of its rerun rules. The settings
-    that affect a result are in the job's paths already; the others (device, local paths) must not rerun anything.
+    It takes `input` because Snakemake leaves parameters that derive from it out of its rerun rules (those that derive
+    from `threads` as well, but to find the threads costs more than a tenth of a dry run). The settings that affect a result are
+    in the job's paths already; the others (device, local paths) must not rerun anything.
     """
-    return lambda wildcards, threads: table[wildcards[key]].model_dump_json()
+    return lambda wildcards, input: table[wildcards[key]].model_dump_json()
 
 
 def log_of(rule, wildcard=None):

@@ -1,7 +1,6 @@
 # One job a run, or several short runs in one cluster job, one after another, where the profile says so. Retries are the
 # profile's matter: a retry here would be honoured again inside a cluster job.
 
-TRAINED = ("manifest.json", "rounds.parquet", "steps.parquet", "model.safetensors")
 TRAINING_CODE = {
     name: fingerprint(f"train:{name}")
     for name in {run.algorithm.name for run in RUNS.values()}
@@ -14,11 +13,12 @@ shared_job = (
 )
 
 
+# The manifest stands for the run's folder: it is written last, with the hashes of the other files.
 rule train:
     input:
         training_inputs,
     output:
-        [paths.run_file("{run_id}", name) for name in TRAINED],
+        paths.run_file("{run_id}", "manifest.json"),
     log:
         log_of("train", "{run_id}"),
     benchmark:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from subjectdp.config.models import (
     DataConfig,
@@ -19,6 +20,7 @@ from subjectdp.config.models import (
     PartitionConfig,
     PrivacyConfig,
     RunConfig,
+    Section,
     ServerOptimizerConfig,
     TrainingConfig,
 )
@@ -30,19 +32,23 @@ TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
+_EMBEDDED, _PRIVACY, _JOINT = EmbeddedConfig(), PrivacyConfig(), JointConfig()
+_Section = TypeVar("_Section", bound=Section)
+
 
 def resolve_defaults(run: RunConfig) -> RunConfig:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
-    return run.model_copy(
-        update={
+    return _with(
+        run,
+        {
             "data": resolve_data(run.data),
             "partition": resolve_partition(run.partition),
-            "algorithm": run.algorithm.model_copy(update={"variant": resolved_variant(run)}),
+            "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "privacy": _resolve_privacy(run),
             "joint": _resolve_joint(run),
             "training": _resolve_training(run),
             "model": resolve_model(run),
-        }
+        },
     )
 
 
@@ -54,17 +60,17 @@ def resolve_data(data: DataConfig) -> DataConfig:
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
-        changes["embedded"] = EmbeddedConfig()
+        changes["embedded"] = _EMBEDDED
     if data.dataset != "femnist":
         changes["duplicate_first_image_bug"] = False
-    return data.model_copy(update=changes)
+    return _with(data, changes)
 
 
 def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
     """Fills the number of silos that may hold a subject."""
     if partition.silos_per_subject is not None:
         return partition
-    return partition.model_copy(update={"silos_per_subject": partition.silos})
+    return _with(partition, {"silos_per_subject": partition.silos})
 
 
 def resolved_variant(run: RunConfig) -> str | None:
@@ -79,7 +85,7 @@ def resolve_model(run: RunConfig) -> ModelConfig:
     """Fills the model's name by data set."""
     if run.model.name is not None:
         return run.model
-    return run.model.model_copy(update={"name": MODELS_OF_DATASET[run.data.dataset][0]})
+    return _with(run.model, {"name": MODELS_OF_DATASET[run.data.dataset][0]})
 
 
 def _resolve_path(path: str, source: str) -> str | None:
@@ -111,7 +117,7 @@ def expand_variables(path: str) -> str:
 def _resolve_privacy(run: RunConfig) -> PrivacyConfig:
     algorithm, privacy = run.algorithm.name, run.privacy
     if algorithm == "fed_avg":
-        return PrivacyConfig()
+        return _PRIVACY
     changes: dict[str, Any] = {}
     if algorithm == "local_item_dp":
         changes["horizontal"] = _default(PrivacyConfig, "horizontal")
@@ -119,14 +125,14 @@ def _resolve_privacy(run: RunConfig) -> PrivacyConfig:
         changes["noise_placement"] = _default(PrivacyConfig, "noise_placement")
     if privacy.max_items_per_subject is None:
         changes["max_items_per_subject"] = run.partition.max_items_per_subject
-    return privacy.model_copy(update=changes)
+    return _with(privacy, changes)
 
 
 def _resolve_joint(run: RunConfig) -> JointConfig:
     """Only joint noise reads the section, and only integer noise the grid and the ring; factors of 1 are none."""
     joint = run.joint
     if run.algorithm.name != "joint_noise":
-        return JointConfig()
+        return _JOINT
     changes: dict[str, Any] = {}
     if joint.noise == "gaussian":
         unread = ("bits", "ring_bits", "wrap_probability")
@@ -134,7 +140,7 @@ def _resolve_joint(run: RunConfig) -> JointConfig:
     for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors"):
         if all(factor == 1.0 for factor in getattr(joint, key)):
             changes[key] = ()
-    return joint.model_copy(update=changes)
+    return _with(joint, changes)
 
 
 def _resolve_training(run: RunConfig) -> TrainingConfig:
@@ -147,20 +153,31 @@ def _resolve_training(run: RunConfig) -> TrainingConfig:
         changes["silos_per_round"] = run.partition.silos
     if run.algorithm.name == "central_sub_dp":
         changes["local_steps"] = 1
-    return training.model_copy(update=changes)
+    return _with(training, changes)
 
 
 def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
     unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
-    return optimizer.model_copy(update={key: _default(OptimizerConfig, key) for key in unread})
+    return _with(optimizer, {key: _default(OptimizerConfig, key) for key in unread})
 
 
 def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
     unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[
         optimizer.name
     ]
-    return optimizer.model_copy(update={key: _default(ServerOptimizerConfig, key) for key in unread})
+    return _with(optimizer, {key: _default(ServerOptimizerConfig, key) for key in unread})
 
 
 def _default(section: type[Any], key: str) -> Any:
     return section.model_fields[key].default
+
+
+def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
+    """``section`` with ``changes``; itself where they change nothing: a sweep resolves every run more than once."""
+    differing = {key: value for key, value in changes.items() if not _same(getattr(section, key), value)}
+    return section.model_copy(update=differing) if differing else section
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal and of one type: 1 and 1.0 are written differently into an id."""
+    return one is other or (type(one) is type(other) and bool(one == other))

@@ -1,0 +1,57 @@
+"""Planning: ``snakemake -n -q`` for sweeps of 20, 200 and 2,000 runs in an empty folder, Snakemake's start included."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from subjectdp.benchmarks.harness import interleave
+from subjectdp.benchmarks.steps import Outcome
+from subjectdp.errors import DataError
+
+_ROOT = Path(__file__).resolve().parents[4]
+_ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
+
+
+def time_dry_runs(sizes: list[int], rounds: int) -> dict[int, Outcome]:
+    """The time of a dry run by number of runs (multiples of 4).
+
+    Raises:
+        DataError: the library is not in a checkout, or the dry run fails.
+    """
+    if not (_ROOT / "Snakefile").is_file():
+        raise DataError(
+            f"Expected a checkout of the project with its Snakefile in {_ROOT} for --workload dag."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        plans = {str(size): partial(_dry_run, Path(folder), size) for size in sizes}
+        samples = interleave(plans, rounds, warm_up=0, cpu_clock=_children_seconds)
+    return {int(size): Outcome("ok", samples=times) for size, times in samples.items()}
+
+
+def _dry_run(folder: Path, runs: int) -> None:
+    scenario = folder / f"sweep-{runs}.json"
+    sweep = {"seed": list(range(runs // len(_ALGORITHMS))), "algorithm": _ALGORITHMS}
+    scenario.write_text(json.dumps({"name": "sweep", "sweep": [sweep], "figures": ["figure1"]}))
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--quiet", "rules", "--cores", "1"]
+    command += ["--snakefile", str(_ROOT / "Snakefile"), "--directory", str(folder)]
+    done = subprocess.run(
+        [*command, "--configfile", str(scenario)],
+        env={**os.environ, "XDG_CACHE_HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0 or f"{runs}" not in done.stdout:
+        raise DataError(f"The dry run of {runs} runs ended with {done.returncode}: {done.stdout[-2000:]}")
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,66 @@
+"""Steps through this project's engine, with the functions that the training loop calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from subjectdp.benchmarks.cases import Problem
+from subjectdp.benchmarks.methods import METHODS, Target
+from subjectdp.mechanisms.clipping import ClippingEngine
+from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.training.optimisers import descend, make_optimiser
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Settings of plain SGD (``training.optimisers.OptimiserSettings``)."""
+
+    learning_rate: float
+    name: str = "sgd"
+    momentum: float = 0.0
+    beta2: float = 0.0
+
+
+class EngineStep:
+    """Clipped sum, keyed noise, division and descent on the flat model."""
+
+    def __init__(self, problem: Problem, target: Target, noise_multiplier: float) -> None:
+        self.problem, self.target = problem, target
+        self.std = noise_multiplier * problem.clip_norm
+        self.engine = ClippingEngine(FlatParameters(problem.model()))
+        self.optimiser = make_optimiser(self.engine.flat.vector, SGD(problem.learning_rate))
+        self.weights = None if target in (Target.PLAIN, Target.ITEM) else 1.0 / problem.group_sizes
+        self.steps = 0
+        self.last_norms: Tensor | None = None
+
+    def step(self) -> None:
+        self.steps += 1
+        total = add_gaussian(self._sum(), self.std, key_bytes(0, Purpose.NOISE, "bench", self.steps))
+        descend(self.optimiser, self.engine.flat.vector, total / self.problem.case.batch)
+
+    def _sum(self) -> Tensor:
+        problem = self.problem
+        if self.target is Target.PLAIN:
+            return self.engine.gradient_sum(problem.inputs, problem.labels)
+        groups = {"groups": problem.owners} if self.target is Target.SUBJECT else {}
+        total, self.last_norms = self.engine.clipped_sum(
+            problem.inputs, problem.labels, problem.clip_norm, self.weights, **groups
+        )
+        return total
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self.engine.flat.model.named_parameters()}
+
+    def norms(self) -> Tensor | None:
+        return self.last_norms
+
+
+def build(name: str, problem: Problem) -> EngineStep:
+    """``subjectdp_*``: plain, clipped by item, by item with subjects' weights, or by subject."""
+    target = METHODS[name].target
+    noiseless = target is Target.PLAIN or name.endswith("_noiseless")
+    return EngineStep(problem, target, 0.0 if noiseless else problem.noise_multiplier)

@@ -1,0 +1,116 @@
+"""One federated round: this project's round loop against its bare private steps on batches drawn beforehand."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from subjectdp.benchmarks.harness import interleave
+from subjectdp.benchmarks.ours import SGD
+from subjectdp.benchmarks.steps import Outcome
+from subjectdp.config.models import RunConfig
+from subjectdp.config.resolve import resolve_defaults
+from subjectdp.data.content import Content
+from subjectdp.data.partition import load_partition, make_partition
+from subjectdp.data.store import load_prepared, write_prepared
+from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.sampling.batches import sample_items
+from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.training.federation import Federation
+from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.plans import plan_run
+from subjectdp.training.records import Recorder
+from subjectdp.training.run import make_federation
+
+_SUBJECTS, _ITEMS, _SILOS, _STEPS = 40, 80, 4, 4
+_NOISE_MULTIPLIER, _RATE = 1.0, 0.01
+
+
+def time_round(task: dict[str, Any]) -> dict[str, Outcome]:
+    """Round 1 of LocalItemDP again and again, and the same steps bare: ``model``, ``batch``, ``rounds``."""
+    with tempfile.TemporaryDirectory() as folder:
+        federation = _federation(Path(folder), task["model"], task["batch"])
+        bare = BareSteps(federation)
+        samples = interleave(
+            {"bare_steps": bare.run, "subjectdp_round": lambda: federation.run_round(1)}, task["rounds"]
+        )
+    note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
+    return {name: Outcome("ok", note, times) for name, times in samples.items()}
+
+
+class BareSteps:
+    """The round's clipped sums, noise and descents, without sampling, loading, averaging and records."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.batches = [
+            self._batch(silo, step) for silo in range(federation.partition.silos) for step in range(_STEPS)
+        ]
+
+    def _batch(self, silo: int, step: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """The items and labels that the round draws for a step, and the plan's divisor."""
+        federation, schedule = self.federation, self.federation.plan.silos[silo]
+        items, _ = federation.partition.silo(silo)
+        settings = federation.plan.settings
+        positions = sample_items(
+            len(items), schedule, settings.sampling, settings.batch_size, federation.seed, 1, silo, step
+        )
+        return *federation.data.batch(items[positions]), schedule.divisor
+
+    def run(self) -> torch.Tensor:
+        """All steps on one model; returns it."""
+        engine, plan = self.federation.engine, self.federation.plan
+        vector, clip_norm = engine.flat.vector, plan.clip_norm or 1.0
+        optimiser = make_optimiser(vector, SGD(_RATE))
+        for number, (inputs, labels, divisor) in enumerate(self.batches):
+            total, _ = engine.clipped_sum(inputs, labels, clip_norm)
+            noisy = add_gaussian(
+                total, _NOISE_MULTIPLIER * clip_norm, key_bytes(0, Purpose.NOISE, "bench", number)
+            )
+            descend(optimiser, vector, noisy / divisor)
+        return vector
+
+
+def _federation(folder: Path, model: str, batch: int) -> Federation:
+    run = resolve_defaults(
+        RunConfig.model_validate(
+            {
+                "partition": {"silos": _SILOS},
+                "algorithm": "local_item_dp",
+                "privacy": {"noise_multiplier": _NOISE_MULTIPLIER, "delta": 1e-3},
+                "training": {
+                    "rounds": 1,
+                    "batch_size": batch,
+                    "local_steps": _STEPS,
+                    "optimizer": {"learning_rate": _RATE},
+                },
+                "model": {"name": model},
+                "performance": {"device": "cpu"},
+            }
+        )
+    )
+    write_prepared(folder / "prepared", _content(), "leaf_json", [], 0.2)
+    make_partition(folder / "prepared", folder / "partition", run)
+    prepared, partition = load_prepared(folder / "prepared"), load_partition(folder / "partition")
+    recorder = Recorder(run.run_id, 1, lambda _: None)
+    return make_federation(run, plan_run(run, partition), prepared, partition, torch.device("cpu"), recorder)
+
+
+def _content() -> Content:
+    """Random images in the shape of FEMNIST."""
+    generator, count = np.random.default_rng(0), _SUBJECTS * _ITEMS
+    return Content(
+        "femnist",
+        "image",
+        generator.integers(0, 256, (count, 28, 28)).astype(np.uint8),
+        generator.integers(0, 62, count).astype(np.uint8),
+        [f"subject{number}" for number in range(_SUBJECTS)],
+        [""] * _SUBJECTS,
+        np.arange(_SUBJECTS, dtype=np.int64) * _ITEMS,
+        np.full(_SUBJECTS, _ITEMS, np.int64),
+        62,
+    )

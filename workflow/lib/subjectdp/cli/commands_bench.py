@@ -1,0 +1,53 @@
+"""``subjectdp bench``: private steps against plain SGD and other libraries."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parsers(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "bench",
+        help="time private steps against plain SGD and other libraries",
+        description="Times private steps, rounds, calibration and planning in interleaved rounds, each method first "
+        "checked against a float64 loop; prints the tables and the goals and writes them as CSV.",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a minute's worth, against loose floors: exit 1 where one is broken",
+    )
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        metavar="NAME",
+        help="cnn, lstm, subjects, round, calibration, dag or small_lstm (default: all but the last)",
+    )
+    parser.add_argument(
+        "--batch",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="batch sizes; ε for calibration, runs for dag (default: each workload's own)",
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="methods beside the base (default: all)")
+    parser.add_argument(
+        "--malloc",
+        choices=("both", "tuned", "default"),
+        default="both",
+        help="settings of glibc's malloc (default: %(default)s)",
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads of a step (default: %(default)s)")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
+    parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from subjectdp.benchmarks.command import run
+
+    return run(options)

@@ -1,0 +1,85 @@
+"""Files are whole or absent, also when writing fails; a disk that cannot be written gives one clear error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from subjectdp.errors import StorageError
+from subjectdp.io import atomic
+
+BIG = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
+WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "bytes": ("a.bin", lambda path: atomic.write_bytes(path, BIG.tobytes())),
+    "text": ("a.txt", lambda path: atomic.write_text(path, "x" * len(BIG))),
+    "json": ("a.json", lambda path: atomic.write_json(path, BIG.tolist())),
+    "array": ("a.npy", lambda path: atomic.write_array(path, BIG)),
+    "parquet": ("a.parquet", lambda path: atomic.write_frame(path, pd.DataFrame({"a": BIG}))),
+    "csv": ("a.csv", lambda path: atomic.write_frame(path, pd.DataFrame({"a": BIG}))),
+}
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may be larger than 100 kB: what a full disk or a quota does, without a disk of one's own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, name: str, write: Callable[[Path], None]
+) -> None:
+    (tmp_path / name).write_text("old")
+    with pytest.raises((StorageError, OSError)) as failed:
+        write(tmp_path / name)
+    assert (tmp_path / name).read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    if isinstance(failed.value, StorageError):
+        assert str(tmp_path / name) in str(failed.value)
+
+
+@pytest.mark.parametrize("number", sorted(atomic._CANNOT_WRITE))
+def test_the_reason_is_said_in_words(tmp_path: Path, number: int) -> None:
+    target = tmp_path / "a.txt"
+    wanted = r"a\.txt cannot be written: .*(disk|file system|permission)"
+    with pytest.raises(StorageError, match=wanted), atomic.atomic_path(target) as temporary:
+        raise OSError(number, os.strerror(number), str(temporary))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_that_are_not_about_the_target_keep_their_type(tmp_path: Path) -> None:
+    for error in (
+        FileNotFoundError(errno.ENOENT, "no such file", "input"),
+        PermissionError(errno.EACCES, "denied", "/elsewhere/input"),
+        OSError("of an input"),
+        KeyError("x"),
+    ):
+        with pytest.raises(type(error)) as raised, atomic.atomic_path(tmp_path / "a"):
+            raise error
+        assert not isinstance(raised.value, StorageError)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(StorageError, match="no permission"):
+        atomic.write_text(tmp_path / "a", "x")
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="File exists|Not a directory"):
+        atomic.write_text(tmp_path / "file" / "a", "x")

@@ -1,0 +1,182 @@
+"""One process at a time in a folder: waiting, giving up, owners that died, file systems without locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from subjectdp.errors import StorageError
+from subjectdp.io import locks
+from subjectdp.io.locks import LockedError, owned, this_process
+
+LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
+HOLDER = """
+import sys, time
+from pathlib import Path
+from subjectdp.io.locks import owned
+with owned(Path(sys.argv[1]), 0.0):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextmanager
+def another_process(path: Path, seconds: float = 60.0) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds ``path`` for so long."""
+    command = [sys.executable, "-c", HOLDER, str(path), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "run" / ".lock"
+    with owned(path, 0.0) as waited:
+        assert not waited
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert not path.parent.exists()
+    path.parent.mkdir()
+    with owned(path, 0.0):
+        pass
+    assert list(path.parent.iterdir()) == [], "a folder that was there stays"
+
+
+def test_a_second_process_gives_up_and_says_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with another_process(path) as holder:
+        wanted = rf"in use by process {holder.pid} on \S+ since .*start again"
+        with pytest.raises(LockedError, match=wanted), owned(path, 0.2):
+            pytest.fail("two owners")
+        assert path.exists(), "the holder's file stays"
+
+
+def test_a_second_process_waits_and_says_so(tmp_path: Path) -> None:
+    path, lines = tmp_path / ".lock", list[str]()
+    with another_process(path, 1.0) as holder, owned(path, 30.0, lines.append) as waited:
+        assert waited and holder.poll() is not None or holder.wait(10) == 0
+    assert len(lines) == 1 and lines[0].startswith(f"waiting for process {holder.pid}")
+
+
+def test_a_killed_owner_is_taken_over_at_once(tmp_path: Path) -> None:
+    path, lines = tmp_path / ".lock", list[str]()
+    with another_process(path) as holder:
+        holder.kill()
+        holder.wait()
+        assert path.exists()
+        with owned(path, 0.0, lines.append) as waited:
+            assert not waited
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert lines == [line for line in lines if f"from process {holder.pid}" in line] and len(lines) == 1
+
+
+def test_a_stopped_process_still_holds_it(tmp_path: Path) -> None:
+    with another_process(tmp_path / ".lock") as holder:
+        holder.send_signal(signal.SIGSTOP)
+        with pytest.raises(LockedError), owned(tmp_path / ".lock", 0.0):
+            pytest.fail("two owners")
+
+
+def test_the_same_process_does_not_get_it_twice(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with owned(path, 0.0):
+        with pytest.raises(LockedError, match=str(os.getpid())), owned(path, 0.0):
+            pytest.fail("two owners")
+        assert path.exists()
+    with owned(path, 0.0):
+        pass
+
+
+@pytest.fixture
+def no_kernel_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lockf(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+
+
+@pytest.mark.usefixtures("no_kernel_locks")
+def test_without_kernel_locks_a_living_owner_on_this_host_counts(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with another_process(path) as holder:
+        with pytest.raises(LockedError, match=str(holder.pid)), owned(path, 0.0):
+            pytest.fail("two owners")
+        holder.kill()
+        holder.wait()
+        with owned(path, 0.0):
+            pass
+    path.write_text(json.dumps(asdict(replace(this_process(), started="1"))))
+    with owned(path, 0.0):
+        pass  # the process id has been given to another process since
+
+
+@pytest.mark.usefixtures("no_kernel_locks")
+def test_an_owner_on_another_host_counts_as_long_as_it_touches_the_file(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.write_text(json.dumps(asdict(replace(this_process(), host="elsewhere", pid=1))))
+    with pytest.raises(LockedError, match="process 1 on elsewhere"), owned(path, 0.0):
+        pytest.fail("two owners")
+    silent = time.time() - locks.STALE_SECONDS - 5
+    os.utime(path, (silent, silent))
+    with owned(path, 0.0):
+        pass
+
+
+def test_the_owner_touches_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.02)
+    path = tmp_path / ".lock"
+    with owned(path, 0.0):
+        os.utime(path, (1.0, 1.0))
+        end = time.monotonic() + 10
+        while path.stat().st_mtime == 1.0 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert path.stat().st_mtime > 1.0
+
+
+def test_a_half_written_lock_of_nobody_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text('{"host": "a", "pi')
+    with owned(tmp_path / ".lock", 0.0):
+        pass
+
+
+def test_many_processes_exclude_each_other(tmp_path: Path) -> None:
+    """Each adds 1 to a number by reading, waiting and writing: with two owners at a time some of it would be lost."""
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from subjectdp.io import locks\n"
+        "locks._POLL_SECONDS = 0.005\n"
+        "folder = Path(sys.argv[1])\n"
+        "for _ in range(20):\n"
+        "    with locks.owned(folder / '.lock', 60.0):\n"
+        "        value = int((folder / 'number').read_text())\n"
+        "        time.sleep(0.002)\n"
+        "        (folder / 'number').write_text(str(value + 1))\n"
+    )
+    (tmp_path / "number").write_text("0")
+    environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, env=environment) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    assert (tmp_path / "number").read_text() == "80"
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be made"), owned(tmp_path / "file" / "run" / ".lock", 0.0):
+        pytest.fail("no folder")

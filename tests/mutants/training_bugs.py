@@ -5,7 +5,8 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 BATCHES, KEYS, NOISE = "sampling/batches.py", "sampling/keys.py", "mechanisms/noise.py"
-LOOP, CLIPPING, PLAN = "training/federation.py", "mechanisms/clipping.py", "mechanisms/plan.py"
+LOOP, STEP = "training/federation.py", "training/silo_step.py"
+CLIPPING, PLAN = "mechanisms/clipping.py", "mechanisms/plan.py"
 SKELLAM, RING = "mechanisms/skellam.py", "mechanisms/secure_sum.py"
 
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "mechanisms/test_noise.py::"
@@ -105,21 +106,21 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "all silos draw the same noise",
-        LOOP,
+        STEP,
         "return self.federation.noise_name, self.round, self.silo, self.step",
         "return self.federation.noise_name, self.round, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "every round repeats the noise of the first",
-        LOOP,
+        STEP,
         "return self.federation.noise_name, self.round, self.silo, self.step",
         "return self.federation.noise_name, self.silo, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "all steps of a round reuse one noise key",
-        LOOP,
+        STEP,
         "return self.federation.noise_name, self.round, self.silo, self.step",
         "return self.federation.noise_name, self.round, self.silo, 0",
         NEVER_SHARED,
@@ -133,23 +134,25 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "noise is dropped on the last of several steps",
-        LOOP,
+        STEP,
         "0.0 if noise_multiplier == 0.0 else",
         "0.0 if noise_multiplier == 0.0 or 0 < self.step == self.plan.silos[0].steps_per_round - 1 else",
         NEVER_SHARED,
     ),
     mutant(
         "the noise forgets the clip norm",
-        LOOP,
+        STEP,
         "else noise_multiplier * self._clip_norm()",
         "else noise_multiplier",
         AMOUNT,
     ),
     mutant(
         "an empty mini-batch is skipped without noise",
-        LOOP,
-        "        noisy = add_gaussian(total, std, key)",
-        "        noisy = add_gaussian(total, std if self._statistics.items or self.silo == SERVER else 0.0, key)",
+        STEP,
+        "        noisy = add_gaussian(total, self._std(noise_multiplier), key)",
+        "        noisy = total\n"
+        "        if self._statistics.items or self.silo == SERVER:\n"
+        "            noisy = add_gaussian(total, self._std(noise_multiplier), key)",
         "algorithms/test_noise_placement.py::test_an_empty_batch_is_still_a_step_with_noise",
     ),
     mutant(
@@ -161,22 +164,22 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "the divisor is the size of the drawn mini-batch",
-        LOOP,
+        STEP,
         "return self.plan.silos[self.silo].divisor",
         "return float(max(1, batch.items))",
         ROUND,
     ),
     mutant(
         "items are not clipped",
-        LOOP,
+        STEP,
         "clip_norm = self._clip_norm()\n        total, norms",
         'clip_norm = float("inf")\n        total, norms',
         MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
     ),
     mutant(
         "whole mini-batches are not clipped",
-        LOOP,
-        "return vector * (clip_norm / norm) if norm > clip_norm else vector",
+        STEP,
+        "return vector * (clip_norm / norm.double()).clamp(max=1.0).float()",
         "return vector",
         MOVED + "test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm",
     ),
@@ -189,14 +192,14 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "HiGradAvgDP ignores whose item it is",
-        LOOP,
+        STEP,
         "counts[inverse].astype(np.float32)",
         "np.ones(len(inverse), np.float32)",
         MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
     ),
     mutant(
         "the noise follows the mean group, not the largest",
-        LOOP,
+        STEP,
         "self.plan.noise_multiplier(self.silo, batch.largest_group)",
         "self.plan.noise_multiplier(self.silo, round(batch.items / max(1, batch.subjects)))",
         GROUPS,

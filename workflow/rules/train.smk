@@ -5,6 +5,9 @@ TRAINING_CODE = {
     name: fingerprint(f"train:{name}")
     for name in {run.algorithm.name for run in RUNS.values()}
 }
+TRAINING_THREADS = max(
+    run.performance.processes * run.performance.threads for run in RUNS.values()
+)
 # Of a constant group Snakemake makes one job a run where nothing is to be put together; None is no group at all.
 shared_job = (
     (lambda wildcards: CLUSTER.group_of(RUNS[wildcards.run_id]))
@@ -28,7 +31,7 @@ rule train:
     conda:
         "../../envs/cuda.yaml"
     # Becomes OMP_NUM_THREADS and its like in the job's environment.
-    threads: max(run.performance.threads for run in RUNS.values())
+    threads: TRAINING_THREADS
     resources:
         **training_gpus(),
         mem_mb=lambda wildcards, attempt: CLUSTER.memory_mb_of(

@@ -8,7 +8,6 @@ wrapped so that it knows them by a last input column, the data so that addresses
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,8 +29,6 @@ class Data(Protocol):
     """What a federation and an evaluation ask of a resident data set."""
 
     def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]: ...
-
-    def batches(self, addresses: NDArray[np.int32], size: int) -> Iterator[tuple[Tensor, Tensor]]: ...
 
 
 @dataclass(frozen=True)
@@ -118,10 +115,6 @@ class CanaryData:
         targets = torch.full((len(where),), LABEL, dtype=torch.int64)
         targets[at] = labels
         return joined, targets
-
-    def batches(self, addresses: NDArray[np.int32], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(addresses), size):
-            yield self.batch(addresses[start : start + size])
 
 
 class CanaryModel(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,6 @@ class Points:
         """The points at these addresses and their labels."""
         where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
         return self.features[where], self.labels[where]
-
-    def batches(self, addresses: NDArray[np.int32], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The points at these addresses, ``size`` at a time."""
-        for start in range(0, len(addresses), size):
-            yield self.batch(addresses[start : start + size])
 
 
 def generated_stage(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> Stage:

@@ -338,7 +338,10 @@ class PerformanceConfig(Section):
         default="auto", description="auto, cpu, cuda or cuda:N."
     )
     threads: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
-        default=1, description="CPU threads of one run."
+        default=1, description="CPU threads of each process of a run."
+    )
+    processes: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
+        default=1, description="Processes that share the silos of a round; on GPUs one for each device."
     )
     physical_batch_size: Count = Field(
         default=512, description="Items whose gradients are held in memory at once."

@@ -25,16 +25,52 @@ def choose_device(name: str) -> torch.device:
     Raises:
         ConfigError: a device that this machine does not have.
     """
+    return choose_devices(name, 1)[0]
+
+
+def choose_devices(name: str, processes: int) -> list[torch.device]:
+    """The device of each process of a run: the CPU for all of them, or one CUDA device each.
+
+    ``auto`` takes as many processes as there are CUDA devices where it takes those; all others take ``processes``.
+
+    Raises:
+        ConfigError: a device that this machine does not have, or fewer CUDA devices than processes.
+    """
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and there == 0):
+        return [torch.device("cpu")] * processes
     if name == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError):
+        return [torch.device("cuda", index) for index in range(min(processes, there))]
+    wanted = torch.device(name)
+    first = 0 if wanted.index is None else wanted.index
+    if wanted.type != "cuda" or first >= there:
         raise expected(
-            "performance.device", name, "auto, cpu or a device of this machine (cuda:0 ...)"
-        ) from None
-    return device
+            "performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})"
+        )
+    if wanted.index is not None and processes > 1:
+        raise expected(
+            "performance.device",
+            name,
+            f"auto, cpu or cuda with performance.processes {processes} (one device each)",
+        )
+    if processes > there:
+        allowed = f"at most the number of CUDA devices ({_cuda_there(there)}), or performance.device cpu"
+        raise expected("performance.processes", processes, allowed)
+    return [torch.device("cuda", index) for index in range(first, first + processes)]
+
+
+def _cuda_there(count: int) -> str:
+    if count:
+        return ", ".join(f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(count))
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return f"torch is built for CUDA {torch.version.cuda} and finds no device"
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits for what a GPU has been asked to do; clocks read before that show less."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def peak_memory_mb(device: torch.device) -> float:

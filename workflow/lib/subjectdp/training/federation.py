@@ -1,4 +1,8 @@
-"""A simulated federation: the server and silo sides of ``algorithms.base``, executing one privacy plan."""
+"""A simulated federation: the server side of ``algorithms.protocols``, executing one privacy plan.
+
+What a round needs is the global model, the server's optimisers and the round's number; all else stays the same over the
+run. Silos keep nothing between rounds, so that any process that holds the same federation can train any of them.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +10,45 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, Batch, GridStep, LocalStep
+from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.protocols import GridStep, LocalStep
 from subjectdp.data.partition import Partition
 from subjectdp.errors import ConfigError, expected
 from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.noise import add_gaussian
-from subjectdp.mechanisms.plan import DivisorRule, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
-from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items, sample_silos
-from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.training.grid import GridPlan, grid_plan, rounded_sum
+from subjectdp.mechanisms.plan import Clipping, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
+from subjectdp.sampling.batches import sample_silos
+from subjectdp.training.environment import synchronise
+from subjectdp.training.evaluation import Evaluation, Score
+from subjectdp.training.gradients import ExactGradients, Gradients
+from subjectdp.training.grid import GridPlan, grid_plan
 from subjectdp.training.optimisers import OptimiserSettings, descend, make_optimiser
 from subjectdp.training.records import Recorder
 from subjectdp.training.resident import ResidentData
+from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
+from subjectdp.training.steplog import StepLog
 
-SERVER = -1  # the "silo" in noise keys of the server's own noise
+if TYPE_CHECKING:
+    from subjectdp.training.processes import Results, Team
 
-
-@dataclass(frozen=True)
-class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.base.Batch``)."""
-
-    inputs: Tensor
-    labels: Tensor
-    owners: NDArray[np.int32]  # subject of each item
-    statistics: BatchStatistics
-
-    @property
-    def items(self) -> int:
-        return self.statistics.items
-
-    @property
-    def subjects(self) -> int:
-        return self.statistics.subjects
-
-    @property
-    def largest_group(self) -> int:
-        return self.statistics.largest_group
-
-    @property
-    def group_sizes(self) -> Tensor:
-        _, inverse, counts = np.unique(self.owners, return_inverse=True, return_counts=True)
-        return torch.from_numpy(counts[inverse].astype(np.float32)).to(self.inputs.device)
+Kind = Literal["train", "grid", "step"]
 
 
 class Federation:
-    """Everything that stays the same over the rounds of one run, and the global model."""
+    """Everything that stays the same over the rounds of one run, and the global model.
+
+    Attributes:
+        theta: float32 (P,), the global model.
+        log: what the round's local steps did, until ``run_round`` hands it to the recorder.
+        gradients: how the gradient sums of a mini-batch are computed.
+        team: other processes that train silos of a round as well; None: this one trains them all.
+    """
 
     def __init__(
         self,
@@ -79,6 +71,10 @@ class Federation:
         )
         self.optimiser, self.server_optimiser = optimiser, server_optimiser
         self.seed, self.recorder = seed, recorder
+        self.log = StepLog()
+        self.gradients: Gradients = ExactGradients(engine)
+        self.team: Team | None = None
+        self.device = engine.flat.vector.device
         self.theta = engine.flat.vector.clone()
         self.central_optimiser = make_optimiser(self.theta, optimiser)
         self.averaging_optimiser = None
@@ -98,12 +94,27 @@ class Federation:
         chosen = sample_silos(self.partition.silos, self.plan.settings.silos_per_round, self.seed, round_)
         self.engine.flat.load(self.theta)
         server = Round(self, round_, [int(i) for i in chosen])
-        if self.grid is None or self.algorithm.grid_round is None:
-            self.algorithm.server_round(server, self.algorithm.local_step)
-        else:
+        if self.grid is not None and self.algorithm.grid_round is not None:
             self.algorithm.grid_round(server)
+        elif self.plan.mechanism.clipping is Clipping.PER_UPDATE and self.algorithm.update_round is not None:
+            self.algorithm.update_round(server)
+        else:
+            self.algorithm.server_round(server, self.algorithm.local_step)
         self.engine.flat.load(self.theta)
+        for row in self.log.take():
+            self.recorder.step(*row)
+        synchronise(self.device)
         return time.perf_counter() - start
+
+    def score(self, addresses: NDArray[np.int32], batch_size: int) -> Score:
+        """Scores the global model on the items at ``addresses``, in batches; by all processes of a team."""
+        self.engine.flat.load(self.theta)
+        work = Evaluation(addresses, batch_size)
+        places = range(work.batches)
+        if self.team is None:
+            return work.score(work.run(self, place) for place in places)
+        results = self.team.results(self, work)
+        return work.score(results.take(place) for place in places)
 
     @cached_property
     def noise_name(self) -> str:
@@ -118,12 +129,40 @@ class Federation:
         return self.grid
 
 
+@dataclass(frozen=True)
+class SiloWork:
+    """The part of a round that its silos do, for any process that holds the federation; results by place in ``silos``.
+
+    Attributes:
+        kind: "train" for local steps on the silo's own model, "grid" for the same in integers, "step" for one local
+            step at the global model.
+        local_step: a function of a module, if it is to reach another process.
+    """
+
+    round: int
+    silos: tuple[int, ...]
+    kind: Kind
+    local_step: Callable[[Any], Tensor]
+
+    def order(self, federation: Federation) -> list[int]:
+        """The places in ``silos``, those with the most planned items first, so that processes end together."""
+        plans = [federation.plan.silos[silo] for silo in self.silos]
+        planned = [plan.steps_per_round * plan.items * plan.sampling_probability for plan in plans]
+        return sorted(range(len(planned)), key=lambda place: -planned[place])
+
+    def run(self, federation: Federation, place: int) -> Tensor:
+        """The result of one silo: (P,) float32, or int64 on the grid. Reads the global model, writes the engine's."""
+        server, silo = Round(federation, self.round, list(self.silos)), self.silos[place]
+        return server.checked(lambda: server.work(self.kind, silo, self.local_step))
+
+
 class Round:
-    """The server's side of one round (``algorithms.base.ServerRound``)."""
+    """The server's side of one round (``algorithms.protocols.ServerRound``)."""
 
     def __init__(self, federation: Federation, round_: int, silos: list[int]) -> None:
         self.federation, self.round, self.silos = federation, round_, silos
         self.silo_count = len(silos)
+        self._results: dict[SiloWork, Results] = {}
 
     @property
     def model(self) -> Tensor:
@@ -139,25 +178,16 @@ class Round:
         return sum(self.federation.plan.silos[silo].divisor for silo in self.silos)
 
     def train_locally(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
-        flat = self.federation.engine.flat
-        flat.load(self.federation.theta)
-        schedule = self.federation.plan.silos[silo]
-        optimiser = make_optimiser(flat.vector, self.federation.optimiser)
-        for group in optimiser.param_groups:
-            group["lr"] *= schedule.learning_rate_factor
-        for step in range(schedule.steps_per_round):
-            descend(optimiser, flat.vector, local_step(SiloStep(self.federation, self.round, silo, step)))
-        return flat.vector.clone()
+        return self._result("train", silo, local_step)
 
     def train_on_grid(self, silo: int, local_step: Callable[[GridStep], Tensor]) -> Tensor:
-        flat = self.federation.engine.flat
-        flat.load(self.federation.theta)
-        update = torch.zeros(flat.size, dtype=torch.int64)
-        for step in range(self.federation.plan.silos[silo].steps_per_round):
-            integers = local_step(SiloStep(self.federation, self.round, silo, step))
-            update += integers
-            flat.vector.sub_((integers * self.unit).to(flat.vector))
-        return update
+        return self._result("grid", silo, local_step)
+
+    def one_step(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
+        return self._result("step", silo, local_step)
+
+    def step_of(self, silo: int) -> SiloStep:
+        return SiloStep(self.federation, self.round, silo, 0)
 
     def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
         return self.federation.grid_plan().secure_sum(updates).to(self.model)
@@ -166,13 +196,13 @@ class Round:
     def unit(self) -> float:
         return self.federation.grid_plan().unit
 
-    def step_of(self, silo: int) -> SiloStep:
-        return SiloStep(self.federation, self.round, silo, 0)
-
     def add_noise(self, total: Tensor) -> Tensor:
         return SiloStep(self.federation, self.round, SERVER, 0).add_noise(
             total, self.federation.plan.silos[0].noise_multiplier
         )
+
+    def noisy_update(self, silo: int, update: Tensor) -> Tensor:
+        return SiloStep(self.federation, self.round, silo, UPDATE).release(update)
 
     def set_model(self, model: Tensor) -> None:
         federation = self.federation
@@ -184,105 +214,51 @@ class Round:
     def descend(self, gradient: Tensor) -> None:
         descend(self.federation.central_optimiser, self.federation.theta, gradient)
 
+    def work(self, kind: Kind, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
+        """What one silo does in this round, done here and now."""
+        if kind == "step":
+            return local_step(SiloStep(self.federation, self.round, silo, 0))
+        self.federation.engine.flat.load(self.federation.theta)
+        return (self._train if kind == "train" else self._train_on_grid)(silo, local_step)
 
-class SiloStep:
-    """One local step (``algorithms.base.LocalStep``): sampling, clipping and noise as the plan says."""
-
-    def __init__(self, federation: Federation, round_: int, silo: int, step: int) -> None:
-        self.federation, self.round, self.silo, self.step = federation, round_, silo, step
-        self.plan = federation.plan
-        self._clipped_fraction = float("nan")
-        self._statistics = BatchStatistics(0, 0, 0)
-
-    @property
-    def noise_before_average(self) -> bool:
-        return self.plan.settings.noise_before_average
-
-    def sample_batch(self) -> MiniBatch:
-        items, owners = self.federation.partition.silo(self.silo)
-        settings = self.plan.settings
-        positions = sample_items(
-            len(items),
-            self.plan.silos[self.silo],
-            settings.sampling,
-            settings.batch_size,
-            self.federation.seed,
-            self.round,
-            self.silo,
-            self.step,
-        )
-        self._statistics = batch_statistics(owners[positions])
-        inputs, labels = self.federation.data.batch(items[positions])
-        return MiniBatch(inputs, labels, owners[positions], self._statistics)
-
-    def gradient_sum(self, batch: Batch) -> Tensor:
-        total = self.federation.engine.gradient_sum(batch.inputs, batch.labels)
-        if self.plan.mechanism.noise_rule is NoiseRule.NONE:
-            self._record(0.0)
-        return total
-
-    def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
-        clip_norm = self._clip_norm()
-        total, norms = self.federation.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
-        self._clipped_fraction = float((norms > clip_norm).float().mean()) if batch.items else float("nan")
-        if (
-            self.plan.mechanism.trust is TrustModel.CENTRAL
-            and self.plan.mechanism.noise_rule is NoiseRule.CONSTANT
-        ):
-            self._record(self.plan.silos[self.silo].noise_multiplier)
-        return total
-
-    def clip(self, vector: Tensor) -> Tensor:
-        clip_norm = self._clip_norm()
-        norm = float(torch.linalg.vector_norm(vector))
-        self._clipped_fraction = float(norm > clip_norm)
-        return vector * (clip_norm / norm) if norm > clip_norm else vector
-
-    def noise_multiplier(self, batch: Batch) -> float:
-        return self.plan.noise_multiplier(self.silo, batch.largest_group)
-
-    def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key)
-        # a multiplier of 0 is no noise, also where nothing is clipped (C infinite)
-        std = 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
-        noisy = add_gaussian(total, std, key)
-        if self.silo != SERVER:
-            self._record(noise_multiplier)
-        return noisy
-
-    def rounded_sum(self, batch: Batch) -> Tensor:
+    def checked(self, work: Callable[[], Tensor]) -> Tensor:
+        """The result of ``work``, done again item by item where the fast way cannot be trusted."""
         federation = self.federation
-        generator = numpy_generator(federation.seed, Purpose.DITHER, *self._key)
-        total, self._clipped_fraction = rounded_sum(
-            federation.engine,
-            batch,
-            self._clip_norm(),
-            self.plan.silos[self.silo].learning_rate_factor,
-            federation.grid_plan().grids[self.silo],
-            generator,
-        )
-        return total
+        done = len(federation.log)
+        result = work()
+        if federation.gradients.trustworthy():
+            return result
+        federation.log.forget(done)
+        fast, federation.gradients = federation.gradients, ExactGradients(federation.engine)
+        try:
+            return work()
+        finally:
+            federation.gradients = fast
 
-    def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._key)
-        noise = self.federation.grid_plan().grids[self.silo].noise(noise_multiplier, generator)
-        self._record(noise_multiplier)
-        return total.add_(torch.from_numpy(noise))
+    def _result(self, kind: Kind, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
+        """One silo's result; in a team all silos start with the first one that is asked for."""
+        team, place = self.federation.team, self.silos.index(silo)
+        work = SiloWork(self.round, tuple(self.silos), kind, local_step)
+        if team is None:
+            return work.run(self.federation, place)
+        if work not in self._results:
+            self._results[work] = team.results(self.federation, work)
+        return self._results[work].take(place)
 
-    def divisor(self, batch: Batch) -> float:
-        if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
-            return float(max(1, batch.subjects))
-        return self.plan.silos[self.silo].divisor
+    def _train(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
+        flat, schedule = self.federation.engine.flat, self.federation.plan.silos[silo]
+        optimiser = make_optimiser(flat.vector, self.federation.optimiser)
+        for group in optimiser.param_groups:
+            group["lr"] *= schedule.learning_rate_factor
+        for step in range(schedule.steps_per_round):
+            descend(optimiser, flat.vector, local_step(SiloStep(self.federation, self.round, silo, step)))
+        return flat.vector.clone()
 
-    @property
-    def _key(self) -> tuple[str | int, ...]:
-        return self.federation.noise_name, self.round, self.silo, self.step
-
-    def _clip_norm(self) -> float:
-        clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)
-        return float("inf") if clip_norm is None else clip_norm
-
-    def _record(self, noise_multiplier: float) -> None:
-        self.federation.recorder.step(
-            self.round, self.silo, self.step, self._statistics, noise_multiplier, self._clipped_fraction
-        )
+    def _train_on_grid(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
+        flat = self.federation.engine.flat
+        update = torch.zeros(flat.size, dtype=torch.int64)
+        for step in range(self.federation.plan.silos[silo].steps_per_round):
+            integers = local_step(SiloStep(self.federation, self.round, silo, step))
+            update += integers
+            flat.vector.sub_((integers * self.unit).to(flat.vector))
+        return update

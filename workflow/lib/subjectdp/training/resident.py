@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,29 +20,44 @@ INK_SHIFT, INK_SCALE = 0.17, 0.33
 class ResidentData:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
-    Images come out as float32 (n, 1, 28, 28), text as int64 (n, window); labels as int64 (n,).
+    On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
+    out as float32 (n, 1, 28, 28), text as int64 (n, window); labels as int64 (n,).
     """
 
     def __init__(self, prepared: PreparedData, device: torch.device) -> None:
         self.kind = prepared.kind
         self.window = prepared.window
         self.device = device
-        self.features = torch.from_numpy(np.array(prepared.features)).to(device)
-        self.labels = torch.from_numpy(np.array(prepared.labels)).to(device)
+        self.features = _read_only(prepared.features).to(device)
+        self.labels = _read_only(prepared.labels).to(device)
         grey = torch.arange(256, dtype=torch.float32, device=device)
         self._shade = ((255.0 - grey) / 255.0 - INK_SHIFT) / INK_SCALE
         self._positions = torch.arange(self.window, device=device)
 
     def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The items at these addresses and their labels; none gives empty tensors."""
-        where = torch.from_numpy(np.ascontiguousarray(addresses, dtype=np.int64)).to(self.device)
+        return self.at(to_device(np.ascontiguousarray(addresses, dtype=np.int64), self.device))
+
+    def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for addresses int64 (n,) that lie on the device; does not wait for it."""
         if self.kind == "image":
             images = self._shade[self.features[where].int()].unsqueeze(1)
             return images, self.labels[where].long()
         windows = self.features[where.unsqueeze(1) + self._positions]
         return windows.long(), self.features[where + self.window].long()
 
-    def batches(self, addresses: NDArray[np.int32], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The items at these addresses, in order, ``size`` at a time."""
-        for start in range(0, len(addresses), size):
-            yield self.batch(addresses[start : start + size])
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """The array's values on the device, without waiting for it; on the CPU they share the array's memory."""
+    values = torch.from_numpy(array)
+    if device.type != "cuda":
+        return values.to(device)
+    # torch keeps pinned memory until copies from it have ended
+    return values.pin_memory().to(device, non_blocking=True)
+
+
+def _read_only(array: NDArray[Any]) -> Tensor:
+    """A tensor on the array's own memory, which nobody writes to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(array))

@@ -31,10 +31,11 @@ from subjectdp.models import build_model
 from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
-from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import MANIFEST, RESULT_FILES, check_match, identity, is_complete, manifest
+from subjectdp.training.messages import Recipe
 from subjectdp.training.plans import plan_run
+from subjectdp.training.processes import team_of
 from subjectdp.training.records import Recorder, also_to
 from subjectdp.training.resident import ResidentData
 from subjectdp.training.snapshots import Snapshot, restore, snapshot
@@ -82,7 +83,8 @@ def train_run(
     check_match(prepared, partition)
     plan = plan_run(run, partition, None if cache_dir is None else Path(cache_dir))
     privacy = _privacy(plan)
-    device = environment.choose_device(run.performance.device)
+    devices = environment.choose_devices(run.performance.device, run.performance.processes)
+    device = devices[0]
     who = identity(run, plan, prepared, partition, device)
     torch.set_num_threads(run.performance.threads)
     report = also_to(output / "progress.log", report)
@@ -95,7 +97,9 @@ def train_run(
             federation = make_federation(run, plan, prepared, partition, device, recorder)
             checkpoints = _checkpoints(run, output, who, report)
             before = _begin(federation, recorder, checkpoints, run, output)
-            reached = train(federation, run, recorder, checkpoints, stop, before, started)
+            recipe = Recipe(run.model_dump(mode="json"), plan, str(prepared_folder), str(partition_folder))
+            with team_of(recipe, devices) as federation.team:
+                reached = train(federation, run, recorder, checkpoints, stop, before, started)
         recorder.write(output)
         _save_model(federation, output / "model.safetensors")
         seconds, resumed = reached.wall_seconds, reached.resumed_after
@@ -183,7 +187,7 @@ def train(
     Raises:
         Stopped: a signal came; the checkpoint of the last whole round is written.
     """
-    model, size = federation.engine.flat.model, run.performance.evaluation_batch_size
+    size = run.performance.evaluation_batch_size
     test_items = evaluated_items(federation.partition.test_items, run, "test")
     validation_items = evaluated_items(federation.partition.validation_items, run, "validation")
     reached = before
@@ -191,8 +195,8 @@ def train(
         for round_ in range(before.round + 1, federation.plan.rounds + 1):
             seconds = reached.train_seconds + federation.run_round(round_)
             if round_ % run.training.evaluate_every == 0 or round_ == federation.plan.rounds:
-                test = evaluate(model, federation.data, test_items, size)
-                validation = evaluate(model, federation.data, validation_items, size)
+                test = federation.score(test_items, size)
+                validation = federation.score(validation_items, size)
                 recorder.round(round_, test, validation, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started
             reached = snapshot(federation, recorder, round_, seconds, wall, before.resumed_after)

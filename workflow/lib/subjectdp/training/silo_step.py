@@ -1,0 +1,201 @@
+"""One local step of a silo (``algorithms.protocols.LocalStep``), executing a privacy plan."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subjectdp.algorithms.protocols import Batch
+from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, TrustModel
+from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items
+from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
+from subjectdp.training.grid import rounded_sum
+from subjectdp.training.resident import to_device
+
+if TYPE_CHECKING:
+    from subjectdp.training.federation import Federation
+    from subjectdp.training.gradients import Gradients
+    from subjectdp.training.resident import ResidentData
+
+SERVER = -1  # the "silo" in noise keys of the server's own noise
+UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
+
+
+class MiniBatch:
+    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded when they are first looked at."""
+
+    def __init__(
+        self,
+        addresses: NDArray[np.int32],
+        owners: NDArray[np.int32],
+        data: ResidentData,
+        device: torch.device,
+    ) -> None:
+        self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
+        self.statistics = batch_statistics(owners)
+        self._data, self._device = data, device
+
+    @property
+    def inputs(self) -> Tensor:
+        return self._loaded[0]
+
+    @property
+    def labels(self) -> Tensor:
+        return self._loaded[1]
+
+    @property
+    def items(self) -> int:
+        return self.statistics.items
+
+    @property
+    def subjects(self) -> int:
+        return self.statistics.subjects
+
+    @property
+    def largest_group(self) -> int:
+        return self.statistics.largest_group
+
+    @property
+    def group_sizes(self) -> Tensor:
+        _, inverse, counts = np.unique(self.owners, return_inverse=True, return_counts=True)
+        return to_device(counts[inverse].astype(np.float32), self._device)
+
+    @cached_property
+    def _loaded(self) -> tuple[Tensor, Tensor]:
+        return self._data.batch(self.addresses)
+
+
+class SiloStep:
+    """One local step (``algorithms.protocols.LocalStep``): sampling, clipping and noise as the plan says."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        round_: int,
+        silo: int,
+        step: int,
+        gradients: Gradients | None = None,
+    ) -> None:
+        self.federation, self.round, self.silo, self.step = federation, round_, silo, step
+        self.plan = federation.plan
+        self._gradients = federation.gradients if gradients is None else gradients
+        self._clipped_fraction: Tensor | float = float("nan")
+        self._statistics = BatchStatistics(0, 0, 0)
+
+    @property
+    def noise_before_average(self) -> bool:
+        return self.plan.settings.noise_before_average
+
+    def sample_batch(self) -> MiniBatch:
+        self._statistics = self._batch.statistics
+        return self._batch
+
+    @cached_property
+    def _batch(self) -> MiniBatch:
+        federation, settings = self.federation, self.plan.settings
+        items, owners = federation.partition.silo(self.silo)
+        positions = sample_items(
+            len(items),
+            self.plan.silos[self.silo],
+            settings.sampling,
+            settings.batch_size,
+            federation.seed,
+            self.round,
+            self.silo,
+            self.step,
+        )
+        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
+
+    def gradient_sum(self, batch: Batch) -> Tensor:
+        total = self._gradients.gradient_sum(batch)
+        mechanism = self.plan.mechanism
+        if mechanism.noise_rule is NoiseRule.NONE or mechanism.clipping is Clipping.PER_UPDATE:
+            self._record(0.0)
+        return total
+
+    def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
+        clip_norm = self._clip_norm()
+        total, norms = self._gradients.clipped_sum(batch, clip_norm, weights)
+        self._clipped_fraction = (norms > clip_norm).float().mean() if batch.items else float("nan")
+        if (
+            self.plan.mechanism.trust is TrustModel.CENTRAL
+            and self.plan.mechanism.noise_rule is NoiseRule.CONSTANT
+        ):
+            self._record(self.plan.silos[self.silo].noise_multiplier)
+        return total
+
+    def clip(self, vector: Tensor) -> Tensor:
+        clip_norm = self._clip_norm()
+        norm = torch.linalg.vector_norm(vector)
+        self._clipped_fraction = ~(norm <= clip_norm)
+        # nothing bounds what is not finite, and its contribution is nothing
+        vector = torch.where(norm.isfinite(), vector, 0.0)
+        norm = torch.where(norm.isfinite(), norm, 0.0)
+        # the factor in float64; exactly 1 up to C, so that a short vector stays as it is to the bit
+        return vector * (clip_norm / norm.double()).clamp(max=1.0).float()
+
+    def noise_multiplier(self, batch: Batch) -> float:
+        return self.plan.noise_multiplier(self.silo, batch.largest_group)
+
+    def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
+        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key)
+        noisy = add_gaussian(total, self._std(noise_multiplier), key)
+        if self.silo != SERVER:
+            self._record(noise_multiplier)
+        return noisy
+
+    def release(self, update: Tensor) -> Tensor:
+        """A silo's whole update, clipped and noised (``algorithms.protocols.UpdateRound``)."""
+        clipped = self.clip(update)
+        noise_multiplier = self.plan.silos[self.silo].noise_multiplier
+        self.federation.log.release(self.round, self.silo, noise_multiplier, self._clipped_fraction)
+        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key)
+        return add_gaussian(clipped, self._std(noise_multiplier), key)
+
+    def rounded_sum(self, batch: Batch) -> Tensor:
+        federation = self.federation
+        generator = numpy_generator(federation.seed, Purpose.DITHER, *self._key)
+        total, self._clipped_fraction = rounded_sum(
+            federation.engine,
+            batch,
+            self._clip_norm(),
+            self.plan.silos[self.silo].learning_rate_factor,
+            federation.grid_plan().grids[self.silo],
+            generator,
+        )
+        return total
+
+    def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
+        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._key)
+        noise = self.federation.grid_plan().grids[self.silo].noise(noise_multiplier, generator)
+        self._record(noise_multiplier)
+        return total.add_(torch.from_numpy(noise))
+
+    def divisor(self, batch: Batch) -> float:
+        if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+            return float(max(1, batch.subjects))
+        return self.plan.silos[self.silo].divisor
+
+    @property
+    def _key(self) -> tuple[str | int, ...]:
+        return self.federation.noise_name, self.round, self.silo, self.step
+
+    def _clip_norm(self) -> float:
+        clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)
+        return float("inf") if clip_norm is None else clip_norm
+
+    def _std(self, noise_multiplier: float) -> float:
+        """σ C; a multiplier of 0 is no noise, also where nothing is clipped (C infinite)."""
+        return 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
+
+    def _record(self, noise_multiplier: float) -> None:
+        self.federation.log.add(
+            self.round, self.silo, self.step, self._statistics, noise_multiplier, self._clipped_fraction
+        )
+        self.federation.recorder.between_steps()

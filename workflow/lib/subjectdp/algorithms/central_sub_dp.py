@@ -32,14 +32,18 @@ def local_step(step: LocalStep) -> Vector:
     return step.add_noise(total / step.divisor(batch), noise_multiplier)
 
 
+def clipped_step(step: LocalStep) -> Vector:
+    """The same without noise, for a server that adds it once."""
+    return step.clipped_sum(step.sample_batch())
+
+
 def server_round(server: ServerRound, user: Step) -> None:
     """Lines 12-22; in sound mode the server adds one noise to the sum over all silos."""
     if server.adds_noise_once:
-        steps = [server.step_of(silo) for silo in server.silos]
-        total = vector_sum(step.clipped_sum(step.sample_batch()) for step in steps)
+        total = vector_sum(server.one_step(silo, clipped_step) for silo in server.silos)
         server.descend(server.add_noise(total) / server.divisor)
     else:
-        total = vector_sum(user(server.step_of(silo)) for silo in server.silos)  # lines 14-19
+        total = vector_sum(server.one_step(silo, user) for silo in server.silos)  # lines 14-19
         server.descend(total / server.silo_count)  # line 20
 
 

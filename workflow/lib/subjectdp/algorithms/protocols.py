@@ -97,8 +97,8 @@ class ServerRound(Protocol):
     def train_locally(self, silo: int, local_step: Callable[[LocalStep], Vector]) -> Vector:
         """Runs the silo's T local steps θ ← θ − η·gradient from the global model; returns θ_silo (P,)."""
 
-    def step_of(self, silo: int) -> LocalStep:
-        """The single step of a silo in FedSGD-style rounds (the model is the global one)."""
+    def one_step(self, silo: int, local_step: Callable[[LocalStep], Vector]) -> Vector:
+        """What the silo's single step gives in FedSGD-style rounds (the model is the global one)."""
 
     @property
     def model(self) -> Vector:

@@ -245,8 +245,8 @@ class VectorRound:
             model -= local_step(cast(LocalStep, self._federation.step(self._round, silo, step)))
         return model
 
-    def step_of(self, silo: int) -> LocalStep:
-        return cast(LocalStep, self._federation.step(self._round, silo, 0))
+    def one_step(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
+        return local_step(cast(LocalStep, self._federation.step(self._round, silo, 0)))
 
     def add_noise(self, total: Tensor) -> Tensor:
         step = self._federation.step(self._round, SERVER, 0)

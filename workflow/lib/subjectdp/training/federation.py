@@ -186,9 +186,6 @@ class Round:
     def one_step(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
         return self._result("step", silo, local_step)
 
-    def step_of(self, silo: int) -> SiloStep:
-        return SiloStep(self.federation, self.round, silo, 0)
-
     def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
         return self.federation.grid_plan().secure_sum(updates).to(self.model)
 

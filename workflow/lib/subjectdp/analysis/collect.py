@@ -33,11 +33,13 @@ RUN_COLUMNS = [
     "alpha",
     "silos",
     "subjects",
+    "train_items",
     "epsilon",
     "delta",
     "rounds",
     "rounds_executed",
     "batch_size",
+    "model",
     "final_test_accuracy",
     "final_test_loss",
     "final_validation_accuracy",
@@ -45,6 +47,7 @@ RUN_COLUMNS = [
     "epsilon_sound_item",
     "epsilon_sound_subject_one_silo",
     "epsilon_sound_subject",
+    "epsilon_over_rounds",
     "wall_seconds",
     "peak_memory_mb",
     "config",
@@ -91,6 +94,7 @@ def read_rounds(folder: Path | str) -> pd.DataFrame:
 def read_run(folder: Path | str) -> dict[str, Any]:
     """One row of runs.parquet from a run folder's manifest and rounds.
 
+    ``config`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text.
     Raises DataError when the manifest is another run's, or the rounds end before the plan's last round.
     """
     folder = Path(folder)
@@ -192,11 +196,13 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
             "alpha": alpha_of(config["partition"]),
             "silos": config["partition"]["silos"],
             "subjects": partition["counts"]["subjects"],
+            "train_items": partition["counts"]["train_items"],
             "epsilon": settings["epsilon"],
             "delta": settings["delta"],
             "rounds": config["training"]["rounds"],
             "rounds_executed": executed,
             "batch_size": config["training"]["batch_size"],
+            "model": config["model"]["name"],
             "wall_seconds": manifest["wall_seconds"],
             "peak_memory_mb": manifest["peak_memory_mb"],
             "config": json.dumps(config, sort_keys=True),
@@ -224,13 +230,14 @@ def _final_metrics(last: pd.Series) -> dict[str, float]:
     return {target: float(last[name]) for name, target in names.items()}
 
 
-def _epsilons(privacy: dict[str, Any]) -> dict[str, float]:
+def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
     sound = privacy.get("sound") or {}
     return {
         "epsilon_as_published": epsilon_of(privacy.get("as_published")),
         "epsilon_sound_item": epsilon_of(sound.get("item")),
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
+        "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
     }
 
 

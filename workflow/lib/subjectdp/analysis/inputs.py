@@ -27,6 +27,8 @@ class FigureInputs:
     partitions: tuple[Path, ...] = ()  # partition folders
     counterexample: Path | None = None  # counterexample.parquet of joint noise
     audit: Path | None = None  # audit.parquet of the audits
+    accounting: Path | None = None  # accounting.parquet: the papers' settings by accounting alone
+    utility: Path | None = None  # utility.parquet: excess loss of a convex model
 
     def read_runs(self) -> pd.DataFrame:
         """The index of runs, one row a run."""
@@ -57,6 +59,18 @@ class FigureInputs:
     def read_audit(self) -> pd.DataFrame:
         """The findings of the audits, one row each (``auditing.findings``)."""
         return read_frame(self._path("audit"), AUDIT_COLUMNS)
+
+    def read_accounting(self) -> pd.DataFrame:
+        """Targets answered by accounting at the papers' settings (``analysis.paper_accounting``)."""
+        from subjectdp.analysis.paper_accounting import COLUMNS
+
+        return read_frame(self._path("accounting"), COLUMNS)
+
+    def read_utility(self) -> pd.DataFrame:
+        """Excess loss of a convex model beside its bounds, one row an algorithm, seed and step count."""
+        from subjectdp.utility.table import COLUMNS
+
+        return read_frame(self._path("utility"), COLUMNS)
 
     def read_counterexample(self) -> pd.DataFrame:
         """Cases of the counterexample to joint noise, one row each (``auditing.counterexample.Outcome``)."""

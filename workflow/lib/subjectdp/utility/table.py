@@ -1,0 +1,30 @@
+"""The layout of utility.parquet, for those who read it without torch."""
+
+from __future__ import annotations
+
+EMPIRICAL, POPULATION = "empirical", "population"
+COLUMNS = (
+    "dataset",
+    "synthetic",
+    "algorithm",  # name or name:variant
+    "label",
+    "theorem",
+    "seed",
+    "quantity",  # empirical: on the training items; population: on the test items
+    "steps",  # t: the average of the first t iterates is scored
+    "loss",  # nats
+    "optimum",  # nats: the least loss in the ball, less its certified gap
+    "excess",  # nats: loss - optimum
+    "bound",  # nats, with the noise that was added
+    "bound_printed",  # nats, the theorem to the letter; NaN but at the last step
+    "last",  # whether t is the last step
+    "subjects",
+    "items",
+    "batch_size",
+    "parameters",  # d
+    "radius",  # M
+    "learning_rate",  # η
+    "noise_std",  # root mean square of the noise on a step's gradient, each coordinate
+    "epsilon",
+)
+"""Columns of utility.parquet: one row an algorithm, seed, quantity and number of steps."""

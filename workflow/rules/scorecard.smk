@@ -1,0 +1,61 @@
+# What the papers print beside what the scenario gives, with verdicts (docs/scorecard.md).
+
+
+def targets_file():
+    """The papers' numbers: of the working directory, or those that come with the workflow."""
+    own = "config/targets.csv"
+    return own if os.path.exists(own) else str(Path(workflow.basedir) / own)
+
+
+# Accounting at the papers' settings needs no training; like the sampling at their scale it is made where a scenario
+# shows that scale.
+rule paper_accounting:
+    input:
+        targets_file(),
+    output:
+        collected("accounting"),
+    log:
+        log_of("paper_accounting"),
+    benchmark:
+        benchmark_of("paper_accounting")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        cache=paths.calibration_cache_dir(),
+        code=fingerprint("subjectdp.analysis.paper_accounting"),
+    script:
+        "../scripts/paper_accounting.py"
+
+
+rule scorecard:
+    input:
+        targets=targets_file(),
+        runs=collected("runs"),
+        rounds=collected("rounds"),
+        accounting=collected("accounting") if SAMPLED else [],
+        statistics=collected("statistics") if SAMPLED else [],
+    output:
+        paths.table_file(SCENARIO.name, "scorecard"),
+        report(
+            page_of("scorecard"),
+            caption="../report/scorecard.rst",
+            category="Scorecard",
+            labels={"table": "The papers' numbers, ours, verdicts"},
+        ),
+    log:
+        log_of("scorecard"),
+    benchmark:
+        benchmark_of("scorecard")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        title=f"Scorecard of {SCENARIO.name}",
+        code=[fingerprint("subjectdp.analysis.scorecard"), fingerprint("report")],
+    script:
+        "../scripts/scorecard.py"

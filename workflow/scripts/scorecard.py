@@ -1,0 +1,13 @@
+"""Judges the papers' numbers by the scenario's runs and tables."""
+
+from pathlib import Path
+
+from subjectdp.analysis.inputs import FigureInputs
+from subjectdp.analysis.report import write_html_table
+from subjectdp.analysis.scorecard import write_scorecard
+from subjectdp.io.joblog import job_log
+
+with job_log(snakemake.log[0]):
+    tables = {name: Path(path) for name, path in snakemake.input.items() if name != "targets" and path}
+    write_scorecard(snakemake.input.targets, FigureInputs(**tables), snakemake.output[0])
+    write_html_table(snakemake.output[0], snakemake.output[1], snakemake.params.title)

@@ -1,6 +1,7 @@
 # Thin aliases: everything below is `snakemake`, `pytest` or a linter, called from the pinned environment in .venv.
 #   make figures        the embedded scenario: figures, tables and report, without any download
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
+#   make bench          private steps against plain SGD and other libraries;  make bench-quick  a minute's worth
 #   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
 #   make mutants        plants bugs in copies of the library: each has to be killed by a test
 # Variables: CORES (default: all), PYTHON (3.11), ARGS (passed on to snakemake or pytest).
@@ -20,7 +21,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: figures venv test mutants lint format clean clean-results $(SCENARIOS)
+.PHONY: figures venv test mutants bench bench-quick lint format clean clean-results $(SCENARIOS)
 
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
@@ -52,6 +53,14 @@ test: venv
 # Plants bugs in a copy of the library; the last line reads `N mutants, N killed`.
 mutants: venv
 	PYTHONPATH=tests $(BIN)/python -m mutants.run --jobs $(CORES) $(ARGS)
+
+# About twenty minutes on an idle machine; tables in results/bench. Ends with the goals: met, or missed by how much.
+bench: venv
+	$(BIN)/subjectdp bench $(ARGS)
+
+# Under a minute, against loose floors; exit code 1 where one is broken. Tables in results/bench/quick.
+bench-quick: venv
+	$(BIN)/subjectdp bench --quick $(ARGS)
 
 lint: venv
 	.ci/lint

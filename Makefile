@@ -1,10 +1,12 @@
 # Thin aliases: everything below is `snakemake`, `pytest` or a linter, called from the pinned environment in .venv.
 #   make figures        the embedded scenario: figures, tables and report, without any download
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
+#   make plan           before anything runs: runs, ε, hours, memory and disk of SCENARIO (default: embedded)
 #   make bench          private steps against plain SGD and other libraries;  make bench-quick  a minute's worth
 #   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
+#   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it where it is missing)
 #   make mutants        plants bugs in copies of the library: each has to be killed by a test
-# Variables: CORES (default: all), PYTHON (3.11), ARGS (passed on to snakemake or pytest).
+# Variables: CORES (default: all), PYTHON (3.11), SCENARIO (of plan), ARGS (passed on to snakemake or pytest).
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,6 +15,7 @@ SHELL := bash
 PYTHON ?= $(or $(shell command -v python3.11),python3)
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ARGS ?=
+SCENARIO ?= embedded
 
 BIN := .venv/bin
 LOCKS := requirements.lock requirements-dev.lock pyproject.toml
@@ -21,7 +24,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: figures venv test mutants bench bench-quick lint format clean clean-results $(SCENARIOS)
+.PHONY: figures plan venv test slurm-test mutants bench bench-quick lint format clean clean-results $(SCENARIOS)
 
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
@@ -30,6 +33,10 @@ $(SCENARIOS): venv
 	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS)
 	$(SNAKEMAKE) $(CONFIG_FILES) --report results/$@/report.html
 	@echo "Figures, tables and report: results/$@/"
+
+plan: venv
+	$(SNAKEMAKE) plan --quiet --configfile config/scenarios/$(SCENARIO).yaml $(ARGS)
+	@echo "As files: results/$(SCENARIO)/plan.txt, plan.csv"
 
 # ---- environment ---------------------------------------------------------------------------------------------
 venv: $(STAMP)
@@ -49,6 +56,10 @@ $(STAMP):
 # ---- checks --------------------------------------------------------------------------------------------------
 test: venv
 	$(BIN)/pytest --numprocesses $(CORES) --dist loadfile $(ARGS)
+
+# Brings Slurm up and down itself; skipped with a line that says why where that cannot be. ARGS=--long adds the slow ones.
+slurm-test: venv
+	SUBJECTDP_SLURM_TESTS=1 $(BIN)/pytest tests/slurm -rs $(ARGS)
 
 # Plants bugs in a copy of the library; the last line reads `N mutants, N killed`.
 mutants: venv

@@ -20,7 +20,9 @@ include: "workflow/rules/analysis.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/joint.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/scorecard.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/plan.smk"
 
 
 # Included rules never become the default target, so that this one is, wherever it stands.
@@ -28,6 +30,7 @@ rule all:
     input:
         rules.collect.output,
         rules.runs_summary.output,
+        rules.scorecard.output,
         rules.statistics_table.output if SAMPLED else [],
         rules.table1.output if JOINT else [],
         [

@@ -15,16 +15,24 @@ def print_json(content: Any) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints columns as wide as their content; numbers to the right, None as a dash."""
+    for line in table_lines(header, rows):
+        print(line)
+
+
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """The lines of a table as :func:`print_table` prints them."""
     texts = [[_text(cell) for cell in row] for row in rows]
     rows_of_cells = [list(header), *texts]
     widths = [max(len(row[column]) for row in rows_of_cells) for column in range(len(header))]
     right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(header))]
+    lines = []
     for row in rows_of_cells:
         cells = [
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def print_pairs(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:

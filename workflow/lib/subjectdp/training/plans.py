@@ -12,6 +12,7 @@ from subjectdp.mechanisms.plan import (
     AccountingMode,
     FederationFacts,
     Horizontal,
+    Mechanism,
     NoiseDistribution,
     PlanSettings,
     PrivacyPlan,
@@ -64,11 +65,22 @@ def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None
     from subjectdp.accounting.planning import make_plan
 
     settings = plan_settings(run, cache_dir)
+    return make_plan(_mechanism(run, settings), _facts(run, partition), settings, silo_terms(run))
+
+
+def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
+    """The plan of :func:`plan_run` before its noise is calibrated: schedule and rounds, in no time."""
+    from subjectdp.accounting.planning import draft_plan
+
+    settings = plan_settings(run, None)
+    return draft_plan(_mechanism(run, settings), _facts(run, partition), settings)
+
+
+def _mechanism(run: RunConfig, settings: PlanSettings) -> Mechanism:
     found = algorithm(run.algorithm.name, run.algorithm.variant)
-    mechanism = found.mechanism(run.algorithm.variant, settings.mode)
     if run.joint.clipping == "update" and found.of_updates is not None:
-        mechanism = found.of_updates
-    return make_plan(mechanism, _facts(run, partition), settings, silo_terms(run))
+        return found.of_updates
+    return found.mechanism(run.algorithm.variant, settings.mode)
 
 
 def _facts(run: RunConfig, partition: Partition) -> FederationFacts:

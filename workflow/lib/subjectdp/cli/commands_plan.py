@@ -1,0 +1,43 @@
+"""``subjectdp plan``: what a scenario will cost and promise, before it is run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+
+def add_parsers(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "plan",
+        help="predict a scenario's runs, ε, hours, memory and disk",
+        description="Predicts what the runs of scenario files will promise and cost, without fetching, preparing or "
+        "training anything, and writes plan.csv and plan.txt into the scenario's results.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    parser.add_argument("--results", default="results", help="results folder (default: %(default)s)")
+    parser.add_argument(
+        "--gflops",
+        type=_positive,
+        help="billions of operations a second of one device; default: what finished runs took",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return value
+
+
+def _run(options: argparse.Namespace) -> None:
+    from subjectdp.config import load_scenario
+    from subjectdp.planning.report import plan_scenario
+
+    _, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
+    print(text, end="")

@@ -1,0 +1,10 @@
+"""Plans a scenario; the plan is printed as well."""
+
+from subjectdp.config import load_scenario_from_mapping
+from subjectdp.io.joblog import job_log
+from subjectdp.planning.report import plan_scenario
+
+with job_log(snakemake.log[0]):
+    _, text = plan_scenario(load_scenario_from_mapping(snakemake.config), snakemake.params.results)
+
+print(text, end="", flush=True)

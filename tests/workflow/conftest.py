@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PARTS = ("Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm")
+from project_copy import copy_parts
+
 _JOBS = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
 
 
@@ -63,14 +62,7 @@ class Project:
 
 def copy_project(target: Path) -> Project:
     """Copies what a run needs (no results, no environment) into the new folder ``target``."""
-    target.mkdir(parents=True)
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        elif source.exists():
-            shutil.copy2(source, target / part, follow_symlinks=False)
-    return Project(target)
+    return Project(copy_parts(target))
 
 
 @pytest.fixture(scope="session")

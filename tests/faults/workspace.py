@@ -1,0 +1,195 @@
+"""A copy of the project in which something is broken, Snakemake run in it, and what its results have to be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from project_copy import copy_parts
+from subjectdp.config import load_scenario_from_mapping, paths
+from training.outcomes import outcome
+
+SCENARIO = Path(__file__).with_name("scenario.yaml")
+PATIENCE = 600.0  # seconds until a wait counts as a hang
+
+
+class NotRecovered(AssertionError):
+    """A result that is wrong without having been refused, a hang, or a recovery that does not work."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has come to its end."""
+
+    status: int
+    output: str
+
+
+class Running:
+    """A command on its way, in a process group of its own; its output goes to a file."""
+
+    def __init__(self, command: list[str], folder: Path, output: Path) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(folder / ".cache")}
+        self._output = output
+        with output.open("wb") as stream:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL for this process alone: what it has started goes on."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> Ended:
+        try:
+            status = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)
+            raise NotRecovered(f"a hang: {self._output.read_text(errors='replace')[-2000:]}") from None
+        return Ended(status, self._output.read_text(errors="replace"))
+
+
+class Workspace:
+    """One copy of the project.
+
+    Attributes:
+        root: the folder that Snakemake runs in.
+        run: folder of the scenario's only run.
+        prepared: folder of its prepared data.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._commands = 0
+        self.write_scenario({})
+        scenario = load_scenario_from_mapping(yaml.safe_load(SCENARIO.read_text()))
+        run = scenario.runs[0]
+        self.run = root / paths.run_dir(run.run_id)
+        self.prepared = root / paths.prepared_dir(run.data_key)
+        self.partition = root / paths.partition_dir(run.partition_id)
+        self.manifest = paths.run_file(run.run_id, "manifest.json")
+
+    def write_scenario(self, changes: dict[str, Any]) -> None:
+        """The scenario, with sections of its run replaced key by key."""
+        content = yaml.safe_load(SCENARIO.read_text())
+        for section, values in changes.items():
+            content["run"][section] = {**content["run"].get(section, {}), **values}
+        (self.root / "faults.yaml").write_text(yaml.safe_dump(content))
+
+    def start(self, *arguments: str) -> Running:
+        """Starts Snakemake with the scenario."""
+        self._commands += 1
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments]
+        command += ["--configfile", "faults.yaml"]
+        return Running(command, self.root, self.root / f"command-{self._commands}.txt")
+
+    def snakemake(self, *arguments: str) -> Ended:
+        """Runs Snakemake with the scenario to its end."""
+        return self.start(*arguments).wait()
+
+    def train(self) -> Running:
+        return self.start(self.manifest)
+
+    def train_again(self) -> None:
+        """The command that recovers: the same once more. NotRecovered if it fails."""
+        self.must_succeed(self.train().wait())
+
+    def must_succeed(self, ended: Ended) -> None:
+        if ended.status != 0:
+            logs = "".join(path.read_text()[-1500:] for path in (self.root / "results/logs").rglob("*.log"))
+            raise NotRecovered(f"status {ended.status}: {ended.output[-2500:]}\n{logs}")
+
+    def must_fail(self, ended: Ended, *words: str) -> None:
+        """The command failed, and a log or the console says why in these words."""
+        if ended.status == 0:
+            raise NotRecovered(f"nothing was noticed:\n{ended.output[-1500:]}")
+        logs = [path.read_text(errors="replace") for path in (self.root / "results/logs").rglob("*.log")]
+        for word in words:
+            if not any(word in text for text in (ended.output, *logs)):
+                raise NotRecovered(f"{word!r} is not said:\n{ended.output[-2500:]}\n{logs}")
+
+    def progress(self) -> list[str]:
+        """The lines of the run's progress so far."""
+        try:
+            return (self.run / "progress.log").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def wait_for_round(self, round_: int, running: Running) -> None:
+        wait_until(lambda: any(f" round {round_}/" in line for line in self.progress()), running)
+
+    def job(self) -> int:
+        """The process that trains, from the lock that it holds."""
+        return int(json.loads((self.run / ".lock").read_text())["pid"])
+
+    def must_equal(self, reference: dict[str, Any]) -> None:
+        """The run ended as the one that nothing happened to."""
+        found = outcome(self.run)
+        wrong = [part for part in reference if found[part] != reference[part]]
+        if wrong:
+            raise NotRecovered(f"silently wrong: {', '.join(wrong)} of the run")
+        left = [path.name for path in self.run.iterdir() if path.name.startswith(".") or path.is_dir()]
+        if left:
+            raise NotRecovered(f"left behind: {left}")
+
+    def nothing_wrong(self, reference: dict[str, Any]) -> None:
+        """After a fault a manifest is not there, or is the right one."""
+        if (self.run / "manifest.json").exists():
+            self.must_equal(reference)
+
+    def copy(self, target: Path) -> Workspace:
+        """A copy with all that lies there, times included."""
+        shutil.copytree(self.root, target, symlinks=True)
+        return Workspace(target)
+
+
+def new_workspace(target: Path) -> Workspace:
+    return Workspace(copy_parts(target))
+
+
+def wait_until(true: Callable[[], bool], running: Running | None = None) -> None:
+    """Looks every few milliseconds; NotRecovered if it never comes true."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        if time.monotonic() > end or (running is not None and not running.alive() and not true()):
+            said = "" if running is None or running.alive() else running.wait().output[-2500:]
+            raise NotRecovered(f"waited in vain {said}")
+        time.sleep(0.003)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process that is not our child is gone."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

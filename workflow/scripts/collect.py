@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from subjectdp.analysis.collect import collect_scenario
+from subjectdp.config.paths import FINISHED
 from subjectdp.io.joblog import job_log
 
 with job_log(snakemake.log[0]):
     runs = [Path(manifest).parent for manifest in snakemake.input]
     collect_scenario(runs, Path(snakemake.output[0]).parent)
+    for run in runs:
+        (run / FINISHED).unlink(missing_ok=True)

@@ -45,8 +45,8 @@ class ClusterSettings:
         return self.minutes[size_class(run)] * attempt
 
     def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
-        """Memory of a training job in MB; grows with the attempt."""
-        return self.memory_mb[size_class(run)] * attempt
+        """Memory of a training job in MB; grows with its processes and with the attempt."""
+        return self.memory_mb[size_class(run)] * run.performance.processes * attempt
 
     def gpu_resources(self, gpus: int) -> dict[str, int | str]:
         """The resources, as the executor names them, that ask for ``gpus`` GPUs of one node; none for none."""
@@ -69,7 +69,7 @@ class ClusterSettings:
 
 def gpus(run: RunConfig) -> int:
     """GPUs that a run's configuration uses on a machine that has them."""
-    return 0 if run.performance.device == "cpu" else 1
+    return 0 if run.performance.device == "cpu" else run.performance.processes
 
 
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:

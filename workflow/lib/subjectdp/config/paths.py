@@ -34,6 +34,11 @@ RUN_FILES = (
 """Files of a finished run."""
 
 
+FINISHED = "finished.json"
+"""A second copy of a run's manifest, from a job that trains several runs until the scenario is collected: when such a
+job fails, Snakemake deletes the manifests of all its runs, those of finished ones too."""
+
+
 def data_dir(data_key: str, results: str = RESULTS) -> str:
     """Folder of one data set: its source and its prepared form."""
     return f"{results}/data/{data_key}"

@@ -88,6 +88,8 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
         if device.type == "cuda"
         else platform.processor() or "cpu",
         "threads": threads,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from subjectdp.algorithms.registry import label
+from subjectdp.config.paths import FINISHED
 from subjectdp.errors import DataError
-from subjectdp.io.atomic import sha256_of
+from subjectdp.io.atomic import sha256_of, write_bytes
 from subjectdp.training import environment
 
 if TYPE_CHECKING:
@@ -85,14 +86,33 @@ def manifest(
     }
 
 
-def is_complete(folder: Path, identity: Mapping[str, str]) -> bool:
-    """Whether ``folder`` holds all results of the run with this identity, unchanged since they were written."""
+def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST) -> bool:
+    """Whether ``folder`` holds all results of the run with this identity, unchanged since they were written.
+
+    ``name`` is the file that says what they were: the manifest, or its copy.
+    """
     try:
-        found = json.loads((folder / MANIFEST).read_text())
+        found = json.loads((folder / name).read_text())
         files = {name: _file(folder / name) for name in RESULT_FILES}
         return bool(found["identity"] == dict(identity) and found["files"] == files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def keep_finished(folder: Path) -> None:
+    """Copies the manifest of a finished run to where Snakemake does not know of it (:data:`paths.FINISHED`)."""
+    write_bytes(folder / FINISHED, (folder / MANIFEST).read_bytes())
+
+
+def take_back_finished(folder: Path, identity: Mapping[str, str]) -> bool:
+    """Whether the run with this identity was finished by an earlier attempt of its job; its manifest is back then.
+
+    A copy of anything else (other code, data or settings, changed results) is not taken, and the run trains anew.
+    """
+    if not is_complete(folder, identity, FINISHED):
+        return False
+    write_bytes(folder / MANIFEST, (folder / FINISHED).read_bytes())
+    return True
 
 
 def check_match(prepared: PreparedData, partition: Partition) -> None:

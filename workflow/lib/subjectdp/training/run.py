@@ -32,7 +32,16 @@ from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
 from subjectdp.training.federation import Federation
-from subjectdp.training.manifest import MANIFEST, RESULT_FILES, check_match, identity, is_complete, manifest
+from subjectdp.training.manifest import (
+    MANIFEST,
+    RESULT_FILES,
+    check_match,
+    identity,
+    is_complete,
+    keep_finished,
+    manifest,
+    take_back_finished,
+)
 from subjectdp.training.messages import Recipe
 from subjectdp.training.plans import plan_run
 from subjectdp.training.processes import team_of
@@ -56,6 +65,7 @@ def train_run(
     output_folder: Path | str,
     cache_dir: Path | str | None = None,
     report: Callable[[str], None] = log.info,
+    shared_job: bool = False,
 ) -> None:
     """Trains one run and writes rounds.parquet, steps.parquet, model.safetensors and, last, manifest.json.
 
@@ -70,6 +80,8 @@ def train_run(
         output_folder: where the results go.
         cache_dir: where noise calibrations are kept between runs.
         report: takes one line of progress for each evaluated round.
+        shared_job: other runs are trained in the same job, which fails as a whole: a copy of the manifest is kept, and
+            a run that an earlier attempt of the job has finished is not trained again.
 
     Raises:
         SubjectDPError: configuration, data, model or plan that do not fit, before any training; results that cannot be
@@ -92,6 +104,9 @@ def train_run(
         if waited and is_complete(output, who):
             report(f"{run.run_id} was finished by the process that was waited for")
             return
+        if shared_job and take_back_finished(output, who):
+            report(f"{run.run_id} was finished by an earlier attempt of this job")
+            return
         with stop_requests() as stop:
             recorder = Recorder(run.run_id, plan.rounds, report, stop.check)
             federation = make_federation(run, plan, prepared, partition, device, recorder)
@@ -109,6 +124,8 @@ def train_run(
                 run, plan, privacy, prepared, partition, recorder, device, who, output, seconds, resumed
             ),
         )
+        if shared_job:
+            keep_finished(output)
         checkpoints.folder.remove()
 
 

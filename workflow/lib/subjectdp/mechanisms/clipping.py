@@ -38,24 +38,29 @@ class ClippingEngine:
     Guarantee: with weights in [0, 1], adding or removing one item moves the result by at most ``clip_norm`` in L2; an
     item whose gradient is not finite contributes nothing.
 
+    Attributes:
+        doubt: None, or a 0-dimensional bool on the device. Then nothing waits for the device to find an item whose
+            gradient is not finite: it is told here, and the sums since then are of no use.
+
     Raises:
         ModelError: a layer that mixes the items of a batch, or that the engine cannot see through.
     """
 
     def __init__(self, flat: FlatParameters, physical_batch_size: int = 512) -> None:
         self.flat = flat
+        self.doubt: Tensor | None = None
         self.physical_batch_size = physical_batch_size
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
 
     def clipped_sum(
-        self, inputs: Tensor, labels: Tensor, clip_norm: float, weights: Tensor | None = None
+        self, inputs: Tensor, labels: Tensor, clip_norm: float | Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖.
 
         Args:
             inputs: (B, ...) items; B = 0 gives a zero sum.
             labels: (B,) int64.
-            clip_norm: C > 0, or infinity.
+            clip_norm: C > 0, or infinity; one for all items, or (B,) on the device.
             weights: (B,) in [0, 1]; None for all ones.
 
         Returns:
@@ -66,11 +71,12 @@ class ClippingEngine:
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            norms[part] = self._add_clipped(inputs[part], labels[part], clip_norm, part_weights, total)
+            bound = clip_norm[part] if isinstance(clip_norm, Tensor) else clip_norm
+            norms[part] = self._add_clipped(inputs[part], labels[part], bound, part_weights, total)
         return total, norms
 
-    def gradient_sum(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Σ_i g_i (P,), by a plain backward pass."""
+    def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Σ_i w_i g_i (P,), by a plain backward pass; weights (B,), None for all ones."""
         parameters = dict(self.flat.model.named_parameters())
         total = torch.zeros_like(self.flat.vector)
         views = self.flat.views(total)
@@ -81,9 +87,11 @@ class ClippingEngine:
         try:
             for start in range(0, len(labels), self.physical_batch_size):
                 part = slice(start, start + self.physical_batch_size)
-                loss = F.cross_entropy(
-                    self.flat.model(_laid_out(inputs[part])), labels[part], reduction="sum"
-                )
+                logits = self.flat.model(_laid_out(inputs[part]))
+                if weights is None:
+                    loss = F.cross_entropy(logits, labels[part], reduction="sum")
+                else:
+                    loss = F.cross_entropy(logits, labels[part], reduction="none") @ weights[part]
                 gradients = torch.autograd.grad(loss, list(parameters.values()))
                 for name, gradient in zip(parameters, gradients, strict=True):
                     views[name].add_(gradient)
@@ -93,15 +101,23 @@ class ClippingEngine:
         return total
 
     def _add_clipped(
-        self, inputs: Tensor, labels: Tensor, clip_norm: float, weights: Tensor | None, total: Tensor
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        clip_norm: float | Tensor,
+        weights: Tensor | None,
+        total: Tensor,
     ) -> Tensor:
         captured = self._capture(inputs, labels)
         with torch.no_grad():
             norms = torch.stack([layer.squared_norms() for layer in captured.values()]).sum(0).sqrt_()
             finite = torch.isfinite(norms)
-            if not bool(finite.all()):
+            if self.doubt is not None:
+                self.doubt.logical_or_(~finite.all())
+            elif not bool(finite.all()):
                 kept_weights = None if weights is None else weights[finite]
-                self._add_clipped(inputs[finite], labels[finite], clip_norm, kept_weights, total)
+                bound = clip_norm[finite] if isinstance(clip_norm, Tensor) else clip_norm
+                self._add_clipped(inputs[finite], labels[finite], bound, kept_weights, total)
                 return norms
             coefficients = (clip_norm / (norms * _ROUNDING_MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
             if weights is not None:
@@ -109,7 +125,7 @@ class ClippingEngine:
             views = self.flat.views(total)
             for name, layer in captured.items():
                 prefix = f"{name}." if name else ""
-                layer.add_weighted_sum(coefficients, _within(views, prefix))
+                layer.add_weighted_sum(coefficients, within(views, prefix))
         return norms
 
     def _capture(self, inputs: Tensor, labels: Tensor) -> dict[str, Captured]:
@@ -148,7 +164,8 @@ def _laid_out(inputs: Tensor) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
 
 
-def _within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The views whose names start with ``prefix``, without it."""
     return {name[len(prefix) :]: view for name, view in views.items() if name.startswith(prefix)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,6 +36,7 @@ from subjectdp.training.steplog import StepLog
 
 if TYPE_CHECKING:
     from subjectdp.training.processes import Results, Team
+    from subjectdp.training.stacking import StackedSilos
 
 Kind = Literal["train", "grid", "step"]
 
@@ -47,6 +48,7 @@ class Federation:
         theta: float32 (P,), the global model.
         log: what the round's local steps did, until ``run_round`` hands it to the recorder.
         gradients: how the gradient sums of a mini-batch are computed.
+        stack: trains silos of a round in step; None: one after another.
         team: other processes that train silos of a round as well; None: this one trains them all.
     """
 
@@ -73,6 +75,7 @@ class Federation:
         self.seed, self.recorder = seed, recorder
         self.log = StepLog()
         self.gradients: Gradients = ExactGradients(engine)
+        self.stack: StackedSilos | None = None
         self.team: Team | None = None
         self.device = engine.flat.vector.device
         self.theta = engine.flat.vector.clone()
@@ -131,29 +134,43 @@ class Federation:
 
 @dataclass(frozen=True)
 class SiloWork:
-    """The part of a round that its silos do, for any process that holds the federation; results by place in ``silos``.
+    """The part of a round that its silos do, for any process that holds the federation; parts are ``groups``.
 
     Attributes:
+        groups: silos that are trained together; one each, unless silos are stacked.
         kind: "train" for local steps on the silo's own model, "grid" for the same in integers, "step" for one local
             step at the global model.
         local_step: a function of a module, if it is to reach another process.
     """
 
     round: int
-    silos: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
     kind: Kind
     local_step: Callable[[Any], Tensor]
 
     def order(self, federation: Federation) -> list[int]:
-        """The places in ``silos``, those with the most planned items first, so that processes end together."""
-        plans = [federation.plan.silos[silo] for silo in self.silos]
-        planned = [plan.steps_per_round * plan.items * plan.sampling_probability for plan in plans]
-        return sorted(range(len(planned)), key=lambda place: -planned[place])
+        """The groups, those with the most planned items first, so that processes end together."""
+
+        def planned(group: tuple[int, ...]) -> float:
+            plans = [federation.plan.silos[silo] for silo in group]
+            return sum(plan.steps_per_round * plan.items * plan.sampling_probability for plan in plans)
+
+        return sorted(range(len(self.groups)), key=lambda place: -planned(self.groups[place]))
 
     def run(self, federation: Federation, place: int) -> Tensor:
-        """The result of one silo: (P,) float32, or int64 on the grid. Reads the global model, writes the engine's."""
-        server, silo = Round(federation, self.round, list(self.silos)), self.silos[place]
-        return server.checked(lambda: server.work(self.kind, silo, self.local_step))
+        """The results of one group: (silos, P) float32, or int64 on the grid.
+
+        Reads the global model, writes the engine's.
+        """
+        server, silos = Round(federation, self.round, []), self.groups[place]
+        if federation.stack is not None and self.kind == "train":
+            done = len(federation.log)
+            trained = federation.stack.train(self.round, silos, self.local_step)
+            if trained is not None:
+                return trained
+            federation.log.forget(done)
+        results = [server.checked(partial(server.work, self.kind, silo, self.local_step)) for silo in silos]
+        return results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
 
 
 class Round:
@@ -163,6 +180,7 @@ class Round:
         self.federation, self.round, self.silos = federation, round_, silos
         self.silo_count = len(silos)
         self._results: dict[SiloWork, Results] = {}
+        self._rows: dict[tuple[SiloWork, int], dict[int, Tensor]] = {}
 
     @property
     def model(self) -> Tensor:
@@ -233,14 +251,22 @@ class Round:
             federation.gradients = fast
 
     def _result(self, kind: Kind, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
-        """One silo's result; in a team all silos start with the first one that is asked for."""
-        team, place = self.federation.team, self.silos.index(silo)
-        work = SiloWork(self.round, tuple(self.silos), kind, local_step)
-        if team is None:
-            return work.run(self.federation, place)
-        if work not in self._results:
-            self._results[work] = team.results(self.federation, work)
-        return self._results[work].take(place)
+        """One silo's result; its group is worked on when the first of them is asked for, in a team all groups are."""
+        federation = self.federation
+        work = SiloWork(self.round, self._groups(kind), kind, local_step)
+        place = next(place for place, group in enumerate(work.groups) if silo in group)
+        if federation.team is not None and work not in self._results:
+            self._results[work] = federation.team.results(federation, work)
+        if (work, place) not in self._rows:
+            results = self._results.get(work)
+            rows = work.run(federation, place) if results is None else results.take(place)
+            self._rows[work, place] = dict(zip(work.groups[place], rows, strict=True))
+        return self._rows[work, place].pop(silo)
+
+    def _groups(self, kind: Kind) -> tuple[tuple[int, ...], ...]:
+        stack = self.federation.stack
+        size = stack.silos if stack is not None and kind == "train" else 1
+        return tuple(tuple(self.silos[start : start + size]) for start in range(0, self.silo_count, size))
 
     def _train(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
         flat, schedule = self.federation.engine.flat, self.federation.plan.silos[silo]

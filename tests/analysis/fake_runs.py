@@ -13,6 +13,7 @@ import pandas as pd
 
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.io.atomic import sha256_of
 
 # final accuracy, loss at the end, sound ε: item, subject at one silo, subject
 _FEMNIST = {
@@ -42,6 +43,8 @@ class Fake:
     local_steps: int | None = None
     learning_rate: float = 0.1
     synthetic: bool = True
+    subjects: int = 60
+    changes: tuple[tuple[str, Any], ...] = ()  # of the configuration, as section -> mapping
 
     @property
     def config(self) -> RunConfig:
@@ -51,25 +54,31 @@ class Fake:
                 {
                     "seed": self.seed,
                     "algorithm": self.algorithm,
-                    "data": {"dataset": self.dataset},
+                    "data": {"dataset": self.dataset, **self._changed("data")},
                     "partition": {
                         "distribution": "uniform" if self.alpha == 1 else "power",
                         "alpha": self.alpha,
                         "max_items_per_subject": 8 if self.mode == "sound" else None,
                     },
+                    "model": self._changed("model"),
                     "privacy": {
                         "mode": self.mode,
                         "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",
+                        **self._changed("privacy"),
                     },
                     "training": {
                         "rounds": self.rounds,
                         "local_steps": self.local_steps,
                         "batch_size": 512 if self.dataset == "femnist" else 100,
                         "optimizer": {"learning_rate": self.learning_rate},
+                        **self._changed("training"),
                     },
                 }
             )
         )
+
+    def _changed(self, section: str) -> dict[str, Any]:
+        return dict(dict(self.changes).get(section, {}))
 
     @property
     def executed(self) -> int:
@@ -91,7 +100,19 @@ def write_run(root: Path, fake: Fake) -> Path:
     steps.to_parquet(folder / "steps.parquet", index=False)
     rounds.to_parquet(folder / "rounds.parquet", index=False)
     (folder / "manifest.json").write_text(json.dumps(_manifest(fake, config, rounds)))
+    list_files(folder)
     return folder
+
+
+def list_files(folder: Path) -> None:
+    """Makes the manifest list the tables as they are now."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"] = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in ("rounds.parquet", "steps.parquet")
+    }
+    path.write_text(json.dumps(manifest))
 
 
 def write_runs(root: Path, fakes: Iterable[Fake]) -> list[Path]:
@@ -158,6 +179,19 @@ def _steps(fake: Fake, run_id: str, generator: np.random.Generator) -> pd.DataFr
     )
 
 
+def _over_rounds(fake: Fake, stated: dict[str, Any]) -> dict[str, Any] | None:
+    """ε that grows with the root of the rounds; none where no finite one is stated at the end."""
+    if fake.algorithm == "fed_avg":
+        return None
+    rounds = sorted({max(1, fake.executed // 4), max(1, fake.executed // 2), fake.executed})
+    found: dict[str, Any] = {"rounds": rounds, "constant_noise_assumed": stated["subject"] is None}
+    for name in ("item", "subject"):
+        last = stated[name]
+        finite = isinstance(last, int | float)
+        found[name] = [float(last) * (n / fake.executed) ** 0.5 for n in rounds] if finite else None
+    return found
+
+
 def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, Any]:
     item, one, subject = _FEMNIST[fake.algorithm][2:]
     private = fake.algorithm != "fed_avg"
@@ -179,8 +213,9 @@ def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, 
         "privacy": {
             "as_published": published if private and fake.mode == "as_published" else None,
             "sound": {name: {"epsilon": value} for name, value in stated.items() if value is not None},
+            "over_rounds": _over_rounds(fake, stated),
         },
-        "partition": {"counts": {"subjects": 60}},
+        "partition": {"counts": {"subjects": fake.subjects, "train_items": 50 * fake.subjects}},
         "rounds_executed": fake.executed,
         "final": {"round": int(rounds["round"].iloc[-1])},
         "wall_seconds": 31.5,

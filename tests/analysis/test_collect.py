@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.fake_runs import Fake, grid, write_run, write_runs
+from analysis.fake_runs import Fake, grid, list_files, write_run, write_runs
 from subjectdp.analysis.collect import (
     QUANTITIES,
     RUN_COLUMNS,
@@ -122,7 +122,26 @@ def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
 
 def test_rounds_that_stop_before_the_plan_are_refused(folder: Path, tmp_path: Path) -> None:
     rewrite(folder / "rounds.parquet", lambda frame: frame.iloc[:-1])
+    list_files(folder)
     with pytest.raises(DataError, match="last round"):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "steps.parquet"])
+def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    column = {"rounds.parquet": "test_accuracy", "steps.parquet": "noise_multiplier"}[name]
+    rewrite(folder / name, lambda frame: frame.assign(**{column: frame[column] * 1.5}))
+    with pytest.raises(
+        DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"
+    ):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+def test_a_manifest_without_the_runs_files_is_refused(folder: Path, tmp_path: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="list the run's files"):
         collect_runs([folder], tmp_path / "runs.parquet")
 
 

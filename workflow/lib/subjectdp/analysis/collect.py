@@ -17,7 +17,7 @@ import pandas as pd
 
 from subjectdp.analysis.frames import concatenate, read_frame, read_json
 from subjectdp.errors import DataError, expected
-from subjectdp.io.atomic import write_frame
+from subjectdp.io.atomic import sha256_of, write_frame
 
 RUN_COLUMNS = [
     "run_id",
@@ -75,6 +75,7 @@ STEP_COLUMNS = [
 ]
 SUMMARY_COLUMNS = ["run_id", "quantity", "value", "minibatches"]
 QUANTITIES = ("items", "subjects", "largest_group")
+_ADVICE = "Remove the run's manifest.json and run the workflow again."
 
 
 def read_rounds(folder: Path | str) -> pd.DataFrame:
@@ -95,15 +96,17 @@ def read_run(folder: Path | str) -> dict[str, Any]:
     """One row of runs.parquet from a run folder's manifest and rounds.
 
     ``config`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text.
-    Raises DataError when the manifest is another run's, or the rounds end before the plan's last round.
+    Raises DataError when the manifest is another run's, a file is not the one that it was written for, or the rounds
+    end before the plan's last round.
     """
     folder = Path(folder)
     manifest = read_json(folder / "manifest.json")
-    rounds = read_rounds(folder)
     if manifest.get("run_id") != folder.name:
         raise expected(
             f"run_id of {folder / 'manifest.json'}", manifest.get("run_id"), repr(folder.name), DataError
         )
+    _check_files(folder, manifest)
+    rounds = read_rounds(folder)
     return _row(manifest, rounds, folder / "manifest.json")
 
 
@@ -144,6 +147,19 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> N
     collect_rounds(run_folders, folder / "rounds.parquet")
     collect_steps_summary(run_folders, folder / "steps.parquet")
     collect_runs(run_folders, folder / "runs.parquet")
+
+
+def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
+    """The sizes of a run's files, and the hashes of its tables, are those that its manifest was written with."""
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not files.keys() >= {"rounds.parquet", "steps.parquet"}:
+        raise DataError(f"Expected {folder / 'manifest.json'} to list the run's files. {_ADVICE}")
+    for name, written in files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != written["bytes"]:
+            raise DataError(f"{path} is missing or truncated. {_ADVICE}")
+        if path.suffix == ".parquet" and sha256_of(path) != written["sha256"]:
+            raise DataError(f"{path} was changed after the run (its sha256 differs). {_ADVICE}")
 
 
 def _step_counts(folder: Path) -> pd.DataFrame:

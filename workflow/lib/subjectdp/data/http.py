@@ -16,6 +16,7 @@ import requests
 from subjectdp.data.progress import Progress
 from subjectdp.data.sources import Mirror
 from subjectdp.errors import DownloadError
+from subjectdp.io import atomic
 
 _LOGGER = logging.getLogger(__name__)
 _HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
@@ -171,7 +172,7 @@ def _write(body: _Body, mirror: Mirror, part: Path, options: FetchOptions) -> No
     if body.offset == 0:
         remove_part(part)
         if not body.encoded:  # a part without a state is not resumed
-            _state(part).write_text(json.dumps({"validator": validator}))
+            atomic.write_json(_state(part), {"validator": validator})
     total = body.total if body.total is not None else mirror.bytes
     progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], total, "MB", scale=1e6)
     progress.start_at(body.offset)

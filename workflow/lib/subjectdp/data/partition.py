@@ -213,7 +213,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
         DataError: the prepared data are corrupt, or hold fewer subjects than ``data.subjects``.
     """
     check_settings(run.partition)
-    prepared = store.load_prepared(prepared_folder)
+    prepared = store.load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
     fraction = run.data.test_fraction

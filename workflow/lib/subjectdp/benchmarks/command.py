@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if options.quick:
         parts, verdicts = quick(quiet=options.json)
     else:
-        parts = run_suite(chosen(options, about.glibc), _printer(options.json))
+        parts = run_suite(chosen(options), _printer(options.json))
         verdicts = goals.judge(goals.GOALS, parts)
     folder = Path(options.output) / "quick" if options.quick else Path(options.output)
     write(folder, parts, verdicts, about)
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     return int(missed or bool(wrong_steps(parts)))
 
 
-def chosen(options: argparse.Namespace, glibc: bool) -> Options:
+def chosen(options: argparse.Namespace) -> Options:
     """The options of a full run.
 
     Raises:
@@ -69,7 +69,7 @@ def chosen(options: argparse.Namespace, glibc: bool) -> Options:
         None if options.batch is None else tuple(options.batch),
         options.rounds,
         None if options.methods is None else tuple(options.methods),
-        mallocs if glibc else ("default",),
+        mallocs if machine.glibc() else ("default",),
         options.threads,
         not options.no_memory,
     )

@@ -31,22 +31,24 @@ class VmapStep:
         self.inputs, self.labels = problem.inputs[order].view(shape), problem.labels[order].view(-1, chunk)
         self.gradients = vmap(grad(self._loss), (None, 0, 0))
         self.clipped: Any = torch.compile(self._clipped_sums) if compiled else self._clipped_sums
+        # an argument, not a constant of the compiled code: it is compiled once for the gate and the timing
+        self.clip_norm = torch.tensor(problem.clip_norm)
         self.last_norms = torch.empty(0)
 
     def _loss(self, values: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(self.model, values, (inputs,)), labels)
 
     def _clipped_sums(
-        self, values: dict[str, Tensor], inputs: Tensor, labels: Tensor
+        self, values: dict[str, Tensor], inputs: Tensor, labels: Tensor, clip_norm: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
         gradients = self.gradients(values, inputs, labels)
         norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-        scale = (self.problem.clip_norm / norms).clamp(max=1.0)
+        scale = (clip_norm / norms).clamp(max=1.0)
         return {name: torch.tensordot(scale, g, dims=1) for name, g in gradients.items()}, norms
 
     def step(self) -> None:
         with torch.no_grad():
-            sums, self.last_norms = self.clipped(self.values, self.inputs, self.labels)
+            sums, self.last_norms = self.clipped(self.values, self.inputs, self.labels, self.clip_norm)
             for name, value in self.values.items():
                 update(value, sums[name], self.problem)
 

@@ -17,7 +17,6 @@ class Machine:
 
     Attributes:
         versions: package -> version of those that are installed.
-        glibc: whether malloc is glibc's, the only one that the tuned settings mean something to.
     """
 
     processor: str
@@ -25,7 +24,6 @@ class Machine:
     system: str
     python: str
     versions: dict[str, str]
-    glibc: bool
 
     def line(self) -> str:
         """One line for people, with the load of this moment."""
@@ -41,8 +39,12 @@ def describe() -> Machine:
         system=platform.platform(),
         python=platform.python_version(),
         versions={name: version for name in _PEERS if (version := _version(name)) is not None},
-        glibc=platform.libc_ver()[0] == "glibc",
     )
+
+
+def glibc() -> bool:
+    """Whether malloc is glibc's, the only one that the tuned settings mean something to."""
+    return platform.libc_ver()[0] == "glibc"
 
 
 def load() -> float:

@@ -2,8 +2,8 @@
 
 The process builds the method, resets the kernel's high-water mark of its resident memory, takes a few steps and reads
 the mark: VmHWM minus the resident memory before. Before that, the same method has stepped on a narrow copy of the
-model, so that code pages and the libraries' own tables do not count. The processes are forked from one that has only
-imported what they need.
+model, so that code pages and the libraries' own tables do not count (a compiled method has stepped on the model
+itself). The processes are forked from one that has only imported what they need.
 """
 
 from __future__ import annotations
@@ -50,13 +50,16 @@ def peak_bytes(method: Method, case: Case) -> int:
 
     def measure() -> int:
         problem = make_problem(case)
-        narrow = replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ()))
-        method.build(make_problem(narrow)).step()
+        if not method.compiled:
+            narrow = replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ()))
+            method.build(make_problem(narrow)).step()
         stepper = method.build(problem)
+        if method.compiled:
+            stepper.step()  # the compiler's memory is not the step's
         return growth(stepper.step)
 
     peaks = [in_fork(measure)]
-    while len(peaks) < _REPEATS and peaks[0] < _LARGE:
+    while len(peaks) < _REPEATS and peaks[0] < _LARGE and not method.compiled:
         peaks.append(in_fork(measure))
     return int(statistics.median(peaks))
 

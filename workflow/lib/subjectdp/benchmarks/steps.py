@@ -78,6 +78,7 @@ def _gated(methods: Sequence[Method], problem: Problem) -> dict[str, Outcome]:
     tested = gate.gate_problem(problem)
     _tell(f"{problem.case.workload} B={problem.case.batch}: float64 loop")
     references = gate.references(tested, {method.target for method in methods})
+    _tell(f"{problem.case.workload} B={problem.case.batch}: gate of {', '.join(m.name for m in methods)}")
     return {method.name: _verdict(method, tested, references) for method in methods}
 
 

@@ -60,11 +60,11 @@ def environment(malloc: str, threads: int) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     numbers = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     paths = [str(_LIBRARY), *filter(None, [inherited.get("PYTHONPATH")])]
-    # JAX takes its threads from the processors it may use, see ``main``
     return {
         **inherited,
         **numbers,
         **(TUNED if malloc == "tuned" else {}),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
         "PYTHONPATH": os.pathsep.join(paths),
         "JAX_PLATFORMS": "cpu",
     }
@@ -73,6 +73,7 @@ def environment(malloc: str, threads: int) -> dict[str, str]:
 def main() -> None:
     """Runs the task on standard input."""
     task = json.load(sys.stdin)
+    # JAX takes its threads from the processors that it may use
     if task.get("pinned") and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task["threads"]])
     # what a library prints must not mix with the outcomes

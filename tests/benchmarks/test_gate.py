@@ -1,0 +1,152 @@
+"""The gate lets right steps through and stops wrong ones; every method is held against the float64 loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor
+
+from mechanisms import oracle
+from subjectdp.benchmarks import gate, steps
+from subjectdp.benchmarks.cases import Case, Problem, make_problem
+from subjectdp.benchmarks.methods import METHODS, Method, Target
+from subjectdp.benchmarks.ours import EngineStep
+
+EVERYWHERE = ["sgd", "subjectdp_plain", "subjectdp_item", "subjectdp_item_noiseless", "subjectdp_higrad"]
+OPACUS = ["opacus_hooks", "opacus_ghost"]
+CNN = [*EVERYWHERE, *OPACUS, "sgd_nchw", "opacus_functorch", "opacus_ew", "vmap"]
+LSTM = [*EVERYWHERE, *OPACUS, "vmap"]
+SUBJECTS = ["subjectdp_subject", "subject_loop", "subject_vmap"]
+
+
+@pytest.fixture(scope="module")
+def tested(cases: dict[str, Case]) -> Callable[[str], tuple[Problem, dict[Target, gate.Reference]]]:
+    """Gate problem and references of a small case, made once."""
+    made: dict[str, tuple[Problem, dict[Target, gate.Reference]]] = {}
+
+    def of(name: str) -> tuple[Problem, dict[Target, gate.Reference]]:
+        if name not in made:
+            problem = gate.gate_problem(make_problem(cases[name]))
+            made[name] = problem, gate.references(problem, set(Target))
+        return made[name]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [("cnn", name) for name in CNN + SUBJECTS] + [("lstm", name) for name in LSTM + SUBJECTS[:2]],
+)
+def test_methods_compute_what_they_say(tested, case, name):
+    method = METHODS[name]
+    if (reason := method.unavailable()) is not None:
+        pytest.skip(reason)
+    problem, references = tested(case)
+    verdict = gate.check(method, problem, references[method.target])
+    assert verdict.within(gate.TOLERANCE if method.ours else gate.PEER_TOLERANCE)
+    assert (verdict.norm_error is None) == (method.target is Target.PLAIN)
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.parametrize("case", ["cnn", "lstm"])
+def test_jax_computes_what_it_says(tested, case):
+    problem, references = tested(case)
+    assert gate.check(METHODS["jax"], problem, references[Target.ITEM]).within(gate.PEER_TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["cnn", "lstm"])
+def test_references_are_those_of_the_engines_oracle(tested, case):
+    problem, references = tested(case)
+    rows = oracle.per_item_gradients(problem.initial, problem.inputs, problem.labels)
+    norms = [oracle.norm(row) for row in rows]
+    assert min(norms) < problem.clip_norm < max(norms), "some are clipped and some are not"
+    weights = [1.0 / problem.owners.tolist().count(owner) for owner in problem.owners.tolist()]
+    for target, clip_norm, factors in (
+        (Target.PLAIN, float("inf"), [1.0] * len(rows)),
+        (Target.ITEM, problem.clip_norm, [1.0] * len(rows)),
+        (Target.WEIGHTED, problem.clip_norm, weights),
+    ):
+        found = torch.cat([part.flatten() for part in references[target].sums.values()])
+        assert torch.allclose(found, oracle.clipped_sum(rows, clip_norm, factors), rtol=1e-9, atol=1e-12)
+    assert references[Target.ITEM].norms.tolist() == pytest.approx(norms)
+    total = torch.zeros_like(oracle.flatten(rows[0]))
+    for subject in range(problem.case.subjects):
+        own = [
+            oracle.flatten(row) for row, o in zip(rows, problem.owners.tolist(), strict=True) if o == subject
+        ]
+        mean = torch.stack(own).mean(0)
+        total += mean * min(1.0, problem.clip_norm / float(mean.norm()))
+    found = torch.cat([part.flatten() for part in references[Target.SUBJECT].sums.values()])
+    assert torch.allclose(found, total, rtol=1e-9, atol=1e-12)
+
+
+class Wrong(EngineStep):
+    """The engine's step with one thing wrong."""
+
+    def __init__(self, problem: Problem, how: str) -> None:
+        super().__init__(problem, Target.ITEM, 0.0)
+        self.how = how
+
+    def _sum(self) -> Tensor:
+        problem = self.problem
+        clip_norm = problem.clip_norm * (1.001 if self.how == "clip norm" else 1.0)
+        clip_norm = float("inf") if self.how == "no clipping" else clip_norm
+        part = slice(1, None) if self.how == "an item lost" else slice(None)
+        weights = torch.ones(problem.case.batch)[part]
+        if self.how == "one weight":
+            weights[2] = 0.999
+        total, norms = self.engine.clipped_sum(problem.inputs[part], problem.labels[part], clip_norm, weights)
+        self.last_norms = norms * 1.0001 if self.how == "norms" else norms
+        if self.how == "noise":
+            total += 1e-3 * torch.randn_like(total)
+        if self.how == "not finite":
+            total[0] = float("nan")
+        return total
+
+    def parameters(self) -> dict[str, Tensor]:
+        found = super().parameters()
+        return {f"model.{name}": value for name, value in found.items()} if self.how == "names" else found
+
+
+WRONG = ["clip norm", "no clipping", "an item lost", "one weight", "norms", "noise", "not finite", "names"]
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_wrong_steps_fail_and_are_not_timed(tested, cases, monkeypatch, how):
+    problem, references = tested("cnn")
+    monkeypatch.setattr(Method, "build", lambda method, problem: Wrong(problem, how))
+    assert not gate.check(METHODS["vmap"], problem, references[Target.ITEM]).within(gate.PEER_TOLERANCE)
+    # the same through the task: nothing of a method that fails is timed
+    task = {"case": vars(cases["cnn"]), "methods": ["vmap"], "rounds": 1, "gate": True}
+    outcome = steps.time_steps(task)["vmap"]
+    assert (outcome.status, outcome.samples) == ("FAIL", None)
+    assert "error of the sum" in outcome.note
+
+
+def test_the_right_twin_of_the_wrong_steps_passes(tested, monkeypatch):
+    problem, references = tested("cnn")
+    monkeypatch.setattr(Method, "build", lambda method, problem: Wrong(problem, "nothing"))
+    assert gate.check(METHODS["vmap"], problem, references[Target.ITEM]).within(gate.TOLERANCE)
+
+
+def test_a_peer_that_raises_is_skipped_and_our_own_is_not_excused(cases, monkeypatch):
+    def broken(method: Method, problem: Problem) -> None:
+        raise RuntimeError("no such kernel\nsecond line")
+
+    monkeypatch.setattr(Method, "build", broken)
+    task = {"case": vars(cases["cnn"]), "methods": ["vmap"], "rounds": 1, "gate": True}
+    outcome = steps.time_steps(task)["vmap"]
+    assert (outcome.status, outcome.note) == ("skipped", "RuntimeError: no such kernel")
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        steps.time_steps({**task, "methods": ["subjectdp_item"]})
+
+
+def test_methods_that_would_fill_the_memory_are_skipped(cases, monkeypatch):
+    monkeypatch.setattr(steps, "_available_bytes", lambda: 1e6)
+    task = {"case": vars(cases["cnn"]), "methods": ["sgd", "vmap"], "rounds": 2, "gate": False}
+    outcomes = steps.time_steps(task)
+    assert outcomes["vmap"].status == "skipped" and "GB" in outcomes["vmap"].note
+    assert outcomes["sgd"].status == "ok" and len(outcomes["sgd"].samples.cpu) == 2

@@ -1,0 +1,85 @@
+"""Timing: who runs when, and what the ratios are."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from subjectdp.benchmarks.harness import NOISY, Ratio, interleave, ratio
+
+
+class Clock:
+    """CPU seconds that only move when a method says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_every_round_runs_every_method_once_in_an_order_of_its_own():
+    calls: list[str] = []
+    names = ["a", "b", "c", "d"]
+    methods = {name: (lambda name=name: calls.append(name)) for name in names}
+    samples = interleave(methods, 12, warm_up=2)
+    assert sorted(calls[:8]) == sorted(2 * names), "warm-up is not timed"
+    rounds = [tuple(calls[start : start + 4]) for start in range(8, len(calls), 4)]
+    assert len(rounds) == 12
+    assert all(sorted(order) == names for order in rounds)
+    assert len(set(rounds)) > 4, "orders differ"
+    assert all(len(times.cpu) == len(times.wall) == 12 for times in samples.values())
+
+
+def test_cpu_time_is_the_clocks_and_ratios_are_of_the_same_round():
+    clock, step = Clock(), itertools.count(1)
+
+    def advance(factor: float):
+        def method() -> None:
+            clock.now += factor * load[len(order) // 2]
+            order.append(factor)
+
+        return method
+
+    order: list[float] = []
+    load = [next(step) ** 2 for _ in range(6)]  # each round is slower than the last, for all methods alike
+    samples = interleave({"base": advance(1.0), "slow": advance(3.0)}, 6, warm_up=0, cpu_clock=clock)
+    assert samples["base"].cpu == pytest.approx(load)
+    assert samples["slow"].cpu == pytest.approx([3 * each for each in load])
+    assert ratio(samples["slow"].cpu, samples["base"].cpu) == Ratio(3.0, 3.0, 3.0)
+
+
+def test_a_slow_method_leaves_early_and_its_rounds_are_compared_alone(monkeypatch):
+    now = Clock()
+    monkeypatch.setattr("subjectdp.benchmarks.harness.time.perf_counter", now)
+
+    def slow() -> None:
+        now.now += 4.0
+
+    def fast() -> None:
+        now.now += 0.1
+
+    samples = interleave({"fast": fast, "slow": slow}, 9, seconds_per_method=16.0)
+    assert (len(samples["fast"].wall), len(samples["slow"].wall)) == (9, 4)
+    slowest = interleave({"fast": fast, "slow": slow}, 9, seconds_per_method=1.0)
+    assert len(slowest["slow"].wall) == 3, "three rounds at least"
+    assert ratio(slowest["slow"].wall, slowest["fast"].wall).median == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 4, 5, 7, 20])
+def test_ratio_is_numpys_median_and_quartiles(rounds):
+    times, base = np.random.default_rng(rounds).uniform(0.1, 10.0, (2, rounds)).tolist()
+    low, median, high = np.quantile(np.array(times) / np.array(base), [0.25, 0.5, 0.75])
+    found = ratio(times, base)
+    assert (found.low, found.median, found.high) == pytest.approx((low, median, high))
+
+
+@pytest.mark.parametrize(("spread", "noisy"), [(NOISY * 0.99, False), (NOISY * 1.01, True)])
+def test_a_wide_spread_is_noisy(spread, noisy):
+    assert Ratio(2.0, 2.0 - spread, 2.0 + spread).noisy is noisy
+
+
+def test_one_round_has_no_spread():
+    assert ratio([3.0], [2.0]) == Ratio(1.5, 1.5, 1.5)

@@ -6,6 +6,7 @@
 #   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
 #   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it where it is missing)
 #   make mutants        plants bugs in copies of the library: each has to be killed by a test
+#   make faults         kills, full disks, damaged files, lying mirrors: nothing may be lost or silently wrong
 # Variables: CORES (default: all), PYTHON (3.11), SCENARIO (of plan), ARGS (passed on to snakemake or pytest).
 
 SHELL := bash
@@ -24,7 +25,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: figures plan venv test slurm-test mutants bench bench-quick lint format clean clean-results $(SCENARIOS)
+.PHONY: figures plan venv test slurm-test mutants faults bench bench-quick lint format clean clean-results $(SCENARIOS)
 
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
@@ -57,13 +58,17 @@ $(STAMP):
 test: venv
 	$(BIN)/pytest --numprocesses $(CORES) --dist loadfile $(ARGS)
 
-# Brings Slurm up and down itself; skipped with a line that says why where that cannot be. ARGS=--long adds the slow ones.
+# Brings Slurm up and down itself; skipped with a line that says why where that cannot be. SUBJECTDP_SLURM_TESTS=long runs more.
 slurm-test: venv
-	SUBJECTDP_SLURM_TESTS=1 $(BIN)/pytest tests/slurm -rs $(ARGS)
+	SUBJECTDP_SLURM_TESTS=$${SUBJECTDP_SLURM_TESTS:-1} $(BIN)/pytest tests/slurm -rs $(ARGS)
 
 # Plants bugs in a copy of the library; the last line reads `N mutants, N killed`.
 mutants: venv
 	PYTHONPATH=tests $(BIN)/python -m mutants.run --jobs $(CORES) $(ARGS)
+
+# Breaks things around real trainings and downloads; the last line reads `N faults, N recovered`.
+faults: venv
+	PYTHONPATH=tests:workflow/lib OMP_NUM_THREADS=1 $(BIN)/python -m faults.run $(ARGS)
 
 # About twenty minutes on an idle machine; tables in results/bench. Ends with the goals: met, or missed by how much.
 bench: venv

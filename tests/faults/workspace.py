@@ -105,7 +105,7 @@ class Workspace:
         """Starts Snakemake with the scenario."""
         self._commands += 1
         command = [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments]
-        command += ["--configfile", "faults.yaml"]
+        command += ["--rerun-incomplete", "--configfile", "faults.yaml"]
         return Running(command, self.root, self.root / f"command-{self._commands}.txt")
 
     def snakemake(self, *arguments: str) -> Ended:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from subjectdp.config.fingerprint import LIBRARY, STAGES, clear_cache, closure, entry_modules, fingerprint
+from subjectdp.config.source_file import read_source
 from subjectdp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +129,56 @@ def test_a_re_export_more_changes_nothing(library: Path) -> None:
     assert edited(library, "__init__.py", lambda text: text.replace('"1"', '"2"')) == set()
 
 
+DIFFERENT = [
+    "x = 1",
+    "x = 1.0",
+    "x = True",
+    "x = '1'",
+    "x = b'1'",
+    "x = None",
+    "x: int = 1",
+    "x = (1,)",
+    "x = [1]",
+    "x += 1",
+    "del x",
+    "x == 1",
+    "f(x, 1)",
+    "f(x)(1)",
+    "f(x=1)",
+    "f(*x)",
+    "f(**x)",
+    "x = y = 1",
+    "x, y = 1",
+    "if x:\n    y\n    z",
+    "if x:\n    y\nz",
+    "if x:\n    y\nelse:\n    z",
+    "def f(a, b): x",
+    "def f(a, /, b): x",
+    "def f(a, *, b): x",
+    "def f(a, b=1): x",
+    "def f(a, *, b=1): x",
+    "async def f(a, b): x",
+    "f'{x}'",
+    "f'{x!r}'",
+    "f'{x:1}'",
+    "x = '1) (Name'",
+    "x = '1) (Name '",
+    "x[1:]",
+    "x[:1]",
+]
+
+
+def test_what_means_something_else_is_another_digest(tmp_path: Path) -> None:
+    digests = {}
+    for source in DIFFERENT:
+        file = tmp_path / "module.py"
+        file.write_text(f"{source}\n0\n")
+        digests[source] = read_source(file, "subjectdp.module").digest
+    texts = [ast.dump(ast.parse(f"{source}\n0\n")) for source in DIFFERENT]
+    assert len(set(texts)) == len(DIFFERENT), "by Python's own account"
+    assert len(set(digests.values())) == len(DIFFERENT)
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The library itself, to be edited."""
@@ -162,6 +213,7 @@ def test_analysis_and_training_are_apart(copy: Path) -> None:
     assert changed_stages(copy, before, "algorithms/higrad_avg_dp", add_code) == {"train"}
     assert changed_stages(copy, before, "mechanisms/noise", add_code) == {"train"}
     assert changed_stages(copy, before, "config/fingerprint", add_code) == set()
+    assert changed_stages(copy, before, "config/source_file", add_code) == set()
     assert changed_stages(copy, before, "cli/main", add_code) == set()
     assert changed_stages(copy, before, "errors", add_code) == set(STAGES)
 

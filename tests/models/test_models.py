@@ -58,4 +58,4 @@ def test_errors(name: str, kind: str, sizes: dict[str, int], message: str) -> No
 
 
 def test_names_by_kind() -> None:
-    assert model_names("image") == ["leaf_cnn", "small_cnn"]
+    assert model_names("image") == ["leaf_cnn", "small_cnn", "logistic"]

@@ -131,6 +131,8 @@ def figure_inputs(figure):
         inputs["audit"] = collected("audit")
     if "counterexample" in needs:
         inputs["counterexample"] = collected("counterexample")
+    if "utility" in needs:
+        inputs["utility"] = collected("utility")
     if "partitions" in needs:
         shown = {run.partition_id: None for run in SCENARIO.runs_of_figure(figure)}
         inputs["partitions"] = [

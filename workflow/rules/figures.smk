@@ -4,6 +4,7 @@
 SAMPLED = [
     name for name in SCENARIO.figures if "statistics" in registry.entry(name).needs
 ]
+CONVEX = [name for name in SCENARIO.figures if "utility" in registry.entry(name).needs]
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
 
 

@@ -43,7 +43,10 @@ FIGURES: dict[str, FigureEntry] = {
     "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes"),
     "figure3_v3": FigureEntry("figure2", _TRAINING, _V3, "Figure 3: uneven subject distributions"),
     "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
+    "accuracy_privacy": FigureEntry("accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε"),
+    "epsilon_over_rounds": FigureEntry("epsilon_over_rounds", ("runs",), "Privacy", "Sound ε over rounds"),
     "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
+    "excess_loss": FigureEntry("excess_loss", ("utility",), _V3, "Section 4: bounds on the excess loss"),
     "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
     "joint_counterexample": FigureEntry(
         "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
@@ -52,6 +55,7 @@ FIGURES: dict[str, FigureEntry] = {
     "subjects_per_batch_paper_scale": FigureEntry(
         "paper_scale", ("statistics",), _SCALE, "Subjects in mini-batches"
     ),
+    "cost": FigureEntry("cost", ("runs",), "Cost", "Time and memory of a run"),
     "partition": FigureEntry("partition", ("partitions",), "Data", "Items by subject and silo"),
 }
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     AlgorithmName = str
 else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
-ModelName = Literal["leaf_cnn", "small_cnn", "leaf_lstm", "small_lstm"]
+ModelName = Literal["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "small_lstm"]
 
 _LARGEST_INTEGER = 2**63 - 1
 _CACHED_IDS = ("run_id", "partition_id", "data_key")
@@ -322,7 +322,8 @@ class ModelConfig(Section):
 
     name: ModelName | None = Field(
         default=None,
-        description="leaf_cnn or small_cnn (FEMNIST), leaf_lstm or small_lstm (Shakespeare); null: LEAF's.",
+        description="leaf_cnn, small_cnn or logistic (convex; FEMNIST), leaf_lstm or small_lstm (Shakespeare); "
+        "null: LEAF's.",
     )
     parameters: dict[str, bool | int | float | str] = Field(
         default={},
@@ -342,6 +343,11 @@ class PerformanceConfig(Section):
     )
     processes: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
         default=1, description="Processes that share the silos of a round; on GPUs one for each device."
+    )
+    execution: Literal["auto", "exact", "padded", "stacked"] = Field(
+        default="auto",
+        description="exact: mini-batches as drawn, silo by silo; padded: filled up to one size, for CUDA graphs; "
+        "stacked: silos in step (linear, embedding and LSTM layers only); auto: exact on the CPU, else by the model.",
     )
     physical_batch_size: Count = Field(
         default=512, description="Items whose gradients are held in memory at once."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
 
 MODELS_OF_DATASET: dict[str, tuple[str, ...]] = {
-    "femnist": ("leaf_cnn", "small_cnn"),
+    "femnist": ("leaf_cnn", "small_cnn", "logistic"),
     "shakespeare": ("leaf_lstm", "small_lstm"),
 }
 """Models that fit each data set; the first is the default."""

@@ -10,12 +10,14 @@ from torch import nn
 
 from subjectdp.errors import ModelError, unknown
 from subjectdp.models.image import LeafCNN, SmallCNN
+from subjectdp.models.linear import Logistic
 from subjectdp.models.text import LeafLSTM
 from subjectdp.sampling.keys import Purpose, key_int
 
 MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "leaf_cnn": ("image", LeafCNN),
     "small_cnn": ("image", SmallCNN),
+    "logistic": ("image", Logistic),
     "leaf_lstm": ("text", LeafLSTM),
     "small_lstm": (
         "text",

@@ -1,0 +1,15 @@
+"""Measures the excess loss of a convex model beside the papers' bounds."""
+
+import json
+from pathlib import Path
+
+from subjectdp.io.joblog import job_log
+from subjectdp.utility.measure import write_utility
+
+with job_log(snakemake.log[0]):
+    write_utility(
+        json.loads(snakemake.params.run),
+        Path(snakemake.input[0]).parent,
+        snakemake.output[0],
+        cache_dir=snakemake.params.cache,
+    )

@@ -39,3 +39,20 @@ def clipped_sum(rows: list[dict[str, Tensor]], clip_norm: float, weights: list[f
     for row, weight in zip(rows, weights, strict=True):
         total += flatten(row) * weight * min(1.0, clip_norm / norm(row))
     return total
+
+
+def group_gradients(rows: list[dict[str, Tensor]], weights: list[float], groups: list[int]) -> list[Tensor]:
+    """Σ_{i∈a} w_i g_i of each number a up to the largest, flattened."""
+    totals = [torch.zeros_like(flatten(rows[0])) for _ in range(max(groups) + 1)]
+    for row, weight, group in zip(rows, weights, groups, strict=True):
+        totals[group] += flatten(row) * weight
+    return totals
+
+
+def clipped_group_sum(gradients: list[Tensor], clip_norm: float) -> Tensor:
+    """Σ_a min(1, C/‖g_a‖) g_a."""
+    total = torch.zeros_like(gradients[0])
+    for gradient in gradients:
+        length = float(gradient.norm())
+        total += gradient * (min(1.0, clip_norm / length) if length > 0 else 0.0)
+    return total

@@ -164,7 +164,7 @@ def test_an_item_that_is_not_finite_contributes_nothing() -> None:
     inputs[0, 0, 3, 3] = math.nan
     total, norms = engine.clipped_sum(inputs, labels, 1.0)
     assert not math.isfinite(float(norms[0]))
-    assert torch.allclose(total, expected, rtol=1e-6)
+    assert float((total - expected).norm() / expected.norm()) < 1e-6
 
 
 def test_batch_norm_is_refused() -> None:

@@ -10,6 +10,7 @@ CLIPPING, PLAN = "mechanisms/clipping.py", "mechanisms/plan.py"
 SKELLAM, RING = "mechanisms/skellam.py", "mechanisms/secure_sum.py"
 
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "mechanisms/test_noise.py::"
+T_GROUPS = "mechanisms/test_groups.py::"
 T_CLIP, MOVED = "mechanisms/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
 AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
@@ -263,23 +264,37 @@ NOISE_AND_CLIPPING = (
     mutant(
         "each layer is clipped by the norm of the largest",
         CLIPPING,
-        "for layer in captured.values()]).sum(0).sqrt_()",
-        "for layer in captured.values()]).amax(0).sqrt_()",
+        "for square in squares]).sum(0)\n    slacks",
+        "for square in squares]).amax(0)\n    slacks",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
     ),
     mutant(
         "a gradient that is not a number poisons the sum",
         CLIPPING,
-        "finite = torch.isfinite(norms)",
-        "finite = torch.ones_like(norms, dtype=torch.bool)",
+        "bad = ~torch.isfinite(bounds)",
+        "bad = torch.zeros_like(bounds, dtype=torch.bool)",
         T_CLIP + "test_an_item_that_is_not_finite_contributes_nothing",
     ),
     mutant(
         "items beyond the physical batch are dropped",
         CLIPPING,
-        "new_zeros(len(labels))\n        for start in range(0, len(labels),",
-        "new_zeros(len(labels))\n        for start in range(0, min(len(labels), 1),",
-        ROUND,
+        "parts, count = item_parts(items, self",
+        "parts, count = item_parts(min(items, self.physical_batch_size), self",
+        T_GROUPS + "test_items_beyond_the_capacity_take_another_pass",
+    ),
+    mutant(
+        "a subject's items are clipped one by one",
+        CLIPPING,
+        "parts = group_parts(numbers, self",
+        "parts = item_parts(items, self",
+        T_GROUPS + "test_clipped_groups_are_those_of_the_float64_loop",
+    ),
+    mutant(
+        "rounding of norms from products is not counted",
+        "mechanisms/layers/base.py",
+        "GRAM_ROUNDING = 2.0**-21",
+        "GRAM_ROUNDING = 0.0",
+        T_GROUPS + "test_gradients_that_almost_cancel_are_not_taken_for_short_ones",
     ),
     mutant(
         "half the variance of integer noise",

@@ -1,4 +1,4 @@
-"""The clipping engine: Σ_i w_i · min(1, C/‖g_i‖) · g_i from one forward and one backward pass.
+"""The clipping engine: Σ_a min(1, C/‖g_a‖) · g_a from one forward and one backward pass, g_a an item's or group's.
 
 Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward:
 the parameters ask for no gradient, only the layers' outputs do; from these and the layers' inputs each layer gives the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.errors import ModelError
+from subjectdp.errors import ModelError, PrivacyError, expected
 from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.groups import Grouping, group_numbers, group_parts, item_parts
 from subjectdp.mechanisms.layers import convolution, recurrent
-from subjectdp.mechanisms.layers.base import Captured, LayerRule
+from subjectdp.mechanisms.layers.base import Captured, Coefficients, LayerRule, Squares, Sums
 from subjectdp.mechanisms.layers.convolution import ConvolutionRule
 from subjectdp.mechanisms.layers.dense import EmbeddingRule, LinearRule
 from subjectdp.mechanisms.layers.generic import GenericRule
@@ -32,51 +34,92 @@ from subjectdp.mechanisms.layers.recurrent import LSTMRule
 _ROUNDING_MARGIN = 1.0 + 2.0**-18
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Items that go through the model at once; ``grouped``: they are clipped in groups of one or more."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    grouped: bool
+
+
 class ClippingEngine:
     """Clipped, weighted gradient sums of a model whose parameters live in a flat vector.
 
-    Guarantee: with weights in [0, 1], adding or removing one item moves the result by at most ``clip_norm`` in L2; an
-    item whose gradient is not finite contributes nothing.
+    Guarantee: with weights in [0, 1], adding or removing one item moves the sum of clipped items by at most
+    ``clip_norm`` in L2; with any finite weights, adding or removing a whole group moves the sum of clipped groups by at
+    most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
+    weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
     Attributes:
-        doubt: None, or a 0-dimensional bool on the device. Then nothing waits for the device to find an item whose
-            gradient is not finite: it is told here, and the sums since then are of no use.
+        doubt: None, or a 0-dimensional bool on the device. Then items whose gradient is not finite are not taken out:
+            it is told here, and the sums since then are of no use.
 
     Raises:
         ModelError: a layer that mixes the items of a batch, or that the engine cannot see through.
+        ConfigError: a physical batch size below 1.
     """
 
     def __init__(self, flat: FlatParameters, physical_batch_size: int = 512) -> None:
+        if physical_batch_size < 1:
+            raise expected("physical_batch_size", physical_batch_size, "at least 1")
         self.flat = flat
         self.doubt: Tensor | None = None
         self.physical_batch_size = physical_batch_size
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
 
     def clipped_sum(
-        self, inputs: Tensor, labels: Tensor, clip_norm: float | Tensor, weights: Tensor | None = None
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        clip_norm: float | Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖.
+        """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖; with groups Σ_a Clip(Σ_{i∈a} w_i g_i, C) and ‖Σ_{i∈a} w_i g_i‖.
+
+        Items beyond ``physical_batch_size`` go through the model in further passes.
 
         Args:
             inputs: (B, ...) items; B = 0 gives a zero sum.
             labels: (B,) int64.
-            clip_norm: C > 0, or infinity; one for all items, or (B,) on the device.
-            weights: (B,) in [0, 1]; None for all ones.
+            clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
+            weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
+            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. On the CPU,
+                where they are needed, they cost no wait for a GPU.
 
         Returns:
-            (P,) sum over the items and (B,) unclipped norms.
+            (P,) sum, and (B,) unclipped norms of the items or (largest number + 1,) of the groups' sums, 0 for a number
+            that no item has.
+
+        Raises:
+            PrivacyError: weights or groups of another shape, groups that are no whole numbers from 0 on.
         """
-        total = torch.zeros_like(self.flat.vector)
-        norms = self.flat.vector.new_zeros(len(labels))
-        for start in range(0, len(labels), self.physical_batch_size):
-            part = slice(start, start + self.physical_batch_size)
-            part_weights = None if weights is None else weights[part]
-            bound = clip_norm[part] if isinstance(clip_norm, Tensor) else clip_norm
-            norms[part] = self._add_clipped(inputs[part], labels[part], bound, part_weights, total)
-        return total, norms
+        items = len(labels)
+        if weights is not None and weights.shape != (items,):
+            shape = f"one an item, shape ({items},)"
+            raise expected("weights", tuple(weights.shape), shape, PrivacyError)
+        if groups is None:
+            parts, count = item_parts(items, self.physical_batch_size), items
+        else:
+            numbers = group_numbers(groups, items)
+            count = int(numbers.max()) + 1 if items else 0
+            parts = group_parts(numbers, self.physical_batch_size)
+        total, norms = torch.empty_like(self.flat.vector), self.flat.vector.new_zeros(count)
+        fresh = True
+        for part in parts:
+            part_weights = None if weights is None else weights[part.items]
+            batch = _Batch(inputs[part.items], labels[part.items], part_weights, groups is not None)
+            bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
+            in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
+            add = self._add_clipped if in_one_pass else self._add_large_group
+            norms[part.groups] = add(batch, part.grouping, bound, total, fresh)
+            fresh = False
+        return total.zero_() if fresh else total, norms
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Σ_i w_i g_i (P,), by a plain backward pass; weights (B,), None for all ones."""
+        """Σ_i w_i g_i (P,), by a plain backward pass; ``weights`` (B,), None for all ones."""
         parameters = dict(self.flat.model.named_parameters())
         total = torch.zeros_like(self.flat.vector)
         views = self.flat.views(total)
@@ -88,10 +131,7 @@ class ClippingEngine:
             for start in range(0, len(labels), self.physical_batch_size):
                 part = slice(start, start + self.physical_batch_size)
                 logits = self.flat.model(_laid_out(inputs[part]))
-                if weights is None:
-                    loss = F.cross_entropy(logits, labels[part], reduction="sum")
-                else:
-                    loss = F.cross_entropy(logits, labels[part], reduction="none") @ weights[part]
+                loss = _loss(logits, labels[part], None if weights is None else weights[part])
                 gradients = torch.autograd.grad(loss, list(parameters.values()))
                 for name, gradient in zip(parameters, gradients, strict=True):
                     views[name].add_(gradient)
@@ -101,38 +141,49 @@ class ClippingEngine:
         return total
 
     def _add_clipped(
-        self,
-        inputs: Tensor,
-        labels: Tensor,
-        clip_norm: float | Tensor,
-        weights: Tensor | None,
-        total: Tensor,
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor, fresh: bool
     ) -> Tensor:
-        captured = self._capture(inputs, labels)
+        """Adds a part's clipped sum to ``total``, or writes it there if ``fresh``; the norms of its groups."""
+        captured = self._capture(batch)
         with torch.no_grad():
-            norms = torch.stack([layer.squared_norms() for layer in captured.values()]).sum(0).sqrt_()
-            finite = torch.isfinite(norms)
+            if batch.grouped and batch.weights is not None:
+                _silence(captured, batch.weights == 0.0, None)
+            norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
+            scales = _scales(bounds, clip_norm)
+            bad = ~torch.isfinite(bounds)
             if self.doubt is not None:
-                self.doubt.logical_or_(~finite.all())
-            elif not bool(finite.all()):
-                kept_weights = None if weights is None else weights[finite]
-                bound = clip_norm[finite] if isinstance(clip_norm, Tensor) else clip_norm
-                self._add_clipped(inputs[finite], labels[finite], bound, kept_weights, total)
-                return norms
-            coefficients = (clip_norm / (norms * _ROUNDING_MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
-            if weights is not None:
-                coefficients.mul_(weights)
+                self.doubt.logical_or_(bad.any())
+            else:
+                scales.masked_fill_(bad, 0.0)
+                _silence(captured, grouping.to_items(bad), bad)
+            if batch.weights is not None and not batch.grouped:
+                scales.mul_(batch.weights)
+            coefficients = Coefficients(scales, grouping.to_items(scales))
             views = self.flat.views(total)
             for name, layer in captured.items():
-                prefix = f"{name}." if name else ""
-                layer.add_weighted_sum(coefficients, within(views, prefix))
+                layer.add_weighted_sum(coefficients, Sums(within(views, f"{name}." if name else ""), fresh))
         return norms
 
-    def _capture(self, inputs: Tensor, labels: Tensor) -> dict[str, Captured]:
+    def _add_large_group(
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor, fresh: bool
+    ) -> Tensor:
+        """The same for one group of more items than go through the model at once: its gradient is formed."""
+        inputs, labels, weights = batch.inputs, batch.labels, batch.weights
+        if weights is not None:
+            kept = weights != 0.0
+            inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
+        gradient = self.gradient_sum(inputs, labels, weights)
+        norm: Tensor = torch.linalg.vector_norm(gradient).unsqueeze(0)
+        gradient = torch.where(torch.isfinite(norm), gradient.mul_(_scales(norm, clip_norm)), 0.0)
+        total.copy_(gradient) if fresh else total.add_(gradient)
+        return norm
+
+    def _capture(self, batch: _Batch) -> dict[str, Captured]:
         tape: dict[str, tuple[list[Tensor], Any]] = {}
         with torch.enable_grad(), self._recording(tape):
-            logits = self.flat.model(_laid_out(inputs))
-            loss = F.cross_entropy(logits, labels, reduction="sum")
+            # a group's gradient is that of its weighted loss; an item's weight comes after its norm
+            weights = batch.weights if batch.grouped else None
+            loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, weights)
             outputs = [tensor for wanted, _ in tape.values() for tensor in wanted]
             deltas = iter(torch.autograd.grad(loss, outputs))
         captured = {}
@@ -158,6 +209,38 @@ class ClippingEngine:
         finally:
             for module, _ in self.rules.values():
                 del module.forward
+
+
+def _loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return F.cross_entropy(logits, labels, reduction="sum")
+    return F.cross_entropy(logits, labels, reduction="none") @ weights
+
+
+def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
+    """The norms over all layers, and bounds on them that count the rounding of product forms."""
+    values = torch.stack([square.values for square in squares]).sum(0)
+    slacks = [square.slack for square in squares if square.slack is not None]
+    norms = values.sqrt()
+    return norms, (values + torch.stack(slacks).sum(0)).sqrt_() if slacks else norms
+
+
+def _scales(bounds: Tensor, clip_norm: float | Tensor) -> Tensor:
+    """min(1, C/‖g‖), a little less than that where it is below 1."""
+    scales: Tensor = (clip_norm / (bounds * _ROUNDING_MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
+    return scales
+
+
+def _silence(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
+    """Makes the marked items' gradients 0 in every layer.
+
+    A coefficient of 0 is not enough for a gradient that is not finite. On the CPU nothing is done where nothing is
+    marked; a GPU is not asked, since the answer would have to be waited for.
+    """
+    if items.device.type == "cpu" and not bool(items.any()):
+        return
+    for layer in captured.values():
+        layer.silence(items, groups)
 
 
 def _laid_out(inputs: Tensor) -> Tensor:

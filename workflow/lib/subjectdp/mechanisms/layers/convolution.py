@@ -12,7 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
+from subjectdp.mechanisms.groups import Grouping, Run
+from subjectdp.mechanisms.layers.base import (
+    Coefficients,
+    Squares,
+    Sums,
+    group_sums,
+    grouped,
+    silenced,
+    squared_rows,
+    wanted,
+)
 
 _BLOCK = 4  # items whose im2col copy stays in cache
 _KEEP_BYTES = (
@@ -53,36 +63,63 @@ class ConvolutionCaptured:
     inputs: Tensor
     delta: Tensor
 
-    def squared_norms(self) -> Tensor:
-        batch = self.inputs.shape[0]
+    def squared_norms(self, grouping: Grouping) -> Squares:
         rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
         self.bias_gradients = rows.sum(1) if self.module.bias is not None else None
-        gradients = self._gradient_store(batch)
-        norms = rows.new_empty(batch)
-        for start in range(0, batch, _BLOCK):
-            part = slice(start, min(start + _BLOCK, batch))
-            out = gradients[part] if self.kept else gradients[: part.stop - part.start]
-            torch.bmm(rows[part].transpose(1, 2), self._columns(self.inputs[part]), out=out)
-            norms[part] = squared_rows(out.flatten(1))
+        gradients = self._gradient_store(grouping.count)
+        norms = rows.new_empty(grouping.count)
+        first = 0
+        for run in grouping.runs:
+            at_once = max(1, _BLOCK // run.size)
+            for group in range(0, run.groups, at_once):
+                groups = min(at_once, run.groups - group)
+                out = gradients[first : first + groups] if self.kept else gradients[:groups]
+                self._block_gradients(rows, Run(run.start + group * run.size, groups, run.size), out)
+                norms[first : first + groups] = squared_rows(out.flatten(1))
+                first += groups
         self.gradients = gradients if self.kept else None
-        return norms + squared_rows(self.bias_gradients) if self.bias_gradients is not None else norms
-
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        weight = into["weight"]
-        if self.gradients is not None:
-            summed = coefficients @ self.gradients.flatten(1)
-            out, inner, height, width = weight.shape
-            weight.add_(summed.view(out, height, width, inner).permute(0, 3, 1, 2))
-        else:
-            weight.add_(self._plain_weight_gradient(coefficients))
         if self.bias_gradients is not None:
-            into["bias"].add_(coefficients @ self.bias_gradients)
+            norms += squared_rows(group_sums(self.bias_gradients, grouping))
+        return Squares(norms)
 
-    def _gradient_store(self, batch: int) -> Tensor:
+    def _block_gradients(self, rows: Tensor, block: Run, out: Tensor) -> None:
+        """Writes the weight gradients of a few groups to ``out`` (groups, O, kh·kw·I)."""
+        if block.size <= _BLOCK:
+            columns = grouped(self._columns(self.inputs[block.items]), Run(0, block.groups, block.size))
+            torch.bmm(grouped(rows, block).transpose(1, 2), columns, out=out)
+            return
+        for start in range(block.start, block.items.stop, _BLOCK):  # one large group, a few items at a time
+            part = slice(start, min(start + _BLOCK, block.items.stop))
+            columns = self._columns(self.inputs[part]).flatten(0, 1)
+            beta = 0.0 if start == block.start else 1.0
+            out[0].addmm_(rows[part].flatten(0, 1).t(), columns, beta=beta)
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        layout = torch.channels_last
+        self.inputs = silenced(self.inputs, items).contiguous(memory_format=layout)
+        self.delta = silenced(self.delta, items).contiguous(memory_format=layout)
+        if groups is None:
+            return
+        if self.bias_gradients is not None:
+            self.bias_gradients = silenced(self.bias_gradients, items)
+        if self.gradients is not None:
+            self.gradients.masked_fill_(groups.view(-1, 1, 1), 0.0)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        if self.gradients is not None:
+            out, inner, height, width = into.shape("weight")
+            summed = coefficients.groups @ self.gradients.flatten(1)
+            into.add("weight", summed.view(out, height, width, inner).permute(0, 3, 1, 2))
+        else:
+            into.add("weight", self._plain_weight_gradient(coefficients.items))
+        if self.bias_gradients is not None:
+            into.add("bias", coefficients.items @ self.bias_gradients)
+
+    def _gradient_store(self, groups: int) -> Tensor:
         out, inner, height, width = self.module.weight.shape
         size = height * width * inner
-        self.kept = batch * out * size * 4 <= _KEEP_BYTES
-        return self.inputs.new_empty(batch if self.kept else _BLOCK, out, size)
+        self.kept = groups * out * size * 4 <= _KEEP_BYTES
+        return self.inputs.new_empty(groups if self.kept else _BLOCK, out, size)
 
     def _columns(self, inputs: Tensor) -> Tensor:
         """im2col of a few items: (n, H'W', kh·kw·I), a copy that stays in cache."""

@@ -8,7 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
+from subjectdp.mechanisms.groups import Grouping, Run
+from subjectdp.mechanisms.layers.base import (
+    GRAM_ROUNDING,
+    Coefficients,
+    Squares,
+    Sums,
+    grouped,
+    joined,
+    product_squares,
+    silenced,
+    squared_rows,
+    wanted,
+)
 
 
 class LinearRule:
@@ -18,57 +30,37 @@ class LinearRule:
         output = wanted(F.linear(inputs, module.weight, module.bias))
         return output, [output], inputs.detach()
 
-    def captured(
-        self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]
-    ) -> LinearCaptured | SequenceCaptured:
+    def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
         if kept.dim() == 2:
-            return LinearCaptured(kept, deltas[0], module.bias is not None)
-        return SequenceCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
+            return LinearCaptured(kept.unsqueeze(1), deltas[0].unsqueeze(1), module.bias is not None)
+        return LinearCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
 
 
 @dataclass
 class LinearCaptured:
-    """Rank-one gradients: g_i = δ_i ⊗ x_i, so |g_i|² = |δ_i|² |x_i|²."""
-
-    inputs: Tensor  # (B, d_in)
-    delta: Tensor  # (B, d_out)
-    bias: bool
-
-    def squared_norms(self) -> Tensor:
-        return squared_rows(self.delta) * (squared_rows(self.inputs) + float(self.bias))
-
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        scaled = self.delta.mul_(coefficients.unsqueeze(1))
-        into["weight"].addmm_(scaled.t(), self.inputs)
-        if self.bias:
-            into["bias"].add_(scaled.sum(0))
-
-
-@dataclass
-class SequenceCaptured:
-    """Linear layer applied along T positions: g_i = Σ_t δ_it ⊗ x_it."""
+    """A layer along T positions: g_i = Σ_t δ_it ⊗ x_it, of rank one where T = 1."""
 
     inputs: Tensor  # (B, T, d_in)
     delta: Tensor  # (B, T, d_out)
     bias: bool
 
-    def squared_norms(self) -> Tensor:
-        _, steps, d_in = self.inputs.shape
-        d_out = self.delta.shape[2]
-        if steps * (d_in + d_out) < d_in * d_out:  # Gram matrices are cheaper than the gradients themselves
-            products = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
-            if self.bias:
-                products.add_(1.0)
-            grams = torch.bmm(self.delta, self.delta.transpose(1, 2))
-            return grams.mul_(products).sum((1, 2)).clamp_min_(0.0)
-        total = squared_rows(torch.bmm(self.delta.transpose(1, 2), self.inputs).flatten(1))
-        return total + squared_rows(self.delta.sum(1)) if self.bias else total
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return joined([self._of_run(run) for run in grouping.runs])
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        scaled = self.delta.mul_(coefficients.view(-1, 1, 1)).flatten(0, 1)
-        into["weight"].addmm_(scaled.t(), self.inputs.flatten(0, 1))
+    def _of_run(self, run: Run) -> Squares:
+        inputs, delta = grouped(self.inputs, run), grouped(self.delta, run)
+        if inputs.shape[1] == 1:  # |g_i|² = |δ_i|² (|x_i|² + 1)
+            return Squares(squared_rows(delta[:, 0]) * (squared_rows(inputs[:, 0]) + float(self.bias)))
+        return product_squares(delta, [inputs], float(self.bias))
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.inputs, self.delta = silenced(self.inputs, items), silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        scaled = self.delta.mul_(coefficients.items.view(-1, 1, 1)).flatten(0, 1)
+        into.add_product("weight", scaled.t(), self.inputs.flatten(0, 1))
         if self.bias:
-            into["bias"].add_(scaled.sum(0))
+            into.add("bias", scaled.sum(0))
 
 
 class EmbeddingRule:
@@ -97,16 +89,25 @@ class EmbeddingCaptured:
         if self.padding is not None:
             self.delta = self.delta * (self.indices != self.padding).unsqueeze(2)
 
-    def squared_norms(self) -> Tensor:
-        batch, steps, width = self.delta.shape
-        if self.rows <= 4 * steps:  # a small table: each item's gradient fits
-            offsets = torch.arange(batch, device=self.delta.device).unsqueeze(1) * self.rows
-            table = self.delta.new_zeros(batch * self.rows, width)
-            table.index_add_(0, (self.indices + offsets).flatten(), self.delta.flatten(0, 1))
-            return squared_rows(table.view(batch, -1))
-        same = self.indices.unsqueeze(2) == self.indices.unsqueeze(1)
-        return (torch.bmm(self.delta, self.delta.transpose(1, 2)) * same).sum((1, 2)).clamp_min_(0.0)
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return joined([self._of_run(run) for run in grouping.runs])
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        scaled = self.delta * coefficients.view(-1, 1, 1)
-        into["weight"].index_add_(0, self.indices.flatten(), scaled.flatten(0, 1))
+    def _of_run(self, run: Run) -> Squares:
+        indices, delta = grouped(self.indices, run), grouped(self.delta, run)
+        count, steps, width = delta.shape
+        if self.rows <= 4 * steps:  # a small table: each group's gradient fits
+            offsets = torch.arange(count, device=delta.device).unsqueeze(1) * self.rows
+            table = delta.new_zeros(count * self.rows, width)
+            table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
+            return Squares(squared_rows(table.view(count, -1)))
+        same = indices.unsqueeze(2) == indices.unsqueeze(1)
+        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(same)
+        largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
+        return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.delta = silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        scaled = self.delta * coefficients.items.view(-1, 1, 1)
+        into.add_rows("weight", self.indices.flatten(), scaled.flatten(0, 1))

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
-from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
+from subjectdp.mechanisms.groups import Grouping
+from subjectdp.mechanisms.layers.base import (
+    Coefficients,
+    Squares,
+    Sums,
+    group_sums,
+    silenced,
+    squared_rows,
+    wanted,
+)
 
 
 class GenericRule:
@@ -53,9 +62,13 @@ class GenericCaptured:
 
     gradients: dict[str, Tensor]
 
-    def squared_norms(self) -> Tensor:
-        return torch.stack([squared_rows(g.flatten(1)) for g in self.gradients.values()]).sum(0)
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        squares = [squared_rows(group_sums(g.flatten(1), grouping)) for g in self.gradients.values()]
+        return Squares(torch.stack(squares).sum(0))
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.gradients = {name: silenced(gradient, items) for name, gradient in self.gradients.items()}
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for name, gradient in self.gradients.items():
-            into[name].add_(torch.tensordot(coefficients, gradient, dims=1))
+            into.add(name, torch.tensordot(coefficients.items, gradient, dims=1))

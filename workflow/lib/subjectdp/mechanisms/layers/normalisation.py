@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.mechanisms.layers.base import Sums, squared_rows, wanted
+from subjectdp.mechanisms.groups import Grouping
+from subjectdp.mechanisms.layers.base import (
+    Coefficients,
+    Squares,
+    Sums,
+    group_sums,
+    silenced,
+    squared_rows,
+    wanted,
+)
 
 
 class GroupNormRule:
@@ -41,22 +50,25 @@ class LayerNormRule:
         scale, shift = deltas[0] * kept, deltas[0]
         if over:
             scale, shift = scale.sum(over), shift.sum(over)
-        return AffineCaptured(scale, shift, module.bias is not None)
+        return AffineCaptured(scale.flatten(1), shift.flatten(1), module.bias is not None)
 
 
 @dataclass
 class AffineCaptured:
-    """Per-item gradients of a scale and a shift, (B, ...)."""
+    """Per-item gradients of a scale and a shift, (B, size)."""
 
     scale: Tensor
     shift: Tensor
     bias: bool
 
-    def squared_norms(self) -> Tensor:
-        total = squared_rows(self.scale.flatten(1))
-        return total + squared_rows(self.shift.flatten(1)) if self.bias else total
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        total = squared_rows(group_sums(self.scale, grouping))
+        return Squares(total + squared_rows(group_sums(self.shift, grouping)) if self.bias else total)
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        into["weight"].view(-1).add_(coefficients @ self.scale.flatten(1))
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.scale, self.shift = silenced(self.scale, items), silenced(self.shift, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        into.add("weight", coefficients.items @ self.scale)
         if self.bias:
-            into["bias"].view(-1).add_(coefficients @ self.shift.flatten(1))
+            into.add("bias", coefficients.items @ self.shift)

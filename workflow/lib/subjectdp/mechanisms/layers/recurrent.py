@@ -14,7 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.mechanisms.layers.base import Sums, wanted
+from subjectdp.mechanisms.groups import Grouping, Run
+from subjectdp.mechanisms.layers.base import (
+    Coefficients,
+    Squares,
+    Sums,
+    grouped,
+    joined,
+    product_squares,
+    wanted,
+)
 
 
 class Recurrence(torch.autograd.Function):
@@ -22,7 +31,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, weight: Tensor) -> Tensor:
-        """Projected inputs (T, B, 4H) and W_hh (4H, H) to states (T, B, H), from zero states."""
+        """Projected inputs (T, B, 4H) and W_hh (4H, H) to states (T + 1, B, H): h_0 = 0, h_1 .. h_T."""
         steps, batch, width = projected.shape
         hidden = width // 4
         gates = projected.detach().clone()
@@ -41,7 +50,7 @@ class Recurrence(torch.autograd.Function):
             torch.tanh(cells[t + 1], out=squashed[t])
             torch.mul(o, squashed[t], out=states[t + 1])
         ctx.save_for_backward(gates, cells, squashed, weight)
-        return states[1:]
+        return states
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -59,7 +68,7 @@ class Recurrence(torch.autograd.Function):
         cell_gradient = gates.new_zeros(batch, hidden)
         state_gradient = gates.new_zeros(batch, hidden)
         for t in range(steps - 1, -1, -1):
-            state_gradient = state_gradient + output_gradient[t]
+            state_gradient = state_gradient + output_gradient[t + 1]
             cell_gradient.addcmul_(state_gradient, to_cell[t])
             step = delta[t].view(batch, 4, hidden)
             step[:, :3].mul_(cell_gradient.unsqueeze(1))
@@ -73,7 +82,12 @@ class Recurrence(torch.autograd.Function):
 @dataclass
 class _Layer:
     inputs: Tensor  # (T, B, d)
-    states: Tensor  # (T, B, H): h_1 .. h_T
+    states: Tensor  # (T + 1, B, H): h_0 = 0, h_1 .. h_T
+
+    @property
+    def previous(self) -> Tensor:
+        """h_0 .. h_{T-1}."""
+        return self.states[:-1]
 
 
 class LSTMRule:
@@ -94,7 +108,7 @@ class LSTMRule:
             )
             projections.append(projected)
             kept.append(_Layer(current.detach(), states.detach()))
-            current = states
+            current = states[1:]
         return (current.transpose(0, 1) if module.batch_first else current, None), projections, kept
 
     def captured(self, module: nn.LSTM, kept: list[_Layer], deltas: list[Tensor]) -> LSTMCaptured:
@@ -114,28 +128,42 @@ class LSTMCaptured:
     deltas: list[Tensor]
     bias: bool
 
-    def squared_norms(self) -> Tensor:
-        total = self.deltas[0].new_zeros(self.deltas[0].shape[1])
-        for layer, delta in zip(self.layers, self.deltas, strict=True):
-            inputs, previous = layer.inputs.transpose(0, 1), _previous(layer.states).transpose(0, 1)
-            products = torch.bmm(inputs, inputs.transpose(1, 2)).baddbmm_(previous, previous.transpose(1, 2))
-            if self.bias:
-                products.add_(2.0)
-            by_item = delta.transpose(0, 1)
-            total += torch.bmm(by_item, by_item.transpose(1, 2)).mul_(products).sum((1, 2)).clamp_min_(0.0)
-        return total
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        parts = [joined([self._of_run(number, run) for run in grouping.runs]) for number in self._numbers]
+        slacks = [part.slack for part in parts if part.slack is not None]
+        return Squares(
+            torch.stack([part.values for part in parts]).sum(0),
+            torch.stack(slacks).sum(0) if slacks else None,
+        )
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        for number, (layer, delta) in enumerate(zip(self.layers, self.deltas, strict=True)):
-            rows = delta.mul_(coefficients.view(1, -1, 1)).flatten(0, 1)
-            into[f"weight_ih_l{number}"].addmm_(rows.t(), layer.inputs.flatten(0, 1))
-            into[f"weight_hh_l{number}"].addmm_(rows.t(), _previous(layer.states).flatten(0, 1))
+    def _of_run(self, number: int, run: Run) -> Squares:
+        layer = self.layers[number]
+        delta, inputs, previous = (
+            grouped(values.transpose(0, 1), run)
+            for values in (self.deltas[number], layer.inputs, layer.previous)
+        )
+        return product_squares(delta, [inputs, previous], 2.0 * self.bias)
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        by_item = items.view(1, -1, 1)
+        for number in self._numbers:
+            layer = self.layers[number]
+            self.deltas[number] = self.deltas[number].masked_fill(by_item, 0.0)
+            self.layers[number] = _Layer(
+                layer.inputs.masked_fill(by_item, 0.0), layer.states.masked_fill(by_item, 0.0)
+            )
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        for number in self._numbers:
+            layer = self.layers[number]
+            rows = self.deltas[number].mul_(coefficients.items.view(1, -1, 1)).flatten(0, 1)
+            into.add_product(f"weight_ih_l{number}", rows.t(), layer.inputs.flatten(0, 1))
+            into.add_product(f"weight_hh_l{number}", rows.t(), layer.previous.flatten(0, 1))
             if self.bias:
                 summed = rows.sum(0)
-                into[f"bias_ih_l{number}"].add_(summed)
-                into[f"bias_hh_l{number}"].add_(summed)
+                into.add(f"bias_ih_l{number}", summed)
+                into.add(f"bias_hh_l{number}", summed)
 
-
-def _previous(states: Tensor) -> Tensor:
-    """h_0 .. h_{T-1} for h_1 .. h_T, with h_0 = 0."""
-    return torch.cat((torch.zeros_like(states[:1]), states[:-1]))
+    @property
+    def _numbers(self) -> range:
+        return range(len(self.layers))

@@ -14,7 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.mechanisms.layers.base import Captured, LayerRule, Sums, wanted
+from subjectdp.mechanisms.groups import Grouping
+from subjectdp.mechanisms.layers.base import (
+    Captured,
+    Coefficients,
+    LayerRule,
+    Squares,
+    Sums,
+    silenced,
+    wanted,
+)
 from subjectdp.mechanisms.layers.dense import EmbeddingRule, LinearRule
 
 Weights = Mapping[str, Tensor]  # parameter name within the layer -> (silos, ...)
@@ -48,11 +57,15 @@ class StackedLinearCaptured:
     delta: Tensor
     silos: int
 
-    def squared_norms(self) -> Tensor:
-        return self.plain.squared_norms()
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return self.plain.squared_norms(grouping)
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
-        scaled = self.delta * coefficients.view(-1, *[1] * (self.delta.dim() - 1))
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.plain.silence(items, groups)
+        self.inputs, self.delta = silenced(self.inputs, items), silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        scaled = self.delta * coefficients.items.view(-1, *[1] * (self.delta.dim() - 1))
         rows = self.inputs.reshape(self.silos, -1, self.inputs.shape[-1])
         scaled = scaled.reshape(self.silos, -1, scaled.shape[-1])
         into["weight"].baddbmm_(scaled.transpose(1, 2), rows)
@@ -84,12 +97,16 @@ class StackedEmbeddingCaptured:
     delta: Tensor
     padding: int | None
 
-    def squared_norms(self) -> Tensor:
-        return self.plain.squared_norms()
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return self.plain.squared_norms(grouping)
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.plain.silence(items, groups)
+        self.delta = silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         tables = into["weight"]
-        scaled = self.delta * coefficients.view(-1, *[1] * (self.delta.dim() - 1))
+        scaled = self.delta * coefficients.items.view(-1, *[1] * (self.delta.dim() - 1))
         gradient = tables.new_zeros(tables.shape[0] * tables.shape[1], tables.shape[2])
         gradient.index_add_(0, self.rows.flatten(), scaled.flatten(0, -2))
         gradient = gradient.view(tables.shape)
@@ -194,7 +211,7 @@ class StackedLSTMCaptured:
     deltas: list[Tensor]
     bias: bool
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, grouping: Grouping) -> Squares:
         """From one T x T Gram of the gate gradients an item (see ``recurrent``)."""
         total = self.deltas[0].new_zeros(self.deltas[0].shape[0] * self.deltas[0].shape[2])
         for (inputs, states), delta in zip(self.layers, self.deltas, strict=True):
@@ -202,12 +219,17 @@ class StackedLSTMCaptured:
             if self.bias:
                 products.add_(2.0)
             total += _gram(delta).mul_(products).sum((1, 2)).clamp_min_(0.0)
-        return total
+        return Squares(total)
 
-    def add_weighted_sum(self, coefficients: Tensor, into: Sums) -> None:
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        marked = items.view(self.deltas[0].shape[0], 1, -1, 1)
+        self.deltas = [delta.masked_fill(marked, 0.0) for delta in self.deltas]
+        self.layers = [(x.masked_fill(marked, 0.0), h.masked_fill(marked, 0.0)) for x, h in self.layers]
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for number, ((inputs, states), delta) in enumerate(zip(self.layers, self.deltas, strict=True)):
             silos, _, batch, _ = delta.shape
-            scaled = (delta * coefficients.view(silos, 1, batch, 1)).flatten(1, 2)
+            scaled = (delta * coefficients.items.view(silos, 1, batch, 1)).flatten(1, 2)
             turned = scaled.transpose(1, 2)
             into[f"weight_ih_l{number}"].baddbmm_(turned, inputs.reshape(silos, -1, inputs.shape[-1]))
             into[f"weight_hh_l{number}"].baddbmm_(turned, _previous(states).flatten(1, 2))

@@ -301,10 +301,19 @@ def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
     cache.forget()
     first = make_plan(HIGRAD_V3, facts(), chosen)
     (file,) = tmp_path.glob("*.json")
-    file.write_text("{")
-    cache.forget()
-    assert make_plan(HIGRAD_V3, facts(), chosen) == first
-    assert json.loads(file.read_text())["value"] == first.silos[0].noise_multiplier
+    whole, noise = file.read_text(), first.silos[0].noise_multiplier
+    assert repr(noise) in whole
+    for damaged in (
+        "{",
+        "",
+        "[]",
+        whole.replace(repr(noise), repr(noise / 2)),
+        whole.replace('"sha256"', '"sha"'),
+    ):
+        file.write_text(damaged)
+        cache.forget()
+        assert make_plan(HIGRAD_V3, facts(), chosen) == first
+        assert json.loads(file.read_text())["value"] == noise
 
 
 def test_versions_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

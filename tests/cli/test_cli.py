@@ -202,6 +202,10 @@ def test_show_draws_the_curve(results: Path, capsys: pytest.CaptureFixture[str])
     _, out, _ = run(capsys, "show", wanted, "--results", str(results))
     assert "test accuracy  ▁▃▆█  0.0 to 75.0 %, best 75.0 %" in out
     assert "validation accuracy" not in out
+    path = results / "runs" / wanted / "rounds.parquet"
+    path.write_bytes(path.read_bytes()[:-30])
+    code, _, err = run(capsys, "show", wanted, "--results", str(results))
+    assert code == 2 and "rounds.parquet" in err and "cannot be read" in err
 
 
 def test_sparkline() -> None:

@@ -31,7 +31,8 @@ def key_of(kind: str, inputs: Mapping[str, Any]) -> str:
 def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
     """The stored answer for these inputs, or ``compute()`` (JSON-able), which is then stored.
 
-    A file that is corrupt or that answers another question is computed anew and replaced.
+    A file that is corrupt (each carries a hash of its answer) or that answers another question is computed anew and
+    replaced.
     """
     key = key_of(kind, inputs)
     if key in _memory:
@@ -58,14 +59,24 @@ def _path(folder: str, key: str) -> Path:
 
 
 def _store(folder: str, key: str, kind: str, inputs: Mapping[str, Any], value: Any) -> None:
-    content = {"kind": kind, "inputs": inputs, "versions": versions(), "value": value}
+    content = {
+        "kind": kind,
+        "inputs": inputs,
+        "versions": versions(),
+        "value": value,
+        "sha256": _digest(value),
+    }
     atomic.write_json(_path(folder, key), content)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _load(path: Path, inputs: Mapping[str, Any]) -> Any:
     try:
         content = json.loads(path.read_text())
         same = content["inputs"] == json.loads(json.dumps(inputs))
-        return content["value"] if same else None
+        return content["value"] if same and content["sha256"] == _digest(content["value"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -63,10 +63,11 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
     path = folder / "rounds.parquet"
     if not path.is_file():
         return
-    import pandas as pd
+    from subjectdp.analysis.frames import read_frame
 
-    rounds = pd.read_parquet(path).sort_values("round")
-    for name in ("test_accuracy", "validation_accuracy"):
+    names = ("test_accuracy", "validation_accuracy")
+    rounds = read_frame(path, ("round", *names)).sort_values("round")
+    for name in names:
         values = [float(value) for value in rounds[name].dropna()]
         if values:
             ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"

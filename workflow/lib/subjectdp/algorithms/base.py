@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from subjectdp.algorithms.protocols import (
-    Batch,
-    GridRound,
-    GridStep,
-    LocalStep,
-    ServerRound,
-    UpdateRound,
-    Vector,
-)
+from subjectdp.algorithms.protocols import GridRound, LocalStep, ServerRound, UpdateRound, Vector
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     Adjacency,
@@ -30,8 +22,6 @@ from subjectdp.mechanisms.plan import (
     PublishedSampling,
     TrustModel,
 )
-
-__all__ = ["Algorithm", "Batch", "GridRound", "GridStep", "LocalStep", "ServerRound"]
 
 Step = Callable[[LocalStep], Vector]
 """A local step: the direction to descend along, from one mini-batch."""

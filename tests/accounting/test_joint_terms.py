@@ -189,8 +189,12 @@ def test_updates_are_refused_as_published_and_in_integers() -> None:
 
 
 def test_a_plan_with_terms_survives_its_manifest() -> None:
-    plan = joint(AccountingMode.SOUND, TERMS, noise_distribution=NoiseDistribution.SKELLAM)
+    skellam = NoiseDistribution.SKELLAM
+    plan = joint(AccountingMode.SOUND, TERMS, noise_distribution=skellam, accountant="rdp_integer")
     assert plan_from_dict(plan.to_dict()) == plan
+    for accountant in ("rdp", "pld"):
+        with pytest.raises(PrivacyError, match="rdp_integer.*Gaussian noise"):
+            joint(AccountingMode.SOUND, noise_distribution=skellam, accountant=accountant)
 
 
 @pytest.mark.parametrize(("bits", "dimension"), [(4, 3), (10, 500), (16, 10_250)])

@@ -9,6 +9,7 @@ import pytest
 from accounting.plans import (
     CENTRAL,
     FED_AVG,
+    FIXED,
     HIGRAD_V1,
     HIGRAD_V3,
     JOINT,
@@ -24,7 +25,7 @@ from accounting.plans import (
 )
 from subjectdp.accounting.planning import make_plan
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_card_text, privacy_statements
-from subjectdp.mechanisms.plan import Mechanism
+from subjectdp.mechanisms.plan import Mechanism, NoiseDistribution
 
 KEYS = {
     "epsilon",
@@ -126,6 +127,49 @@ def test_card_shows_claim_and_truth() -> None:
     assert "not a guarantee" in text
     assert "8.33" in text
     assert "none: the divisor" in text
+
+
+def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
+    """Gaussian noise and losses are not what such a run has, in the text, the record and the curve over rounds."""
+    mechanism, skellam = sound(JOINT), NoiseDistribution.SKELLAM
+    run = plan(
+        mechanism, 0.6, silos=4, steps=1, rounds=40, accountant="rdp_integer", noise_distribution=skellam
+    )
+    statements = privacy_statements(run)
+    text = privacy_card_text(run, statements)
+    assert "Skellam on a grid of 16 bits, multiplier 0.6, once a local step" in text
+    assert "Rényi bounds for integer noise" in text
+    assert "privacy loss distributions" not in text
+    for record in statements["sound"].values():
+        assert (record["noise"], record["accountant"]) == ("skellam", "rdp_integer")
+        assert "Skellam" in record["event"][0][0]["mechanism"]
+    curve = statements["over_rounds"]
+    for unit in ("item", "subject"):
+        assert curve[unit][-1] == pytest.approx(statements["sound"][unit]["epsilon"], rel=1e-9)
+
+
+def test_card_says_what_is_clipped_noised_and_capped() -> None:
+    text = privacy_card_text(plan(HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
+    for line in (
+        "each item's gradient, then averaged by subject and summed, to L2 norm 1",
+        "Gaussian, multiplier 2, once a local step",
+        "at most 8 (seen in the data), at up to 3 silos",
+        "5 a round",
+        "added or removed",
+        "dp-accounting",
+    ):
+        assert line in text
+    grouped = privacy_card_text(make_plan(LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
+    assert "multiplier by the largest group of the mini-batch (data)" in grouped
+    fixed = privacy_card_text(plan(LOCAL_ITEM, 3.0, rounds=2, sampling=FIXED))
+    assert "batch size fixed" in fixed and "fixed batch size" in fixed
+
+
+def test_card_without_noise() -> None:
+    text = privacy_card_text(make_plan(FED_AVG, facts(silos=2), settings(rounds=2)))
+    assert "no privacy is claimed" in text
+    assert "none: fed_avg adds no noise" in text
+    assert "computed by" not in text
 
 
 def test_prv_falls_back_to_pld_for_mixtures() -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from subjectdp.mechanisms.plan import PrivacyPlan
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    Clipping,
+    DivisorRule,
+    NoiseDistribution,
+    NoiseRule,
+    PrivacyPlan,
+    SamplingMethod,
+    TrustModel,
+)
 
 _WIDTH = 32
 _NAMES = {
@@ -13,6 +22,35 @@ _NAMES = {
     "subject_one_silo": "one subject, at one silo",
     "subject": "one subject, at all its silos",
     "silo": "one silo's whole data",
+}
+_SAMPLING = {
+    SamplingMethod.POISSON: "Poisson, each item with probability",
+    SamplingMethod.FIXED_BATCH_SIZE: "fixed batch size, items over batch size: fraction",
+}
+_CLIPPED = {
+    Clipping.NONE: "nothing",
+    Clipping.PER_ITEM: "each item's gradient, then summed",
+    Clipping.PER_ITEM_SUBJECT_MEAN: "each item's gradient, then averaged by subject and summed",
+    Clipping.PER_SUBJECT: "each subject's mean gradient, then summed",
+    Clipping.PER_BATCH: "the mean gradient of the mini-batch",
+    Clipping.PER_UPDATE: "a silo's whole update of a round, once",
+}
+_DIVISORS = {
+    DivisorRule.BATCH_SIZE: "the public (expected) batch size",
+    DivisorRule.EXPECTED_SUBJECTS: "the public expected number of subjects in a mini-batch",
+    DivisorRule.REALISED_SUBJECTS: "the number of subjects in the mini-batch (data)",
+    DivisorRule.ONE: "none",
+}
+_NOISED_BY = {
+    TrustModel.LOCAL: "each silo",
+    TrustModel.SECURE_AGGREGATION: "each silo, its share of a sum that alone is seen (secure aggregation)",
+    TrustModel.CENTRAL: "a trusted server",
+}
+_ACCOUNTANTS = {
+    "pld": "privacy loss distributions",
+    "rdp": "Rényi divergences",
+    "rdp_integer": "Rényi bounds for integer noise",
+    "prv": "PRV",
 }
 
 
@@ -32,18 +70,42 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     name = (
         mechanism.algorithm if mechanism.variant is None else f"{mechanism.algorithm} ({mechanism.variant})"
     )
-    noise = sorted({round(silo.noise_multiplier, 6) for silo in plan.silos})
-    steps = sorted({silo.steps_per_round for silo in plan.silos})
-    fractions = [silo.sampling_probability for silo in plan.silos]
-    yield f"Privacy card: {name}, {settings.mode}"
-    yield _line("silos, rounds, steps", f"{len(plan.silos)}, {plan.rounds}, {_span(steps)} a round")
-    yield _line("sampling", f"{settings.sampling}, probability {_span([round(q, 7) for q in fractions])}")
-    yield _line("clipping, clip norm", f"{mechanism.clipping}, {settings.clip_norm:g}")
+    mode = "as published" if settings.mode is AccountingMode.AS_PUBLISHED else "sound"
+    fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
+    yield f"Privacy card: {name}, {mode}"
+    yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
+    yield _line("local steps of a silo", f"{_span([silo.steps_per_round for silo in plan.silos])} a round")
+    yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
+    yield from _subjects(plan)
+    clipped = _CLIPPED[mechanism.clipping]
+    bounded = "" if mechanism.clipping is Clipping.NONE else f", to L2 norm {settings.clip_norm:g}"
+    yield _line("clipped", clipped + bounded)
+    yield from _noise(plan)
+    yield _line("divisor", _DIVISORS[mechanism.divisor_rule])
+
+
+def _subjects(plan: PrivacyPlan) -> Iterable[str]:
+    most = _span([silo.max_items_per_subject for silo in plan.silos])
+    kind = "enforced cap" if plan.cap_enforced else "seen in the data"
     yield _line(
-        "noise multiplier", _span(noise) if not plan.group_noise_multipliers else "by group size in the batch"
+        "items of a subject at a silo", f"at most {most} ({kind}), at up to {plan.silos_per_subject} silos"
     )
-    yield _line("divisor", mechanism.divisor_rule)
-    yield _line("trust", mechanism.trust)
+
+
+def _noise(plan: PrivacyPlan) -> Iterable[str]:
+    mechanism, settings = plan.mechanism, plan.settings
+    if mechanism.noise_rule is NoiseRule.NONE:
+        yield _line("noise", "none")
+        return
+    if plan.group_noise_multipliers:
+        size = "multiplier by the largest group of the mini-batch (data)"
+    else:
+        size = f"multiplier {_span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))}"
+    skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
+    law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
+    once = mechanism.clipping is Clipping.PER_UPDATE
+    yield _line("noise", f"{law}, {size}, once a {'round' if once else 'local step'}")
+    yield _line("noise is added by", _NOISED_BY[mechanism.trust])
 
 
 def _published(record: dict[str, Any]) -> Iterable[str]:
@@ -60,6 +122,7 @@ def _sound(statements: dict[str, Any]) -> Iterable[str]:
         first = first or record
         yield _line(f"  {_NAMES[name]}", _epsilon(record))
     yield _line("  seen by", first["observer"])
+    yield from _computed(list(statements["sound"].values()))
     shown: list[str] = []
     for record in statements["sound"].values():
         shown.extend(line for line in record["assumptions"] if line not in shown)
@@ -69,15 +132,31 @@ def _sound(statements: dict[str, Any]) -> Iterable[str]:
     yield from (f"  - {line}" for line in statements["excluded"])
 
 
+def _computed(records: list[dict[str, Any]]) -> Iterable[str]:
+    used = {record["accountant"]: None for record in records if record["accountant"] is not None}
+    if not used:
+        return
+    versions = ", ".join(f"{name} {number}" for name, number in records[0]["versions"].items())
+    yield _line("  computed by", f"{', '.join(_ACCOUNTANTS[name] for name in used)} ({versions})")
+    if any(record["mu_gdp"] is not None for record in records):
+        yield _line("  mu", "of the Gaussian mechanism that has the same epsilon at this delta")
+
+
 def _epsilon(record: dict[str, Any]) -> str:
     if record["epsilon"] is not None:
         return (
-            f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g} "
-            f"(mu-GDP {record['mu_gdp']:.3g}, {record['accountant']}, {record['adjacency']})"
+            f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {_adjacency(record)} "
+            f"(mu {record['mu_gdp']:.3g})"
         )
     constant = record.get("epsilon_if_constant")
     aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"
     return f"none: {record['reason']}{aside}"
+
+
+def _adjacency(record: dict[str, Any]) -> str:
+    fixed = record["sampling"] == SamplingMethod.FIXED_BATCH_SIZE
+    kind = "replaced" if record["adjacency"] == "replace" else "added or removed"
+    return f"{kind}, batch size fixed" if fixed else kind
 
 
 def _span(values: list[int] | list[float]) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.accounting import gaussian, renyi
+from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import Loss, Shift, from_dp_event
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError, expected, unknown
@@ -20,9 +21,15 @@ CERTIFYING = ("pld", "rdp", "rdp_integer", "prv")  # "gdp" is the central limit:
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
 _COARSEST = 5e-4  # widest grid of a final value (search: five times that)
 _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
-_LARGEST_EPSILON = 2000.0  # above, a privacy loss distribution costs memory and says no more than RDP
+_LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses and their far tails are cut
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
+_WORTH_CAPPING = 50.0  # Rényi bounds above it are tried without the far tails
+_POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
+_WINDOW, _MOST_POINTS = (
+    25.0,
+    2**19,
+)  # standard deviations that a composed loss is kept over, and points for it
 
 
 def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
@@ -40,15 +47,24 @@ def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: fl
         return 0.0
     if any(not part.noise_multiplier > 0 for part in loss):
         return math.inf
-    if accountant == "rdp":
-        return renyi.renyi_epsilon(loss, delta)
-    if accountant == "rdp_integer":
-        return renyi.renyi_epsilon(loss, delta, integer_orders=True)
+    if accountant in ("rdp", "rdp_integer"):
+        return _renyi_or_capped(loss, delta, accountant == "rdp_integer")
     if accountant == "prv":
         return renyi.prv_epsilon(loss, delta)
     if accountant == "gdp":
         return gaussian.gdp_epsilon(gaussian.clt_mu(loss), delta)
     return _pld_or_bound(loss, delta, resolution)
+
+
+def _renyi_or_capped(loss: Loss, delta: float, integer_orders: bool) -> float:
+    """The Rényi bound; where that is large the better one of it and the bound, also near order 1, without far tails."""
+
+    def bound(part: Loss, remaining: float) -> float:
+        found = renyi.renyi_epsilon(part, remaining, integer_orders)
+        return found if integer_orders else min(found, renyi.rough_bound(part, remaining))
+
+    whole = renyi.renyi_epsilon(loss, delta, integer_orders)
+    return whole if whole < _WORTH_CAPPING else min(whole, capped_bound(loss, delta, bound))
 
 
 def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
@@ -61,9 +77,18 @@ def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
-        return bound
+        return min(bound, capped_bound(loss, delta, large_epsilon))
     grid = grid_width(loss, mu, resolution)
     return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+
+
+def large_epsilon(loss: Loss, delta: float) -> float:
+    """The PLD on a grid that suits an ε of thousands: coarse against 1, fine against the spread of a step's loss."""
+    spreads = [(renyi.loss_spread(part.noise_multiplier, part.shift), part) for part in loss]
+    total = math.sqrt(sum(part.steps * spread**2 for spread, part in spreads))
+    finest = min(spread for spread, part in spreads) / _POINTS_A_SPREAD
+    widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
+    return pld_epsilon(loss, delta, max(finest, _WINDOW * total / _MOST_POINTS, widest / _MOST_POINTS))
 
 
 def grid_width(loss: Loss, mu: float, resolution: float) -> float:

@@ -36,7 +36,8 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
                 loss, pessimistic_estimate=True, value_discretization_interval=grid, use_connect_dots=True
             )
         )
-    return pld.PrivacyLossDistribution(sides[0], sides[1])
+    # dp-accounting raises a sparse function's size to the power of the steps to see whether it stays sparse
+    return pld.PrivacyLossDistribution(*(side.to_dense_pmf() for side in sides))
 
 
 @lru_cache(maxsize=1)

@@ -226,6 +226,9 @@ def check_sound(plan: PrivacyPlan) -> None:
         raise expected(
             "privacy.accountant in sound mode", settings.accountant, f"one of {CERTIFYING}", PrivacyError
         )
+    if settings.noise_distribution is NoiseDistribution.SKELLAM and settings.accountant != "rdp_integer":
+        allowed = "'rdp_integer' with joint.noise skellam (the others assume Gaussian noise)"
+        raise expected("accountant in sound mode", settings.accountant, allowed, PrivacyError)
     if mechanism.claimed_unit is PrivacyUnit.SUBJECT and not plan.cap_enforced:
         raise PrivacyError(
             f"{name} in sound mode needs an enforced cap on the items of a subject at a silo: set "

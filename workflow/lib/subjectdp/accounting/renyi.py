@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting.events import Loss, Shift
+from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.errors import PrivacyError, expected
 
 Floats = NDArray[np.float64]
@@ -43,6 +44,7 @@ _FEW_ORDERS = (
     32.0,
     64.0,
 )
+_RISES = 4  # orders in a row whose bounds must be above the best one before the search ends
 _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
@@ -50,7 +52,7 @@ _REACH = 12.0  # standard deviations of the integrand that the quadrature covers
 def renyi_epsilon(loss: Loss, delta: float, integer_orders: bool = False) -> float:
     """ε at δ from the Rényi divergences of every part, both directions, best order (safe side, loose by ~5 %).
 
-    ``integer_orders``: only those, at which Skellam noise is sized to diverge no more than the Gaussian.
+    ``integer_orders``: only those, by bounds that hold for Skellam noise too (``accounting.integer_orders``).
     """
     return renyi_epsilon_log(loss, math.log(delta), integer_orders)
 
@@ -62,11 +64,44 @@ def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False
     """
     if any(part.noise_multiplier <= 0 for part in loss):
         return math.inf
-    orders = INTEGER_ORDERS if integer_orders else ORDERS
-    total = np.zeros(len(orders))
+    if integer_orders:
+        return _without_quadrature(loss, log_delta)
+    total = np.zeros(len(ORDERS))
+    mixtures = tuple(part for part in loss if not _has_closed_form(part.shift))
     for part in loss:
-        total = total + part.steps * step_divergences(part.noise_multiplier, part.shift, orders)
-    return best_epsilon(np.asarray(orders), total, log_delta)
+        if part not in mixtures:
+            total = total + part.steps * step_divergences(part.noise_multiplier, part.shift)
+    if not mixtures:
+        return best_epsilon(np.asarray(ORDERS), total, log_delta)
+    return _ascending(mixtures, total, log_delta)
+
+
+def _without_quadrature(loss: Loss, log_delta: float) -> float:
+    total = np.zeros(len(NEAR_ONE) + len(INTEGER_ORDERS))
+    for part in loss:
+        near = divergences_near_one(part.noise_multiplier, part.shift)
+        whole = integer_divergences(part.noise_multiplier, part.shift, INTEGER_ORDERS)
+        total = total + part.steps * np.concatenate([near, whole])
+    return best_epsilon(np.asarray(NEAR_ONE + INTEGER_ORDERS), total, log_delta)
+
+
+def _has_closed_form(shift: Shift) -> bool:
+    """A Gaussian, or a sampled one."""
+    return len(shift.sensitivities) == 1 or (len(shift.sensitivities) == 2 and shift.sensitivities[0] == 0.0)
+
+
+def _ascending(mixtures: Loss, others: Floats, log_delta: float) -> float:
+    """The best order of mixtures and ``others``' divergences, from below: ends where bounds have risen for long."""
+    best, rises = math.inf, 0
+    for order, divergence in zip(ORDERS, others, strict=True):
+        for part in mixtures:
+            divergence += part.steps * mixture_divergence(order, part.noise_multiplier, part.shift)
+        bound = best_epsilon(np.array([order]), np.array([divergence]), log_delta)
+        rises = rises + 1 if bound > best else 0
+        best = min(best, bound)
+        if rises == _RISES:
+            break
+    return best
 
 
 def rough_bound(loss: Loss, delta: float) -> float:
@@ -114,13 +149,25 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
     return float(values[best]), float(orders[best])
 
 
+def loss_spread(sigma: float, shift: Shift) -> float:
+    """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
+    reach = _REACH * sigma
+    low, high = shift.sensitivities[0] - reach, shift.sensitivities[-1] + reach
+    points = np.linspace(low, high, max(_NODES, int((high - low) / sigma * 16) + 1))
+    losses = _log_likelihood_ratio(points, sigma, shift)
+    masses = np.exp(losses - 0.5 * (points / sigma) ** 2)
+    masses /= masses.sum()
+    mean = float(masses @ losses)
+    return math.sqrt(float(masses @ (losses - mean) ** 2))
+
+
 @lru_cache(maxsize=512)
 def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORDERS) -> Floats:
     """Rényi divergences of one step at the given orders: the larger of the two directions."""
     values, weights = shift.sensitivities, shift.probabilities
     if len(values) == 1:
         return np.asarray(orders) * (values[0] / sigma) ** 2 / 2
-    if len(values) == 2 and values[0] == 0.0:
+    if _has_closed_form(shift):
         return _sampled_gaussian(weights[1], sigma / values[1], orders)
     divergences = [mixture_divergence(order, sigma, shift) for order in orders]
     return np.asarray(divergences)

@@ -17,6 +17,7 @@ from subjectdp.mechanisms.plan import (
     Adjacency,
     Clipping,
     Mechanism,
+    NoiseDistribution,
     NoiseRule,
     PrivacyPlan,
     PrivacyUnit,
@@ -108,7 +109,7 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
         guarantee=given is not None,
         reason=reason,
         accountant=accountant,
-        event=[_recorded(loss) for loss in losses],
+        event=[_recorded(loss, plan.settings.noise_distribution) for loss in losses],
     )
     return statement
 
@@ -135,6 +136,7 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "adjacency": str(adjacency) + (" with a fixed batch size" if fixed else ""),
         "sampling": str(plan.settings.sampling),
         "clipping": str(plan.mechanism.clipping),
+        "noise": str(plan.settings.noise_distribution),
         "trust": str(plan.mechanism.trust),
         "observer": OBSERVERS[plan.mechanism.trust],
         "rounds": plan.rounds,
@@ -178,10 +180,12 @@ def epsilon_over_rounds(
 ) -> list[tuple[int, float]]:
     """(rounds, ε) after some numbers of executed rounds (default: about eight, the last one included).
 
-    Data-dependent σ or divisors are taken as constants here, as in ``epsilon_if_constant``.
+    Data-dependent σ or divisors are taken as constants here, as in ``epsilon_if_constant``. By privacy loss
+    distributions on a coarse grid, or for integer noise by the Rényi bounds that hold for it.
     """
     chosen = _spread(plan.rounds) if rounds is None else list(rounds)
-    accountant = "pld"
+    integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+    accountant = "rdp_integer" if integers else "pld"
     return [
         (count, sound.unit_epsilon(replace(plan, rounds=count), unit, every_silo, accountant, SEARCH))
         for count in chosen
@@ -206,13 +210,17 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
     return result
 
 
-def _recorded(loss: Loss) -> list[dict[str, Any]]:
+def _recorded(loss: Loss, noise: NoiseDistribution) -> list[dict[str, Any]]:
     """The loss in full where it is small, else without its atoms."""
+    skellam = (
+        "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
+    )
+    mechanism = skellam if noise is NoiseDistribution.SKELLAM else "mixture of Gaussians"
     atoms = sum(len(part.shift.sensitivities) for part in loss)
     kept = atoms <= _LARGEST_EVENT
     return [
         {
-            "mechanism": "mixture of Gaussians",
+            "mechanism": mechanism,
             "noise_multiplier": part.noise_multiplier,
             "steps": part.steps,
             "sensitivities": list(part.shift.sensitivities)

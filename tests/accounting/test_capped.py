@@ -1,0 +1,177 @@
+"""Losses without their far tails, and an ε of thousands: upper bounds, and much lower ones than before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from accounting.plans import DELTA, POISSON, SUBJECT
+from subjectdp.accounting import renyi
+from subjectdp.accounting.capped import capped, capped_bound, capped_shift
+from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, pld_epsilon
+from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
+from subjectdp.mechanisms.plan import Clipping
+
+
+def items(q: float, k: int) -> Shift:
+    return unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1_000_000)
+
+
+def lower_epsilon(loss: Loss, delta: float, grid: float, size: int = 2**17) -> float:
+    """ε with every step's loss rounded down to the grid, all atoms kept; composed by one Fourier transform."""
+    return max(_one_way(loss, delta, grid, size, removed) for removed in (True, False))
+
+
+def _one_way(loss: Loss, delta: float, grid: float, size: int, removed: bool) -> float:
+    spectrum, lowest, mean = np.ones(size // 2 + 1, dtype=complex), 0, 0.0
+    for part in loss:
+        sigma, shifts = part.noise_multiplier, np.asarray(part.shift.sensitivities)
+        x = np.linspace(-13 * sigma, shifts[-1] + 13 * sigma, 20_001)
+        log_ratio = np.full(x.shape, -np.inf)
+        for s, probability in zip(shifts, part.shift.probabilities, strict=True):
+            log_ratio = np.logaddexp(log_ratio, math.log(probability) + (s * x - s * s / 2) / sigma**2)
+        masses = np.exp(log_ratio * removed - 0.5 * (x / sigma) ** 2)
+        masses /= masses.sum()
+        steps = np.floor((log_ratio if removed else -log_ratio) / grid).astype(int)
+        steps = np.minimum(steps, steps.min() + size - 1)
+        spectrum *= np.fft.rfft(np.bincount(steps - steps.min(), masses, size), size) ** part.steps
+        lowest, mean = lowest + int(steps.min()) * part.steps, mean + float(masses @ steps) * part.steps
+    law = np.maximum(np.fft.irfft(spectrum, size), 0.0)
+    start = int(mean) - size // 2  # the transform wraps around: values lie around the mean
+    values = (start + (np.arange(size) + lowest - start) % size) * grid
+
+    def gap(epsilon: float) -> float:
+        return float(law @ np.maximum(-np.expm1(np.minimum(epsilon - values, 0.0)), 0.0)) - delta
+
+    return float(optimize.brentq(gap, 0.0, float(values.max()))) if gap(0.0) > 0 else 0.0
+
+
+# --- the cut -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cap_is_the_smallest_count_whose_tail_is_paid() -> None:
+    q, k, tail = 0.1, 30, 1e-6
+    shift, missed = capped_shift(items(q, k), tail)
+    most = int(shift.sensitivities[-1])
+    assert missed == pytest.approx(stats.binom.sf(most, k, q), rel=1e-6)
+    assert stats.binom.sf(most, k, q) <= tail < stats.binom.sf(most - 1, k, q)
+    law = stats.binom.pmf(range(most + 1), k, q)
+    assert shift.probabilities == pytest.approx(law / law.sum(), rel=1e-9)
+
+
+def test_a_shift_without_a_tail_stays_whole() -> None:
+    for shift in (sampled_gaussian(0.3), sampled_gaussian(1.0), items(0.5, 3)):
+        assert capped_shift(shift, 1e-9) == (shift, 0.0)
+
+
+def test_the_chance_that_any_step_exceeds_its_cap() -> None:
+    loss = (MixtureSteps(1.0, items(0.1, 30), 70), MixtureSteps(2.0, items(0.3, 9), 30))
+    parts, missed = capped(loss, 1e-3)
+    kept = 1.0
+    for part, (q, k) in zip(parts, ((0.1, 30), (0.3, 9)), strict=True):
+        kept *= stats.binom.cdf(part.shift.sensitivities[-1], k, q) ** part.steps
+    assert missed == pytest.approx(1 - kept, rel=1e-6)
+    assert 0 < missed <= 1e-3
+    assert [(part.noise_multiplier, part.steps) for part in parts] == [(1.0, 70), (2.0, 30)]
+
+
+def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
+    """One step, both directions, by integrating the densities."""
+    x = np.linspace(-14 * sigma, shift.sensitivities[-1] + 14 * sigma, 400_001)
+    width = x[1] - x[0]
+    without = stats.norm.pdf(x, 0, sigma) * width
+    with_unit = sum(
+        p * stats.norm.pdf(x, s, sigma) * width
+        for s, p in zip(shift.sensitivities, shift.probabilities, strict=True)
+    )
+
+    def gap(epsilon: float) -> float:
+        sides = [
+            np.maximum(a - math.exp(epsilon) * b, 0).sum()
+            for a, b in ((with_unit, without), (without, with_unit))
+        ]
+        return float(max(sides)) - delta
+
+    return float(optimize.brentq(gap, 0.0, 60.0))
+
+
+@pytest.mark.parametrize("delta", [0.2, 0.05, 1e-3])
+@pytest.mark.parametrize(("q", "k", "sigma"), [(0.1, 12, 1.0), (0.3, 9, 2.0), (0.02, 40, 0.8)])
+def test_one_step_against_its_integral(q: float, k: int, sigma: float, delta: float) -> None:
+    """A large δ cuts much of the law, so that a slip in the theorem's δ or ε would show."""
+    shift = items(q, k)
+    exact = exact_epsilon(sigma, shift, delta)
+    loss = (MixtureSteps(sigma, shift, 1),)
+
+    def integral(part: Loss, remaining: float) -> float:
+        return exact_epsilon(part[0].noise_multiplier, part[0].shift, remaining)
+
+    parts, missed = capped(loss, 0.05 * delta)
+    assert missed > 0 and len(parts[0].shift.sensitivities) < k + 1
+    bound = capped_bound(loss, delta, integral)
+    assert exact <= bound + 1e-9
+    assert bound <= 1.25 * exact + 0.05
+    assert integral(parts, delta) < exact, "forgetting the tail's δ would claim too much"
+
+
+# --- ε of thousands ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=8, deadline=None)
+@given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
+def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
+    q: float, k: int, sigma: float, steps: int
+) -> None:
+    loss = (MixtureSteps(sigma, items(q, k), steps),)
+    old = renyi.rough_bound(loss, DELTA)
+    bound = capped_bound(loss, DELTA, large_epsilon)
+    lower = lower_epsilon(loss, DELTA, old / 20_000)
+    assert lower <= bound * (1 + 1e-9)
+    assert bound <= 1.25 * lower + 1.0
+    assert epsilon_of(loss, DELTA) <= old * (1 + 1e-9)
+
+
+def test_unequal_silos() -> None:
+    loss = (MixtureSteps(1.0, items(0.1, 64), 72), MixtureSteps(1.3, items(0.12, 50), 72))
+    lower = lower_epsilon(loss, DELTA, 0.2)
+    found = epsilon_of(loss, DELTA)
+    assert 2000 < lower <= found <= 1.05 * lower
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "sigma", "steps", "old", "gain"),
+    [
+        (0.003126832, 2459, 0.40057, 12, 117_606, 20.0),
+        (0.0996885, 64, 1.25622, 288, 5_022, 1.02),
+        (0.2247586, 14, 0.526648, 768, 19_253, 1.02),
+    ],
+)
+def test_runs_that_had_loose_bounds(
+    q: float, k: int, sigma: float, steps: int, old: float, gain: float
+) -> None:
+    """Item-level noise read at subject level; the first one fell from 117,606 to 5,297."""
+    loss = (MixtureSteps(sigma, items(q, k), steps),)
+    rough = renyi.rough_bound(loss, DELTA)
+    assert rough == pytest.approx(old, rel=1e-3)
+    found = epsilon_of(loss, DELTA)
+    assert lower_epsilon(loss, DELTA, found / 20_000) <= found <= rough / gain
+
+
+def test_the_grid_for_large_losses_agrees_with_the_fine_one() -> None:
+    loss = (MixtureSteps(1.0, items(0.1, 20), 100),)
+    fine = pld_epsilon(loss, DELTA, 2e-3)
+    assert fine <= large_epsilon(loss, DELTA) * (1 + 1e-9) <= 1.01 * fine
+
+
+def test_renyi_bounds_are_cut_as_well() -> None:
+    loss = (MixtureSteps(0.40057, items(0.003126832, 2459), 12),)
+    exact = epsilon_of(loss, DELTA)
+    for accountant, factor in (("rdp", 1.5), ("rdp_integer", 3.0)):
+        found = epsilon_of(loss, DELTA, accountant)
+        assert exact <= found <= factor * exact
+        assert found <= renyi.renyi_epsilon(loss, DELTA, accountant == "rdp_integer")

@@ -1,0 +1,55 @@
+"""Losses without their far tails: how many of a unit's items meet in one mini-batch is cut at a public count, for δ.
+
+A subject with hundreds of items at a silo has all of them in one mini-batch with a probability far below δ, but the
+shift of hundreds of clip norms that comes with it rules the Rényi divergences: the bound is valid and says little. The
+largest shift that counts is therefore the smallest c for which P(any step's shift exceeds c) is a small part of δ.
+
+Let E be the event that no step's shift exceeds c, τ = 1 - P(E), P and Q the laws of all releases with and without the
+unit, P_E that of P given E. If (P_E, Q) are (ε, δ')-indistinguishable, then (P, Q) are (ε - log(1 - τ), δ' + τ)-
+indistinguishable:
+
+    P(S) = (1 - τ) P_E(S) + τ P(S | not E) ≤ P_E(S) + τ ≤ e^ε Q(S) + δ' + τ,
+    Q(S) ≤ e^ε P_E(S) + δ' ≤ e^ε P(S) / (1 - τ) + δ'.
+
+The sampler draws each step's shift anew and independently of all that was released before, and so do the pairs of
+distributions that dominate the steps. E is thus an intersection of independent events, one a step, and P_E is the
+composition of the same steps with each shift's law conditioned on being at most c.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from subjectdp.accounting.events import Loss, Shift
+
+_SHARE = 0.05  # of δ, for the tails
+
+
+def capped_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
+    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``."""
+    probabilities = np.asarray(shift.probabilities)
+    above = np.append(np.cumsum(probabilities[::-1])[::-1][1:], 0.0)
+    kept = int(np.argmax(above <= tail)) + 1
+    masses = probabilities[:kept] / probabilities[:kept].sum()
+    return Shift.of(shift.sensitivities[:kept], masses.tolist()), float(above[kept - 1])
+
+
+def capped(loss: Loss, probability: float) -> tuple[Loss, float]:
+    """The loss with each step's shift capped, and τ ≤ ``probability``, the chance that any of them exceeds its cap."""
+    tail = probability / sum(part.steps for part in loss)
+    parts, log_kept = [], 0.0
+    for part in loss:
+        shift, missed = capped_shift(part.shift, tail)
+        parts.append(replace(part, shift=shift))
+        log_kept += part.steps * math.log1p(-missed)
+    return tuple(parts), -math.expm1(log_kept)
+
+
+def capped_bound(loss: Loss, delta: float, bound: Callable[[Loss, float], float]) -> float:
+    """ε at δ by ``bound`` of the capped loss; ``bound`` takes a loss and a δ and returns an ε that holds for them."""
+    parts, missed = capped(loss, _SHARE * delta)
+    return bound(parts, delta - missed) - math.log1p(-missed)

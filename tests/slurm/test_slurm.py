@@ -1,0 +1,167 @@
+"""`snakemake --profile slurm` on a real Slurm: the whole smoke scenario, and what goes wrong on clusters."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+
+import pandas as pd
+import pytest
+
+from slurm.world import World, job, jobs_of, slurm, wait_for
+from subjectdp.config import load_scenario
+
+NODE = socket.gethostname().split(".")[0]
+SMOKE = ("--configfile", "config/scenarios/smoke.yaml")
+
+
+@pytest.fixture(scope="session")
+def smoke(world: World) -> str:
+    """What Snakemake printed when it ran the smoke scenario, every job but the download through sbatch."""
+    return world.run(*SMOKE)
+
+
+def test_the_whole_smoke_scenario_runs_through_sbatch(world, smoke):
+    runs = load_scenario(world.root / "config/scenarios/smoke.yaml").runs
+    table = pd.read_parquet(world.root / "results/smoke/runs.parquet")
+    assert sorted(table["run_id"]) == sorted(run.run_id for run in runs)
+    jobs = [job(number) for number in re.findall(r"SLURM jobid (\d+)", smoke)]
+    trainings = [found for found in jobs if found["Comment"].startswith("rule_train")]
+    assert len(trainings) == len(runs)
+    assert {found["Partition"] for found in trainings} == {"gpu"}
+    assert {found["Partition"] for found in jobs if found not in trainings} == {"cpu"}
+    assert all("fetch" not in found["Comment"] for found in jobs), "downloads stay on the login node"
+    assert all(found["JobState"] == "COMPLETED" for found in jobs)
+    assert all("gpu" not in found.get("TresPerJob", "") for found in jobs if found not in trainings)
+
+
+def test_each_training_sees_exactly_the_one_device_that_it_was_given(world, smoke):
+    for run in load_scenario(world.root / "config/scenarios/smoke.yaml").runs:
+        environment = world.manifest(run.run_id)["environment"]
+        assert environment["cuda_visible_devices"] in ("0", "1"), run.run_id
+        found = job(environment["slurm_job"])
+        assert found["Comment"].endswith(run.run_id)
+        assert found["TresPerJob"] in ("gres:gpu:1", "gres/gpu:1")
+
+
+def test_nothing_is_left_to_do_after_the_cluster(world, smoke):
+    assert "Nothing to be done" in world.run("--dry-run", *SMOKE)
+
+
+def test_jobs_out_of_time_out_of_memory_or_cancelled_are_tried_again_with_more(world, smoke):
+    path, runs = world.sweep("faulty", {"training.rounds": [3, 4, 5]})
+    late, large, cancelled = runs
+    for run_id, kind in ((late, "sleep"), (large, "memory"), (cancelled, "sleep")):
+        world.plant(run_id, kind)
+    started = world.start(
+        *("--configfile", path, *targets(runs)),
+        SUBJECTDP_SLURM_MINUTES="1,1,1",
+        SUBJECTDP_SLURM_MEMORY_MB="1500,1500,1500",
+    )
+    wait_for(lambda: not world.planted(cancelled))
+    slurm("scancel", world.job_of(cancelled, "RUNNING"))
+    submitted = jobs_of(world.end(started))
+    assert {run_id: len(submitted[run_id]) for run_id in runs} == dict.fromkeys(runs, 2)
+    first, second = ({run_id: job(submitted[run_id][n]) for run_id in runs} for n in (0, 1))
+    assert first[late]["JobState"] == "TIMEOUT"
+    assert first[large]["JobState"] in ("FAILED", "OUT_OF_MEMORY")
+    assert first[cancelled]["JobState"] == "CANCELLED"
+    assert {found["TimeLimit"] for found in first.values()} == {"00:01:00"}
+    assert {found["TimeLimit"] for found in second.values()} == {"00:02:00"}
+    assert {found["MinMemoryNode"] for found in first.values()} == {"1500M"}
+    assert {found["MinMemoryNode"] for found in second.values()} == {"3000M"}
+    for run_id in runs:
+        assert world.manifest(run_id)["environment"]["slurm_job"] == submitted[run_id][1]
+
+
+def test_a_drained_node_is_waited_for(world, smoke):
+    path, run_id = world.scenario("drained", training={"rounds": 6})
+    slurm("scontrol", "update", f"nodename={NODE}", "state=drain", "reason=test")
+    try:
+        started = world.start("--configfile", path, *targets([run_id]))
+        number = wait_for(lambda: world.job_of(run_id, "PENDING"))
+        wait_for(lambda: job(number)["Reason"] not in ("None", "Priority"))
+    finally:
+        slurm("scontrol", "update", f"nodename={NODE}", "state=resume")
+    assert jobs_of(world.end(started)) == {run_id: [number]}, "the same job, no second one"
+    assert world.manifest(run_id)["run_id"] == run_id
+
+
+def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
+    path, run_id = world.scenario("killed", training={"rounds": 7})
+    world.plant(run_id, "sleep")
+    arguments = ("--configfile", path, *targets([run_id]))
+    started = world.start(*arguments)
+    wait_for(lambda: not world.planted(run_id))
+    orphan = world.job_of(run_id, "RUNNING")
+    os.killpg(started.pid, signal.SIGKILL)
+    started.communicate()
+    assert job(orphan)["JobState"] == "RUNNING", "Slurm's jobs outlive the process that submitted them"
+    name = job(orphan)["JobName"]
+    assert name.startswith("subjectdp_"), "by which a user finds the jobs"
+    slurm("scancel", f"--name={name}")
+    wait_for(lambda: job(orphan)["JobState"] == "CANCELLED")
+    world.run("--unlock", *arguments)
+    submitted = jobs_of(world.run(*arguments))
+    assert len(submitted[run_id]) == 1
+    assert world.manifest(run_id)["environment"]["slurm_job"] == submitted[run_id][0] != orphan
+
+
+def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long_form):
+    path, runs = world.sweep("shared", {"training.rounds": [8, 9, 10]})
+    world.plant(runs[2], "fail")
+    printed = world.run("--configfile", path, *targets(runs), SUBJECTDP_SLURM_RUNS_PER_JOB="3")
+    numbers = re.findall(r"SLURM jobid (\d+)", printed)
+    assert len(numbers) == 2, "one job for all three, and its second attempt"
+    assert [job(number)["TimeLimit"] for number in numbers] == ["01:30:00", "03:00:00"], "the sum of three"
+    assert job(numbers[0])["NumCPUs"] == "1"
+    assert job(numbers[0])["TresPerJob"] in ("gres:gpu:1", "gres/gpu:1")
+    trained_in = [world.manifest(run_id)["environment"]["slurm_job"] for run_id in runs]
+    assert trained_in[2] == numbers[1]
+    again = [run_id for run_id in runs if "an earlier attempt of this job" in log_of(world, run_id)]
+    assert {run_id for run_id, number in zip(runs, trained_in, strict=True) if number == numbers[0]} == set(
+        again
+    )
+
+
+def test_a_run_on_two_devices_is_one_job(world, smoke, long_form):
+    path, run_id = world.scenario("two", training={"rounds": 11}, performance={"processes": 2})
+    submitted = jobs_of(world.run("--configfile", path, *targets([run_id])))
+    environment = world.manifest(run_id)["environment"]
+    assert submitted == {run_id: [environment["slurm_job"]]}
+    assert environment["cuda_visible_devices"] == "0,1"
+    assert job(environment["slurm_job"])["NumCPUs"] == "2"
+
+
+@pytest.mark.parametrize("style", ["gpu:fake", "gres=gpu", "gres=gpu:fake"])
+def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style):
+    rounds = 12 + len(style)
+    path, run_id = world.scenario(f"style{rounds}", training={"rounds": rounds})
+    world.run("--configfile", path, *targets([run_id]), SUBJECTDP_SLURM_GPU=style)
+    assert world.manifest(run_id)["environment"]["cuda_visible_devices"] in ("0", "1")
+
+
+def test_a_node_that_goes_down_loses_its_job_and_nothing_else(world, smoke, long_form):
+    path, run_id = world.scenario("down", training={"rounds": 40})
+    world.plant(run_id, "sleep")
+    started = world.start("--configfile", path, *targets([run_id]))
+    wait_for(lambda: not world.planted(run_id))
+    slurm("scontrol", "update", f"nodename={NODE}", "state=down", "reason=test")
+    try:
+        wait_for(lambda: world.job_of(run_id, "RUNNING") is None)
+    finally:
+        slurm("scontrol", "update", f"nodename={NODE}", "state=resume")
+    world.end(started)
+    assert world.manifest(run_id)["run_id"] == run_id
+
+
+def targets(runs: list[str]) -> list[str]:
+    """The files that stand for these runs."""
+    return [f"results/runs/{run_id}/manifest.json" for run_id in runs]
+
+
+def log_of(world: World, run_id: str) -> str:
+    """What the last attempt to train a run has logged."""
+    return (world.root / f"results/logs/train/{run_id}.log").read_text()

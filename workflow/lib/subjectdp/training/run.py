@@ -31,6 +31,7 @@ from subjectdp.models import build_model
 from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
+from subjectdp.training.execution import set_execution
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import (
     MANIFEST,
@@ -175,7 +176,7 @@ def make_federation(
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.physical_batch_size)
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)
-    return Federation(
+    federation = Federation(
         found,
         plan,
         partition,
@@ -186,6 +187,8 @@ def make_federation(
         run.seed,
         recorder,
     )
+    set_execution(federation, run.performance.execution, run.performance.processes)
+    return federation
 
 
 def train(

@@ -95,13 +95,16 @@ def _step_table(table: Table, case: Case, names: list[str], options: Options, fi
     task = {"task": "steps", "case": asdict(case), "rounds": options.rounds, "gate": first}
     load = machine.load()
     outcomes = run_task({**task, "methods": [n for n in names if n != "jax"]}, table.malloc, options.threads)
+    apart: dict[str, Outcome] = {}
+    if "jax" in names:
+        apart = run_task({**task, "methods": [BASE, "jax"], "pinned": True}, table.malloc, options.threads)
     if options.memory:
-        _add_memory(outcomes, case, table)
+        _add_memory({**apart, **outcomes}, case, table)
     part = measured(table, outcomes, load)
-    if "jax" not in names:
+    if not apart:
         return part
-    apart = {**task, "methods": [BASE, "jax"], "pinned": True}
-    jax = measured(replace(table, clock="wall"), run_task(apart, table.malloc, options.threads), load)
+    apart[BASE].memory = outcomes[BASE].memory
+    jax = measured(replace(table, clock="wall"), apart, load)
     return replace(part, rows=(*part.rows, *(row for row in jax.rows if row.method == "jax")))
 
 

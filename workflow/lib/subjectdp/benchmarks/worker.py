@@ -17,6 +17,7 @@ from typing import Any
 
 from subjectdp.benchmarks.harness import Samples
 from subjectdp.benchmarks.steps import Outcome
+from subjectdp.errors import SubjectDPError
 
 TASKS = {
     "steps": ("steps", "time_steps"),
@@ -36,8 +37,8 @@ TUNED = {
 _LIBRARY = Path(__file__).resolve().parents[2]
 
 
-class WorkerError(RuntimeError):
-    """A task that ended without its outcomes."""
+class WorkerError(SubjectDPError):
+    """A task that ended without its outcomes; its own message is on standard error."""
 
 
 def run_task(task: Mapping[str, Any], malloc: str, threads: int) -> dict[str, Outcome]:
@@ -50,7 +51,8 @@ def run_task(task: Mapping[str, Any], malloc: str, threads: int) -> dict[str, Ou
         text=True,
     )
     if done.returncode != 0:
-        raise WorkerError(f"the worker of task {task['task']!r} ended with code {done.returncode}")
+        killed = " (killed, perhaps for want of memory)" if done.returncode == -9 else ""
+        raise WorkerError(f"The worker of task {task['task']!r} ended with code {done.returncode}{killed}.")
     outcomes = json.loads(done.stdout.splitlines()[-1])
     return {name: _outcome(content) for name, content in outcomes.items()}
 

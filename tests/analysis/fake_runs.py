@@ -61,6 +61,7 @@ class Fake:
                         "max_items_per_subject": 8 if self.mode == "sound" else None,
                     },
                     "model": self._changed("model"),
+                    "joint": self._changed("joint"),
                     "privacy": {
                         "mode": self.mode,
                         "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",

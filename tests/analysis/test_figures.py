@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -191,6 +192,53 @@ def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -
     assert set(table[table["panel"] == "c"]["series"]) == names - {"1 local epoch a round"}
     pairs = privacy.build(inputs, "privacy").panels[0].values
     assert {"JointNoise, 10 local steps", "LocalItemDP, 1 local step"} <= set(pairs["series"])
+
+
+def joint(**changes: Any) -> tuple[tuple[str, Any], ...]:
+    """Changes of a made-up run of joint noise whose ε is a Rényi bound, as integer noise wants it."""
+    return (("joint", changes), ("privacy", {"accountant": "rdp"}))
+
+
+def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without_rounding(
+    tmp_path: Path,
+) -> None:
+    sound = {"rounds": 4, "mode": "sound", "local_steps": 1}
+    fakes = [Fake("joint_noise", rounds=4, local_steps=k) for k in (1, 10)]
+    fakes += [Fake("joint_noise", changes=joint(), seed=seed, **sound) for seed in (0, 1)]  # type: ignore[arg-type]
+    fakes += [
+        Fake("joint_noise", changes=joint(noise="skellam", bits=bits), seed=seed, **sound)  # type: ignore[arg-type]
+        for bits in (4, 8, 16)
+        for seed in (0, 1)
+    ]
+    fakes.append(Fake("joint_noise", rounds=4, mode="sound", local_steps=5, changes=joint(clipping="update")))
+    inputs = scenario(tmp_path / "s", fakes)
+    make_figure("joint_noise", inputs, tmp_path)
+    table = values(tmp_path, "joint_noise")
+    steps, once = "{} local steps a round", "5 local steps a round, one noised update"
+    assert set(table[table["panel"] == "a"]["series"]) == {"1 local step a round", steps.format(10), once}
+    accuracy = table[table["quantity"] == "final_accuracy"].set_index(["series", "x"])["mean"]
+    assert sorted(x for name, x in accuracy.index if name == "Skellam noise") == [4, 8, 16]
+    assert sorted(x for name, x in accuracy.index if name == "Gaussian noise, no rounding") == [4, 16]
+    runs = inputs.read_runs()
+    bits = [json.loads(text)["joint"]["bits"] for text in runs["config"]]
+    skellam = [json.loads(text)["joint"]["noise"] == "skellam" for text in runs["config"]]
+    eight = runs[[kind and b == 8 for kind, b in zip(skellam, bits, strict=True)]]
+    assert accuracy["Skellam noise", 8] == pytest.approx(100 * eight["final_test_accuracy"].mean())
+    real = runs[[not kind and mode == "sound" for kind, mode in zip(skellam, runs["mode"], strict=True)]]
+    real = real[[json.loads(text)["joint"]["clipping"] == "item" for text in real["config"]]]
+    assert len(real) == 2
+    mean = 100 * real["final_test_accuracy"].mean()
+    assert accuracy["Gaussian noise, no rounding", 4] == pytest.approx(mean)
+    assert "bits of a clipped gradient's grid" in texts(tmp_path, "joint_noise")
+
+
+def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
+    fakes = [
+        Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
+        for bits in (4, 8)
+    ]
+    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    assert set(values(tmp_path, "joint_noise")["quantity"]) == {"final_accuracy", "epsilon_item"}
 
 
 def test_sampling_figures_show_our_means_and_the_papers(statistics: FigureInputs, tmp_path: Path) -> None:

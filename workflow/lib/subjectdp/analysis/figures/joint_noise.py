@@ -1,10 +1,11 @@
-"""Joint noise by a trusted aggregator: accuracy and loss over rounds for different numbers of local steps."""
+"""Joint noise by a trusted aggregator: local steps, updates that are noised once, and integer noise by its bits."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from subjectdp.analysis.figures.curves import curve_panel, present, privacy_footnote, seed_note
+from subjectdp.analysis.figures.joint_bits import LEGEND, bits_row, joint_of
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.panels import LegendEntry, Panel, Sheet
 from subjectdp.analysis.select import choose_setting, privacy_note, steps_words
@@ -12,35 +13,69 @@ from subjectdp.analysis.style import Style, dataset_name, sequence_styles
 from subjectdp.errors import DataError, expected
 
 _LOCAL = "LocalItemDP"
+_ONCE = "one noised update"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A row for each data set: accuracy and loss of joint noise, and LocalItemDP's accuracy where it was run."""
+    """A row for each data set: accuracy and loss of joint noise, and LocalItemDP's accuracy where it was run.
+
+    Further panels where the scenario has such runs: updates that are clipped and noised once, and a row of integer
+    noise. Raises DataError without a run of joint noise.
+    """
     runs = inputs.read_runs()
     if not (runs["algorithm"] == "joint_noise").any():
         raise expected(
             "algorithms of the scenario", "no joint_noise", "joint_noise for this figure", DataError
         )
     runs = runs[runs["algorithm"].isin(["joint_noise", "local_item_dp"])]
-    runs, notes = choose_setting(runs, vary=("local_steps",))
-    runs = runs.assign(series=[f"{steps_words(text)} a round" for text in runs["config"]])
-    order = sorted(set(runs["series"]), key=_steps_key)
+    kinds = runs["config"].map(_kind)
+    steps, notes = _steps(runs[kinds == "steps"], kinds)
+    updates = _with_series(runs[kinds == "update"], f", {_ONCE}")
+    shown, rounds = pd.concat([steps, updates]), inputs.read_rounds()
+    order = sorted(set(shown["series"]), key=_steps_key)
     styles = dict(zip(order, sequence_styles(len(order)), strict=True))
-    rounds = inputs.read_rounds()
-    joint = runs[runs["algorithm"] == "joint_noise"]
-    rows = tuple(_row(runs[runs["dataset"] == dataset], rounds, styles) for dataset in present(joint))
-    legend = tuple(
-        LegendEntry(f"{series}\n{privacy_note(joint[joint['series'] == series])}", styles[series])
-        for series in order
-        if series in set(joint["series"])
-    )
-    if (runs["label"] == _LOCAL).any():
+    joint = shown[shown["algorithm"] == "joint_noise"]
+    rows = [_row(shown[shown["dataset"] == dataset], rounds, styles) for dataset in present(joint)]
+    integers = runs[kinds == "integers"]
+    for dataset in present(integers):
+        rows.append(bits_row(runs[runs["dataset"] == dataset], integers[integers["dataset"] == dataset]))
+    if (steps["label"] == _LOCAL).any():
         notes = [
             f"Panels of {_LOCAL}: each silo's own noise at the same ε for an item; ε in the legend: joint noise",
             *notes,
         ]
-    all_notes = (seed_note(joint.assign(label=joint["series"])), privacy_footnote(joint), *notes)
-    return Sheet(name, rows, legend, all_notes, tuple(runs["run_id"]))
+    told = joint if not joint.empty else integers.assign(series="")
+    all_notes = (seed_note(told.assign(label=told["series"])), privacy_footnote(told), *notes)
+    legend = (*_legend(joint, order, styles), *(LEGEND if not integers.empty else ()))
+    drawn = dict.fromkeys([*shown["run_id"], *integers["run_id"]])
+    return Sheet(name, tuple(rows), legend, all_notes, tuple(drawn))
+
+
+def _kind(config: str) -> str:
+    joint = joint_of(config)
+    if joint["clipping"] == "update":
+        return "update"
+    return "integers" if joint["noise"] == "skellam" else "steps"
+
+
+def _steps(runs: pd.DataFrame, kinds: pd.Series) -> tuple[pd.DataFrame, list[str]]:
+    """Runs that noise every local step, of one setting; none where all runs are of another kind."""
+    if runs.empty and not kinds.empty:
+        return _with_series(runs), []
+    runs, notes = choose_setting(runs, vary=("local_steps",))
+    return _with_series(runs), notes
+
+
+def _with_series(runs: pd.DataFrame, more: str = "") -> pd.DataFrame:
+    return runs.assign(series=[f"{steps_words(text)} a round{more}" for text in runs["config"]])
+
+
+def _legend(joint: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
+    return tuple(
+        LegendEntry(f"{series}\n{privacy_note(joint[joint['series'] == series])}", styles[series])
+        for series in order
+        if series in set(joint["series"])
+    )
 
 
 def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
@@ -58,5 +93,5 @@ def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> 
     return tuple(panels)
 
 
-def _steps_key(series: str) -> tuple[bool, int]:
-    return "epoch" in series, int(series.split()[0])
+def _steps_key(series: str) -> tuple[bool, bool, int]:
+    return _ONCE in series, "epoch" in series, int(series.split()[0])

@@ -44,7 +44,13 @@ def utility_settings(run):
     """What of the run the convex model uses; the data are in the job's input."""
     data, training, privacy = run.data, run.training, run.privacy
     split = [data.subjects, data.test_fraction, data.validation_fraction]
-    return [*split, training.batch_size, training.sampling, privacy.epsilon, privacy.delta]
+    return [
+        *split,
+        training.batch_size,
+        training.sampling,
+        privacy.epsilon,
+        privacy.delta,
+    ]
 
 
 # Section 4 of v3: a convex model, trained by the engine that trains everything, beside the papers' bounds.

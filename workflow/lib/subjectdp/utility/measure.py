@@ -53,7 +53,7 @@ ALGORITHMS = {
 }
 """Algorithm -> what bounds its excess loss."""
 
-STEPS, SEEDS, RADIUS, POOL = 800, 3, 10.0, 4
+STEPS, SEEDS, RADIUS, POOL = 700, 3, 10.0, 4
 _CHUNK = 4096  # images at once
 _POINTS = 12  # numbers of steps at which the mean iterate is scored
 

@@ -64,9 +64,11 @@ def inject(fault: Fault, number: int, folder: Path) -> str:
     reference = json.loads((folder / "reference.json").read_text())
     target = folder / f"{fault.name.replace(' ', '-')}-{number}"
     space = Workspace(folder / "undisturbed").copy(target)
-    words = fault.inject(space, number, reference)
-    shutil.rmtree(target, ignore_errors=True)
-    return words
+    try:
+        return fault.inject(space, number, reference)
+    finally:
+        space.end_all()
+        shutil.rmtree(target, ignore_errors=True)
 
 
 def may_mount() -> bool:

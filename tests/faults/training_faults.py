@@ -16,7 +16,7 @@ from typing import Any
 from faults.workspace import NotRecovered, Workspace, ended, wait_until
 from training.outcomes import resumed_after
 
-ROUNDS = (3, 15, 30)
+ROUNDS = (3, 10, 18)
 """How far the training is when the fault comes, by trial."""
 
 Outcome = dict[str, Any]

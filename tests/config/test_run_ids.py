@@ -15,6 +15,25 @@ from subjectdp.config.paths import run_dir, run_files
 from subjectdp.config.resolve import resolve_defaults
 
 
+@pytest.mark.parametrize("algorithm", ["fed_avg", "user_ldp", "central_sub_dp", "joint_noise"])
+def test_resolving_twice_is_resolving_once(algorithm: str) -> None:
+    """The very object: a sweep of thousands resolves each run again for its id."""
+    run = load_run({"algorithm": algorithm, "partition": {"max_items_per_subject": 4}})
+    assert resolve_defaults(run) is run
+    assert resolve_defaults(RunConfig(**{"algorithm": algorithm})) != RunConfig(**{"algorithm": algorithm})
+
+
+def test_resolving_keeps_whole_numbers_apart_from_others() -> None:
+    """1 and 1.0 are equal, but not in the text that an id is a hash of."""
+    run = load_run({})
+    default = run.training.server_optimizer.learning_rate
+    whole = run.training.server_optimizer.model_copy(update={"learning_rate": int(default)})
+    assert whole.learning_rate == default and isinstance(whole.learning_rate, int)
+    training = run.training.model_copy(update={"server_optimizer": whole})
+    resolved = resolve_defaults(run.model_copy(update={"training": training}))
+    assert isinstance(resolved.training.server_optimizer.learning_rate, float)
+
+
 def test_golden_ids() -> None:
     """These must not change without a new ID_VERSION: results on disk are found by them."""
     run = load_run(

@@ -179,5 +179,7 @@ def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal and of one type: 1 and 1.0 are written differently into an id."""
-    return one is other or (type(one) is type(other) and bool(one == other))
+    """The same section, or equal values of one type: 1 and 1.0 are written differently into an id."""
+    if one is other or isinstance(one, Section):
+        return one is other
+    return type(one) is type(other) and bool(one == other)

@@ -111,8 +111,9 @@ class _Reader:
             place = self._at + done
         return found.start()
 
-    def members(self) -> Iterator[str]:
-        """Walks an object's keys; the caller takes each value before the next key."""
+    def members(self, kind: str) -> Iterator[str]:
+        """Walks an object's keys, each there once and called ``kind``; the caller takes each value before the next."""
+        seen: set[str] = set()
         self.take(b"{")
         if self.peek() == b"}":
             self.take(b"}")
@@ -120,12 +121,14 @@ class _Reader:
         while True:
             if self.peek() != b'"':
                 self.take(b'"')
-            yield str(self.value())
+            key = str(self.value())
+            self.take(b":")
+            if key in seen:
+                self.fail(f"{kind} {key!r} comes twice")
+            seen.add(key)
+            yield key
             if self.take(b",}") == b"}":
                 return
-
-    def colon(self) -> None:
-        self.take(b":")
 
 
 def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -137,12 +140,9 @@ def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[
     reader = _Reader(stream, name)
     if reader.peek() in (b"", b"<"):
         reader.fail("the file is empty" if reader.peek() == b"" else "the file is a web page or XML")
-    seen: set[str] = set()
-    for key in reader.members():
-        reader.colon()
-        if key in seen:
-            reader.fail(f"key {key!r} comes twice")
-        seen.add(key)
+    seen: list[str] = []
+    for key in reader.members("key"):
+        seen.append(key)
         if key == "user_data":
             yield from _users(reader)
         else:
@@ -156,10 +156,5 @@ def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[
 def _users(reader: _Reader) -> Iterator[tuple[str, Any]]:
     if reader.peek() not in (b"{", b""):
         reader.fail("user_data is not an object")
-    seen: set[str] = set()
-    for user in reader.members():
-        reader.colon()
-        if user in seen:
-            reader.fail(f"user {user!r} comes twice")
-        seen.add(user)
+    for user in reader.members("user"):
         yield user, reader.value()

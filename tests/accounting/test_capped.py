@@ -119,6 +119,21 @@ def test_one_step_against_its_integral(q: float, k: int, sigma: float, delta: fl
     assert integral(parts, delta) < exact, "forgetting the tail's δ would claim too much"
 
 
+def test_the_bound_spends_delta_once() -> None:
+    """δ of the capped loss and τ add up to δ, and ε grows by -log(1 - τ)."""
+    loss, delta = (MixtureSteps(1.0, items(0.1, 30), 40),), 0.1
+    asked: list[float] = []
+
+    def one(_: Loss, remaining: float) -> float:
+        asked.append(remaining)
+        return 1.0
+
+    missed = capped(loss, 0.05 * delta)[1]
+    assert 1e-4 < missed <= 0.05 * delta
+    assert capped_bound(loss, delta, one) == pytest.approx(1.0 - math.log(1 - missed), rel=1e-12)
+    assert asked == [pytest.approx(delta - missed, rel=1e-12)]
+
+
 # --- ε of thousands ----------------------------------------------------------------------------------------------
 
 

@@ -197,6 +197,23 @@ ACCOUNTING = (
     ),
 )
 
+TAILS = (
+    mutant(
+        "the tail's share of delta is spent twice",
+        "accounting/capped.py",
+        "return bound(parts, delta - missed)",
+        "return bound(parts, delta)",
+        "accounting/test_capped.py::test_the_bound_spends_delta_once",
+    ),
+    mutant(
+        "the tail of one step stands for that of all",
+        "accounting/capped.py",
+        "log_kept += part.steps * math.log1p(-missed)",
+        "log_kept += math.log1p(-missed)",
+        "accounting/test_capped.py::test_the_chance_that_any_step_exceeds_its_cap",
+    ),
+)
+
 DATA = (
     mutant(
         "the cap lets one item more through",

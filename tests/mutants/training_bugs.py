@@ -325,4 +325,18 @@ NOISE_AND_CLIPPING = (
         "needed = bound.bit_length()",
         "mechanisms/test_secure_sum.py::test_the_chosen_ring_is_the_smallest_that_holds_the_bound",
     ),
+    mutant(
+        "an update is noised without being clipped",
+        "training/silo_step.py",
+        "clipped = self.clip(update)",
+        "clipped = update",
+        "algorithms/test_joint_updates.py::test_a_round_is_the_float64_loop",
+    ),
+    mutant(
+        "an update that is not finite is released",
+        "training/silo_step.py",
+        "vector = torch.where(norm.isfinite(), vector, 0.0)",
+        "vector = vector + 0.0",
+        "algorithms/test_joint_updates.py::test_an_update_that_is_not_finite_contributes_nothing",
+    ),
 )

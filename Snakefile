@@ -23,6 +23,7 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/scorecard.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/plan.smk"
+include: "workflow/rules/cluster.smk"
 
 
 # Included rules never become the default target, so that this one is, wherever it stands.

@@ -50,6 +50,12 @@ def test_nothing_is_left_to_do_after_the_cluster(world, smoke):
     assert "Nothing to be done" in world.run("--dry-run", *SMOKE)
 
 
+def test_tables_and_figures_may_stay_on_the_login_node(world, smoke):
+    printed = world.run(*SMOKE, "--forcerun", "collect", SUBJECTDP_SLURM_LIGHT_JOBS="local")
+    assert "rule collect" in printed and "rule figure1" in printed
+    assert "SLURM jobid" not in printed
+
+
 def test_jobs_out_of_time_out_of_memory_or_cancelled_are_tried_again_with_more(world, smoke):
     path, runs = world.sweep("faulty", {"training.rounds": [3, 4, 5]})
     late, large, cancelled = runs

@@ -108,17 +108,48 @@ def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, content, 
     assert not (project.root / "results").exists()
 
 
+def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
+    """(rule, what is said of the job) of each job that the smoke scenario would submit with the Slurm profile."""
+    environment = {f"SUBJECTDP_SLURM_{name}": value for name, value in settings.items()}
+    printed = project.snakemake(
+        *("--profile", "slurm", "-n", "--configfile", "config/scenarios/smoke.yaml"), **environment
+    ).stdout
+    return re.findall(r"^ *((?:local)?rule \w+):\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
-    ("style", "asked"), [("gpu", "gpu=1"), ("gres=gpu:a100:1", "gres=gpu:a100:1"), ("none", None)]
+    ("style", "asked"),
+    [("gpu", "gpu=1"), ("gpu:a100", "gpu_model=a100"), ("gres=gpu:a100:1", "gres=gpu:a100:1")],
 )
 def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
+    jobs = slurm_dry_run(project, GPU=style, GPU_PARTITION="big", RUNS_PER_JOB="1")
+    assert len(jobs) > 6
+    assert {name for name, text in jobs if "slurm_partition=big" in text} == {"rule train"}
+    assert {name for name, text in jobs if re.search(r"\b(gpu=1|gpu_model=|gres=)", text)} == {"rule train"}
+    assert all(asked in text for name, text in jobs if name == "rule train")
+
+
+def test_a_site_without_gpus_trains_on_its_cpu_partition(project):
+    jobs = slurm_dry_run(
+        project, GPU="none", CPU_PARTITION="normal", ACCOUNT="dp", QOS="low", EXTRA="--nice=9"
+    )
+    assert all("slurm_partition=normal" in text for _, text in jobs)
+    assert not any(re.search(r"\b(gpu=|gres=)", text) for _, text in jobs)
+    for asked in ("slurm_account=dp", "qos=low", "slurm_extra=--nice=9"):
+        assert all(asked in text for _, text in jobs)
+
+
+def test_short_runs_share_a_job(project):
     printed = project.snakemake(
         *("--profile", "slurm", "-n", "--configfile", "config/scenarios/smoke.yaml"),
-        SUBJECTDP_SLURM_GPU=style,
-        SUBJECTDP_SLURM_GPU_PARTITION="big",
+        SUBJECTDP_SLURM_RUNS_PER_JOB="2",
     ).stdout
-    blocks = re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", printed, re.MULTILINE)
-    assert {name for name, text in blocks if "slurm_partition=big" in text} == {"train"}
-    expected = {"train"} if asked is not None else set()
-    assert {name for name, text in blocks if re.search(r"\b(gpu=1|gres=)", text)} == expected
-    assert asked is None or all(asked in text for name, text in blocks if name == "train")
+    groups = re.findall(r"Group job (\w+)", printed)
+    expected = ["short_femnist_runs", "short_shakespeare_runs"] * 2
+    assert sorted(groups) == sorted(expected), "three runs of each data set, two in a job"
+
+
+def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
+    done = project.snakemake("-n", check=False, SUBJECTDP_SLURM_MINUTES="30")
+    assert done.returncode != 0
+    assert "error: Expected SUBJECTDP_SLURM_MINUTES" in done.stdout and "Traceback" not in done.stdout

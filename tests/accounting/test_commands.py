@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from accounting.plans import facts, settings
 from subjectdp.accounting.commands import add_parsers
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.published import group_target
 from subjectdp.algorithms.registry import mechanism
+from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
 from subjectdp.mechanisms.plan import AccountingMode
 
@@ -77,6 +84,70 @@ def test_calibrate_the_published_group_rule(capsys: pytest.CaptureFixture[str]) 
     text = run(capsys, arguments, SCHEDULE)
     assert "Z =   8  13.4" in text
     assert text.count("Z =") == 8
+
+
+def test_noise_for_groups_up_to_32_in_one_go(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table of accounting at the papers' scale for Z = 1..8, the same rule beyond it."""
+    arguments = "calibrate --algorithm local_group_dp --mode as_published --rounds 100 --group-sizes 32"
+    table = run_json(capsys, arguments, SCHEDULE)["group_noise_multipliers"]
+    assert len(table) == 32
+    assert table == sorted(table)
+    assert table[:8] == pytest.approx(
+        [1.7091, 3.339, 5.0061, 6.6838, 8.3661, 10.0507, 11.737, 13.4244], rel=2e-3
+    )
+    share, log_delta = group_target(4.0, 1e-5, 32)
+    loss = (MixtureSteps(table[31], sampled_gaussian(0.0201773), 5000),)
+    assert 0.98 * share < epsilon_of(loss, math.exp(log_delta)) <= share
+    for algorithm, sizes in (("local_item_dp", "4"), ("local_group_dp", "0")):
+        with pytest.raises(ConfigError, match="--group-sizes"):
+            run(
+                capsys,
+                f"calibrate --algorithm {algorithm} --mode as_published --rounds 1 --group-sizes {sizes}",
+                SCHEDULE,
+            )
+
+
+def test_updates_clipped_once(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = "--algorithm joint_noise --clipping update --silos 16 --rounds 100"
+    noise = run_json(capsys, "calibrate", schedule, SCHEDULE)
+    assert noise["unit"] == "silo"
+    assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100 / 16) / 0.924931, rel=1e-5)
+    record = run_json(capsys, "account", schedule, SCHEDULE, "--noise-multiplier 5.4")
+    assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
+    with pytest.raises(ConfigError, match="--clipping.*item with algorithm user_ldp"):
+        run(
+            capsys, "account --algorithm user_ldp --clipping update --rounds 1 --noise-multiplier 1", SCHEDULE
+        )
+
+
+def test_account_and_calibrate_every_run_of_a_configuration(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "name: two\n"
+        "run: {partition: {silos: 3}, training: {rounds: 4, batch_size: 6, local_steps: 2}}\n"
+        "sweep: [{algorithm: [local_item_dp, joint_noise], seed: [0]}]\n"
+    )
+    arguments = ("--config", str(scenario), "--results", str(tmp_path))
+    with pytest.raises(DataError, match="needs its partition"):
+        run(capsys, "account", *arguments)
+    runs = load_scenario([str(scenario)]).runs
+    for one in runs:
+        (tmp_path / "partitions" / one.partition_id).mkdir(parents=True, exist_ok=True)
+    few = facts(silos=3)
+    made = SimpleNamespace(federation_facts=lambda: replace(few, items=(60, 60, 60)))
+    monkeypatch.setattr("subjectdp.data.partition.load_partition", lambda folder: made)
+    records = run_json(capsys, "account", *arguments)
+    assert [record["run"] for record in records] == [one.run_id for one in runs]
+    assert [record["algorithm"] for record in records] == ["local_item_dp", "joint_noise"]
+    for record in records:
+        assert (record["steps_per_round"], record["silos"], record["guarantee"]) == (2, 3, False)
+        assert record["epsilon"] == pytest.approx(4.0, rel=2e-3)
+        assert record["privacy"]["sound"]["item"]["epsilon"] > 3.9
+    noise = run_json(capsys, "calibrate", *arguments)
+    own, shared = (record["noise_multiplier"] for record in noise)
+    assert shared == pytest.approx(own / math.sqrt(3), rel=1e-3)
 
 
 def test_table1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting import planning
+from subjectdp.accounting import planning, published
 from subjectdp.accounting.card import card_text
 from subjectdp.accounting.serial import plan_from_dict
 from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
@@ -224,14 +224,29 @@ def _calibration_record(name: str | None, plan: PrivacyPlan, options: argparse.N
         **_heading(name, plan, unit),
         "noise_multiplier": noise[0],
         "noise_multipliers": noise,
-        "group_noise_multipliers": list(plan.group_noise_multipliers[0])
-        if plan.group_noise_multipliers
-        else None,
+        "group_noise_multipliers": _group_noise(plan, options.group_sizes),
         "epsilon": reached["epsilon"],
         "target_epsilon": plan.settings.epsilon,
         "delta": plan.settings.delta,
         "guarantee": reached["guarantee"],
     }
+
+
+def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
+    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
+    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+        if sizes is not None:
+            allowed = (
+                "left out: only local_group_dp and central_sub_dp, as published, have noise by group size"
+            )
+            raise expected("--group-sizes", sizes, allowed)
+        return None
+    if sizes is None:
+        return list(plan.group_noise_multipliers[0])
+    if sizes < 1:
+        raise expected("--group-sizes", sizes, "at least 1")
+    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
+    return list(published.group_noise(loss, plan.settings, sizes))
 
 
 def _calibration_text(record: dict[str, Any]) -> str:

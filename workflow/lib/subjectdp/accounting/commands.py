@@ -30,6 +30,12 @@ def add_parsers(commands: Any) -> None:
         description="Prints the noise multiplier that reaches an epsilon from the safe side.",
     )
     _plan_options(calibrate)
+    calibrate.add_argument(
+        "--group-sizes",
+        type=int,
+        metavar="Z",
+        help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
+    )
     calibrate.set_defaults(run=_lazy("calibrate"), noise_multiplier=None)
     table1 = commands.add_parser(
         "table1",

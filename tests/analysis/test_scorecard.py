@@ -194,7 +194,7 @@ def test_sampling_and_table_1_are_judged_without_runs(tmp_path: Path) -> None:
     half = 1.96 * rows["subjects"].std() / math.sqrt(4000)
     first = table.iloc[0]
     assert first["high"] - first["low"] == pytest.approx(2 * half, rel=0.01)
-    assert table.loc["v1-femnist-group-size", "note"].== "in 69.2 % of the mini-batches"
+    assert table.loc["v1-femnist-group-size", "note"] == "in 69.2 % of the mini-batches"
     joint = card(found, "joint-table1-10-5-sigma", "joint-table1-10-5-epsilon", "joint-table1-50-5-sigma")
     assert joint["verdict"].tolist() == ["reproduced", "reproduced", "not run"]
     assert joint.loc["joint-table1-10-5-epsilon", "epsilon_sound"] == 3.53

@@ -35,24 +35,42 @@ _PUBLISHED, _SOUND = "published", "sound"
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels a data set: ε of a subject over all its silos, and of one item."""
     runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps"))
-    runs = runs.assign(series=series_names(runs), claimed=[_claimed_unit(row) for _, row in runs.iterrows()])
-    styles = _styles(runs)
+    private = runs["algorithm"] != "fed_avg"
+    series = series_names(runs).where(private, runs["label"])
+    runs = runs.assign(series=series, claimed=[_claimed_unit(row) for _, row in runs.iterrows()])
+    styles = styles_for(runs["label"])
     rows = tuple(
         tuple(_panel(runs[runs["dataset"] == dataset], unit, styles) for unit in UNITS)
         for dataset in present(runs)
     )
-    legend = tuple(
-        LegendEntry(series, Style(style.color, style.marker, "none")) for series, style in styles.items()
-    )
-    legend += (LegendEntry("open: the published ε, no guarantee", Style(_GREY, "o", "none"), filled=False),)
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
     told = f"{seed_note(runs).replace('band', 'bar')}; δ = {deltas}; ε: the largest over the seeds"
-    strip = (
-        "Right strip: no noise, or no finite ε can be stated; the legend's filled marks stand at the sound ε"
-    )
+    strip = "Right strip: no noise, or no finite ε can be stated"
     return Sheet(
-        name, rows, legend, (told, strip, *notes), tuple(runs["run_id"]), row_height=3.1, panel_width=4.4
+        name,
+        rows,
+        _legend(runs, styles),
+        (told, strip, *notes),
+        tuple(runs["run_id"]),
+        row_height=3.1,
+        panel_width=4.4,
     )
+
+
+def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
+    """The algorithms, what open marks are, and rings where runs in sound mode are shown."""
+    entries = [LegendEntry(label, _unlined(styles[label])) for label in in_order(runs["label"])]
+    if (runs["mode"] == "as_published").any():
+        entries.append(
+            LegendEntry("open: published ε, no guarantee", Style(_GREY, "D", "none"), filled=False)
+        )
+    if (runs["mode"] == "sound").any():
+        entries.append(LegendEntry("ring: run in sound mode", Style(_GREY, "o", "none"), filled=False))
+    return tuple(entries)
+
+
+def _unlined(style: Style) -> Style:
+    return Style(style.color, style.marker, "none")
 
 
 def _claimed_unit(run: pd.Series) -> str:
@@ -61,29 +79,25 @@ def _claimed_unit(run: pd.Series) -> str:
     return str(mechanism(str(run["algorithm"]), variant, AccountingMode(run["mode"])).claimed_unit or "")
 
 
-def _styles(runs: pd.DataFrame) -> dict[str, Style]:
-    """The style of each series: its algorithm's, whatever its mode."""
-    by_label = styles_for(runs["label"])
-    order = [
-        series
-        for label in in_order(runs["label"])
-        for series in sorted(set(runs.loc[runs["label"] == label, "series"]))
-    ]
-    label_of = dict(zip(runs["series"], runs["label"], strict=True))
-    return {series: by_label[label_of[series]] for series in order}
-
-
 def _panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
     dataset = str(runs["dataset"].iloc[0])
     values = _values(runs, unit)
     return Panel(
         key=f"{dataset}_{unit}",
         heading=f"{dataset_name(dataset)}, {UNITS[unit][1]}",
-        draw=partial(_draw, values=values, styles=styles),
+        draw=partial(_draw, values=values, looks=_looks(runs, styles)),
         values=values,
         synthetic=bool(runs["synthetic"].any()),
         scale=f"accuracy_{dataset}",
     )
+
+
+def _looks(runs: pd.DataFrame, styles: dict[str, Style]) -> dict[str, tuple[Style, bool]]:
+    """The style of each series, its algorithm's, and whether it gets a ring."""
+    return {
+        str(series): (styles[str(part["label"].iloc[0])], bool((part["mode"] == "sound").all()))
+        for series, part in runs.groupby("series", sort=True)
+    }
 
 
 def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
@@ -120,12 +134,12 @@ def _finite(values: pd.Series) -> float:
     return largest if math.isfinite(largest) else math.inf
 
 
-def _draw(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
+def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
     finite = values.loc[np.isfinite(values["x"]), "x"]
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
     edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
     for series, part in values.groupby("series", sort=True):
-        _draw_series(axes, part, styles[str(series)], edge)
+        _draw_series(axes, part, *looks[str(series)], edge)
     axes.set_xscale("log")
     axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
     axes.axvspan(edge / (edge / low) ** 0.06, axes.get_xlim()[1], color="#EEEEEE", zorder=0)
@@ -137,7 +151,7 @@ def _draw(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
     _ticks(axes, low, high, edge, sorted({float(f"{claim:.2g}") for claim in claims}))
 
 
-def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, edge: float) -> None:
+def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edge: float) -> None:
     marks = {str(row["quantity"]): row for row in part.to_dict("records")}
     sound = marks[f"accuracy_at_{_SOUND}_epsilon"]
     x = min(float(sound["x"]), edge)
@@ -156,6 +170,8 @@ def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, edge: float) -> N
             markersize=7,
         )
     axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3)
+    if ringed:
+        axes.plot([x], [sound["mean"]], "o", color=_GREY, markerfacecolor="none", markersize=12.5)
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:

@@ -85,7 +85,7 @@ format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
-	$(BIN)/shfmt --write --indent 2 .ci/run .ci/lint
+	$(BIN)/shfmt --write --indent 2 .ci/run .ci/lint tests/slurm/*.sh
 
 # ---- cleaning ------------------------------------------------------------------------------------------------
 clean:

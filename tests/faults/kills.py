@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 
 from faults.workspace import NotRecovered, wait_until
@@ -24,7 +25,7 @@ from subjectdp.training.run import train_run
 from training import small_world
 from training.outcomes import outcome, resumed_after
 
-ROUNDS = 12
+ROUNDS, ATTEMPTS = 12, 4
 CONFIG: dict[str, Any] = small_world.config(
     training={"rounds": ROUNDS, "batch_size": 8, "local_steps": 3, "server_optimizer": {"name": "adam"}},
     performance={"device": "cpu", "checkpoint_every": 2, "checkpoint_minutes": 0},
@@ -45,40 +46,55 @@ def kills(folder: Path, count: int, seed: int) -> Iterator[Kill]:
     torch.set_num_threads(1)
     generator = random.Random(seed)
     data = small_world.build(folder, CONFIG)
-    start = time.perf_counter()
-    if _wait(_fork(data, folder / "undisturbed")) != 0:
-        raise NotRecovered(_log(folder / "undisturbed"))
-    a_round = (time.perf_counter() - start) / ROUNDS
-    reference = outcome(folder / "undisturbed")
+    undisturbed = folder / "undisturbed"
+    if _wait(_fork(data, undisturbed)) != 0:
+        raise NotRecovered(_log(undisturbed))
+    reference = outcome(undisturbed)
+    a_round = float(pd.read_parquet(undisturbed / "rounds.parquet").train_seconds.iloc[-1])
     for number in range(count):
         round_, delay = generator.randrange(ROUNDS), generator.uniform(0, a_round)
         for signum in (signal.SIGTERM, signal.SIGKILL):
-            run = folder / f"{number}-{signum.name}"
-            yield _kill(data, run, Kill(signum, round_, delay, []), reference)
+            kill = None
+            for attempt in range(ATTEMPTS):
+                run = folder / f"{number}-{signum.name}-{attempt}"
+                kill = _kill(data, run, Kill(signum, round_, delay / 2**attempt, []), reference)
+                if kill is not None:
+                    break
+            if kill is None:
+                raise NotRecovered(f"{ATTEMPTS} trainings ended before the {signum.name} came")
+            yield kill
 
 
-def _kill(data: tuple[Path, Path], run: Path, kill: Kill, reference: dict[str, Any]) -> Kill:
+def _kill(data: tuple[Path, Path], run: Path, kill: Kill, reference: dict[str, Any]) -> Kill | None:
+    """What became of it; None if the training was over before the signal came, which is no kill."""
     child = _fork(data, run)
     wait_until(lambda: _reached(run, kill.round) or _over(child))
     time.sleep(kill.delay)
-    os.kill(
-        child, kill.signum
-    )  # a child that has ended is a zombie until it is waited for: never another process
+    # a child that has ended is a zombie until it is waited for: the signal goes to no other process
+    os.kill(child, kill.signum)
     status = _wait(child)
-    expected = (0, 143, -kill.signum) if kill.signum == signal.SIGTERM else (0, -kill.signum)
-    if status not in expected:
-        raise NotRecovered(f"status {status} after {kill}: {_log(run)}")
-    if status == 143 and not _log(run).splitlines()[-1].startswith("stopped: SIGTERM"):
-        raise NotRecovered(f"no last words after {kill}: {_log(run)}")
+    _check_end(run, kill, status)
     if (run / "manifest.json").exists() and outcome(run) != reference:
         raise NotRecovered(f"silently wrong after {kill}")
-    if status != 0 and _wait(_fork(data, run)) != 0:
+    if status == 0:
+        return None
+    if _wait(_fork(data, run)) != 0:
         raise NotRecovered(f"not resumed after {kill}: {_log(run)}")
     if outcome(run) != reference:
         raise NotRecovered(f"silently wrong after {kill}")
     if (run / "checkpoints").exists() or (run / ".lock").exists():
         raise NotRecovered(f"left behind after {kill}: {list(run.iterdir())}")
     return kill._replace(resumed=resumed_after(run))
+
+
+def _check_end(run: Path, kill: Kill, status: int) -> None:
+    """SIGTERM ends a training with 143 and last words; outside of the rounds, as SIGKILL always, without."""
+    if status not in {0, -kill.signum, 128 + signal.SIGTERM} or (
+        status > 0 and kill.signum != signal.SIGTERM
+    ):
+        raise NotRecovered(f"status {status} after {kill}: {_log(run)}")
+    if status > 0 and not _log(run).splitlines()[-1].startswith("stopped: SIGTERM"):
+        raise NotRecovered(f"no last words after {kill}: {_log(run)}")
 
 
 def _fork(data: tuple[Path, Path], run: Path) -> int:

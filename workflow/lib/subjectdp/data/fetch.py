@@ -6,15 +6,13 @@ on, so that a mirror that changes its content under the same address is noticed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from subjectdp.data.http import FetchOptions, download, refuse_web_page, remove_
 from subjectdp.data.sources import Mirror, SourceFile
 from subjectdp.errors import DataError, DownloadError
 from subjectdp.io import atomic
+from subjectdp.io.locks import owned
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ def fetch_file(
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / source.name
-    with exclusive(folder / f".{source.name}.lock"):
+    with owned(folder / f".{source.name}.lock", math.inf):
         known = read_lock(lock_file).get(source.name)
         present = _present(target, source, known)
         if present is not None and (local_path is None or known is not None):
@@ -243,25 +242,10 @@ def read_lock(lock_file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _record(fetched: FetchedFile, lock_file: Path, name: str) -> FetchedFile:
-    with exclusive(lock_file.with_name(f".{lock_file.name}.lock")):
+    with owned(lock_file.with_name(f".{lock_file.name}.lock"), math.inf):
         recorded = read_lock(lock_file)
         if name not in recorded:
             entry = asdict(fetched)
             del entry["path"]
             atomic.write_json(lock_file, {**recorded, name: entry})
     return fetched
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds a lock that one process at a time has; the others wait, and say so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _LOGGER.info("another process holds %s; waiting for it", path)
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        except OSError as error:  # some network file systems have no locks
-            _LOGGER.warning("%s cannot be locked (%s): do not fetch from two processes at once", path, error)
-        yield

@@ -35,6 +35,7 @@ _REMINDER_SECONDS = 60.0
 _HELD = (errno.EACCES, errno.EAGAIN)
 _OWN: set[Path] = set()
 """Lock files that this process holds: the kernel would grant them to it again."""
+_GUARD = threading.Lock()  # of _OWN
 
 
 class LockedError(StorageError):
@@ -71,10 +72,11 @@ def this_process() -> Owner:
 def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.info) -> Iterator[bool]:
     """Holds the lock file ``path`` for the block; yields whether another process had to be waited for.
 
-    The file goes away at the end; a folder that was made for it and stayed empty too.
+    The file goes away at the end; a folder that was made for it and stayed empty too. Threads of one process exclude
+    each other as processes do.
 
     Raises:
-        LockedError: another process still holds it after ``wait_seconds``.
+        LockedError: another process still holds it after ``wait_seconds`` (``math.inf``: never).
         StorageError: the folder cannot be written.
     """
     path = path.absolute()
@@ -85,15 +87,16 @@ def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.i
     except OSError as error:
         raise StorageError(f"{path} cannot be made: {error.strerror or error}.") from None
     stop = threading.Event()
-    threading.Thread(target=_heartbeat, args=(descriptor, stop), daemon=True).start()
+    threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
     try:
         yield waited
     finally:
         stop.set()
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        os.close(descriptor)
-        _OWN.discard(path)
+        with _GUARD:
+            os.close(descriptor)
+            _OWN.discard(path)
         if made:
             with suppress(OSError):
                 path.parent.rmdir()
@@ -102,10 +105,11 @@ def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.i
 def _acquire(path: Path, wait_seconds: float, report: Callable[[str], None]) -> tuple[int, bool]:
     start, next_report, waited = time.monotonic(), 0.0, False
     while True:
-        descriptor, owner = _attempt(path, report)
-        if descriptor is not None:
-            _OWN.add(path)
-            return descriptor, waited
+        with _GUARD:
+            descriptor, owner = _attempt(path, report)
+            if descriptor is not None:
+                _OWN.add(path)
+                return descriptor, waited
         passed = time.monotonic() - start
         if passed >= wait_seconds:
             who = "another process" if owner is None else str(owner)
@@ -203,7 +207,7 @@ def _now_of(folder: Path) -> float:
         return os.fstat(file.fileno()).st_mtime
 
 
-def _heartbeat(descriptor: int, stop: threading.Event) -> None:
+def _heartbeat(path: Path, stop: threading.Event) -> None:
     while not stop.wait(HEARTBEAT_SECONDS):
         with suppress(OSError):
-            os.utime(descriptor)
+            os.utime(path)

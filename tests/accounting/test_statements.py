@@ -137,7 +137,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
     )
     statements = privacy_statements(run)
     text = privacy_card_text(run, statements)
-    assert "Skellam on a grid of 16 bits, multiplier 0.6, once a local step" in text
+    assert "Skellam on a grid of 16 bits, multiplier 0.6, in every local step" in text
     assert "Rényi bounds for integer noise" in text
     assert "privacy loss distributions" not in text
     for record in statements["sound"].values():
@@ -152,7 +152,7 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
     text = privacy_card_text(plan(HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
     for line in (
         "each item's gradient, then averaged by subject and summed, to L2 norm 1",
-        "Gaussian, multiplier 2, once a local step",
+        "Gaussian, multiplier 2, in every local step",
         "at most 8 (seen in the data), at up to 3 silos",
         "5 a round",
         "added or removed",
@@ -160,9 +160,20 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
     ):
         assert line in text
     grouped = privacy_card_text(make_plan(LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
-    assert "multiplier by the largest group of the mini-batch (data)" in grouped
+    assert "multiplier 2 by the largest group of the mini-batch (data), in every local step" in grouped
     fixed = privacy_card_text(plan(LOCAL_ITEM, 3.0, rounds=2, sampling=FIXED))
-    assert "batch size fixed" in fixed and "fixed batch size" in fixed
+    assert "batch size fixed" in fixed and "batches of fixed size B without replacement" in fixed
+    for mechanism, where in (
+        (sound(CENTRAL), "sum over silos"),
+        (CENTRAL, "silo's average, after the division"),
+    ):
+        central = privacy_card_text(
+            make_plan(
+                mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2)
+            )
+        )
+        assert where in central
+        assert "silos are honest: they clip as planned" in central
 
 
 def test_card_without_noise() -> None:

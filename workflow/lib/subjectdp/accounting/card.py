@@ -25,7 +25,7 @@ _NAMES = {
 }
 _SAMPLING = {
     SamplingMethod.POISSON: "Poisson, each item with probability",
-    SamplingMethod.FIXED_BATCH_SIZE: "fixed batch size, items over batch size: fraction",
+    SamplingMethod.FIXED_BATCH_SIZE: "batches of fixed size B without replacement, B over the silo's items =",
 }
 _CLIPPED = {
     Clipping.NONE: "nothing",
@@ -98,14 +98,26 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
         yield _line("noise", "none")
         return
     if plan.group_noise_multipliers:
-        size = "multiplier by the largest group of the mini-batch (data)"
+        table = [round(value, 6) for silo in plan.group_noise_multipliers for value in silo]
+        size = f"multiplier {_span(table)} by the largest group of the mini-batch (data)"
     else:
         size = f"multiplier {_span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))}"
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
-    once = mechanism.clipping is Clipping.PER_UPDATE
-    yield _line("noise", f"{law}, {size}, once a {'round' if once else 'local step'}")
+    yield _line("noise", f"{law}, {size}, {_when(plan)}")
     yield _line("noise is added by", _NOISED_BY[mechanism.trust])
+
+
+def _when(plan: PrivacyPlan) -> str:
+    """How often noise is added, and to what."""
+    if plan.mechanism.clipping is Clipping.PER_UPDATE:
+        return "once a round"
+    if plan.mechanism.trust is not TrustModel.CENTRAL:
+        return "in every local step"
+    if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
+        return "once a round, on the sum over silos"
+    where = "sum" if plan.settings.noise_before_average else "average, after the division"
+    return f"once a round and silo, on the silo's {where}"
 
 
 def _published(record: dict[str, Any]) -> Iterable[str]:

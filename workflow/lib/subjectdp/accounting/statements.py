@@ -157,14 +157,20 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the cap on a subject's items at a silo is enforced before training"
         else:
             yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
-    if plan.settings.sampling is SamplingMethod.POISSON:
-        yield "every item is sampled independently in every step, and the draws stay secret"
-    else:
-        yield "every batch is a uniform draw without replacement, and the draws stay secret"
+    if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
+        poisson = plan.settings.sampling is SamplingMethod.POISSON
+        law = (
+            "item is sampled independently in every step"
+            if poisson
+            else "batch is a draw without replacement"
+        )
+        yield f"every {law}, and the draws stay secret"
+    central = plan.mechanism.trust is TrustModel.CENTRAL
+    yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
     if plan.mechanism.trust is TrustModel.LOCAL:
-        yield "silos are honest: they clip and add noise as planned"
-    elif plan.mechanism.trust is TrustModel.CENTRAL:
-        yield "the server is trusted with the silos' sums before the noise"
+        return
+    if central:
+        yield "the server is trusted with the silos' sums before the noise, and adds it as planned"
     elif sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"

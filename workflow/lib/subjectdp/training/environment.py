@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
 import resource
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import torch
 from subjectdp.errors import expected
 
 PACKAGES = ("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy")
+# From glibc's malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD.
+_MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 _ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -71,6 +75,21 @@ def synchronise(device: torch.device) -> None:
     """Waits for what a GPU has been asked to do; clocks read before that show less."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def keep_freed_memory() -> bool:
+    """Has glibc's malloc keep what is freed, for the next step; False where there is no such malloc, or it is set up.
+
+    A step frees and asks again for tensors of many megabytes, which malloc by default gives back to the system and gets
+    back page by page. Settings of the user (environment variables ``MALLOC_...``) stay as they are.
+    """
+    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    return all(mallopt(parameter, value) == 1 for parameter, value in _MALLOPT.items())
 
 
 def peak_memory_mb(device: torch.device) -> float:

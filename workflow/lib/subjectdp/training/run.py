@@ -100,6 +100,7 @@ def train_run(
     device = devices[0]
     who = identity(run, plan, prepared, partition, device)
     torch.set_num_threads(run.performance.threads)
+    environment.keep_freed_memory()
     report = also_to(output / "progress.log", report)
     with owned(output / LOCK, 60.0 * run.performance.lock_wait_minutes, report) as waited:
         if waited and is_complete(output, who):

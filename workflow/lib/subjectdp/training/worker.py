@@ -27,7 +27,10 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    recipe, seat = connection.recv()
+    try:
+        recipe, seat = connection.recv()
+    except EOFError:
+        return 0
     try:
         federation = _federation(recipe, seat)
         connection.send(Ready())
@@ -64,11 +67,13 @@ def _federation(recipe: Recipe, seat: Seat) -> Federation:
     from subjectdp.config.models import RunConfig
     from subjectdp.data.partition import load_partition
     from subjectdp.data.store import load_prepared
+    from subjectdp.training.environment import keep_freed_memory
     from subjectdp.training.records import Recorder
     from subjectdp.training.run import make_federation
 
     run = RunConfig.model_validate(recipe.run)
     torch.set_num_threads(run.performance.threads)
+    keep_freed_memory()
     prepared, partition = load_prepared(recipe.prepared_folder), load_partition(recipe.partition_folder)
     recorder = Recorder(run.run_id, recipe.plan.rounds, lambda line: None)
     return make_federation(run, recipe.plan, prepared, partition, torch.device(seat.device), recorder)

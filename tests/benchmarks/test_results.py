@@ -21,6 +21,7 @@ from subjectdp.benchmarks.results import (
     write_tables,
 )
 from subjectdp.benchmarks.steps import Outcome
+from subjectdp.cli.main import main
 
 ASKED = {
     *("workload", "method", "batch", "threads", "malloc", "ratio", "ratio_low", "ratio_high"),
@@ -163,14 +164,34 @@ def test_quick_exits_1_where_a_floor_is_broken_twice(monkeypatch, tmp_path, caps
         return [quick_parts(items[look])[(len(asked) - 1) % len(command.QUICK)]]
 
     monkeypatch.setattr(command, "run_suite", suite)
-    from subjectdp.cli.main import main
-
     assert main(["bench", "--quick", "--output", str(tmp_path)]) == code
     assert len(asked) == looks * len(command.QUICK)
     assert asked[-1].rounds == (1 if looks == 1 else 3) * command.QUICK[-1].rounds
     written = pd.read_csv(tmp_path / "quick" / "goals.csv")
     assert len(written) == len(goals.FLOORS) and written["met"].all() == (code == 0)
     assert ("missed by" in capsys.readouterr().out) == (code == 1)
+
+
+def test_a_floor_that_nothing_tells_of_is_missed_but_for_memory_that_cannot_be_measured(
+    monkeypatch, tmp_path
+):
+    def without(method):
+        parts = quick_parts(1.5)
+        parts[0].samples.pop(method, None)
+        return parts
+
+    def exit_code(parts):
+        monkeypatch.setattr(command, "_quick_parts", lambda times, quiet: parts)
+        return main(["bench", "--quick", "--output", str(tmp_path)])
+
+    assert exit_code(without("nothing")) == 0
+    assert exit_code(without("opacus_ghost")) == 1
+    silent = [part("cnn", 64, memory=None, subjectdp_item=1.5, subjectdp_higrad=1.5, opacus_ghost=4.0)]
+    silent += quick_parts(1.5)[1:]
+    monkeypatch.setattr(command, "unmeasurable", lambda: None)
+    assert exit_code(silent) == 1
+    monkeypatch.setattr(command, "unmeasurable", lambda: "no such file")
+    assert exit_code(silent) == 0
 
 
 def test_a_wrong_step_of_our_own_ends_in_1(monkeypatch, tmp_path, capsys):
@@ -184,8 +205,6 @@ def test_a_wrong_step_of_our_own_ends_in_1(monkeypatch, tmp_path, capsys):
         {"sgd": outcomes["sgd"], "vmap": Outcome("FAIL", "error")},
         0.0,
     )
-    from subjectdp.cli.main import main
-
     for found, code in ((wrong, 1), (peer, 0)):
         monkeypatch.setattr(command, "run_suite", lambda options, report, found=found: [found])
         assert main(["bench", "--workload", "cnn", "--output", str(tmp_path)]) == code
@@ -203,8 +222,6 @@ def test_a_wrong_step_of_our_own_ends_in_1(monkeypatch, tmp_path, capsys):
     ],
 )
 def test_bad_options_end_in_one_message(capsys, arguments, told):
-    from subjectdp.cli.main import main
-
     assert main(["bench", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and all(word in error for word in told)

@@ -22,7 +22,7 @@ DELTA = 1e-5
 SAMPLING_PROBABILITY = 512 / 25_000
 STEPS = 5000
 _TOLERANCE = 5e-3
-_BRACKET = (0.5, 20.0)  # of σ, for dp-accounting's search
+_BRACKET = (0.8, 20.0)  # of σ, for dp-accounting's search
 
 
 def time_calibration(task: dict[str, Any]) -> dict[str, Outcome]:
@@ -39,7 +39,8 @@ def time_calibration(task: dict[str, Any]) -> dict[str, Outcome]:
         timed = {name: partial(keep, name, method) for name, method in methods.items()}
         samples = interleave(timed, task["rounds"], warm_up=0)
     outcomes = {}
-    for name, sigma in found.items():
+    for name in methods:
+        sigma = found[name]
         reached = epsilon_of(sigma)
         status = "ok" if reached <= epsilon * (1 + _TOLERANCE) else "FAIL"
         outcomes[name] = Outcome(status, f"σ = {sigma:.4f}, ε = {reached:.4f}", samples[name], value=sigma)

@@ -26,6 +26,7 @@ class Goal:
     limit: float
     measure: Callable[[Measured], Ratio | None]
     at_least: bool = False
+    of_memory: bool = False  # needs what ``memory.unmeasurable`` asks for
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,16 @@ def _judge(goal: Goal, parts: Sequence[Measured]) -> Verdict:
 
 
 def print_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
-    """Prints the goals as a table."""
+    """Prints those that were measured as a table, and how many were not."""
+    told = [verdict for verdict in verdicts if verdict.reached is not None]
     print(f"\n{title}")
-    print_table(("goal", "limit", "reached", "quartiles", ""), [_cells(verdict) for verdict in verdicts])
+    if told:
+        print_table(("goal", "limit", "reached", "quartiles", ""), [_cells(verdict) for verdict in told])
+    if len(told) < len(verdicts):
+        print(f"not measured: {len(verdicts) - len(told)} of {len(verdicts)}")
 
 
 def _cells(verdict: Verdict) -> tuple[Any, ...]:
-    if verdict.reached is None:
-        return verdict.goal, verdict.limit, None, None, "not measured"
     said = "met" if verdict.met else f"missed by {100 * (verdict.missed_by or 0):.0f} %"
     quartiles = f"{verdict.low:.2f}-{verdict.high:.2f}"
     return verdict.goal, verdict.limit, f"{verdict.reached:.2f}", quartiles, said
@@ -162,10 +165,10 @@ GOALS: tuple[Goal, ...] = (
         for batch in _SUBJECT_BATCHES
     ),
     *(
-        Goal(f"CNN, B={batch}: peak memory over plain SGD", 1.2, _memory("cnn", batch))
+        Goal(f"CNN, B={batch}: peak memory over plain SGD", 1.2, _memory("cnn", batch), of_memory=True)
         for batch in _CNN_BATCHES
     ),
-    Goal("LSTM, B=100: peak memory over plain SGD", 1.2, _memory("lstm", 100)),
+    Goal("LSTM, B=100: peak memory over plain SGD", 1.2, _memory("lstm", 100), of_memory=True),
     Goal("CNN, B=64: round loop over bare steps", 1.05, _of("round", 64, "subjectdp_round", "bare_steps")),
     *(
         Goal(
@@ -181,7 +184,7 @@ FLOORS: tuple[Goal, ...] = (
     Goal("CNN, B=64: private step over plain SGD", 2.0, _of("cnn", 64, ITEM, SGD)),
     Goal("CNN, B=64: times faster than Opacus ghost", 1.5, _against_opacus("cnn", 64), True),
     Goal("CNN, B=64: HiGradAvgDP over item clipping", 1.3, _of("cnn", 64, "subjectdp_higrad", ITEM)),
-    Goal("CNN, B=64: peak memory over plain SGD", 2.0, _memory("cnn", 64)),
+    Goal("CNN, B=64: peak memory over plain SGD", 2.5, _memory("cnn", 64), of_memory=True),
     Goal("small LSTM, B=32: private step over plain SGD", 3.0, _of("small_lstm", 32, ITEM, SGD)),
     Goal("small LSTM, B=32: times faster than Opacus", 4.0, _against_opacus("small_lstm", 32), True),
     Goal("ε=4: CPU seconds to calibrate σ", 2.0, _seconds("calibration", 4, "subjectdp_pld")),

@@ -149,8 +149,8 @@ def _dag_tables(workload: str, options: Options) -> Iterator[Measured]:
     for size in sizes:
         base = f"dry_run_{min(sizes)}"
         table = Table(workload, size, 1, "default", base, "cpu")
-        both = {base: outcomes[min(sizes)], "dry_run": outcomes[size]}
-        yield measured(table, both, load)
+        pair = {base: outcomes[min(sizes)], "dry_run": outcomes[size]}
+        yield measured(table, pair, load)
 
 
 WORKLOADS: dict[str, Callable[[str, Options], Iterator[Measured]]] = {

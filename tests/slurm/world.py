@@ -80,8 +80,12 @@ class World:
             printed = process.communicate(timeout=LIMIT)[0]
         finally:
             process.kill()
-        assert process.returncode == 0, printed[-6000:] + slurm("squeue") + slurm("sinfo", "-N", "-l")
+        assert process.returncode == 0, printed[-4000:] + slurm("squeue") + self._last_log()
         return printed
+
+    def _last_log(self) -> str:
+        logs = sorted(self.root.glob("results/logs/*/*.log"), key=lambda path: path.stat().st_mtime)
+        return f"{logs[-1]}:\n{logs[-1].read_text()[-2000:]}" if logs else ""
 
     def scenario(self, name: str, **run: Any) -> tuple[str, str]:
         """A scenario file of one small run with these settings, and the run's id."""

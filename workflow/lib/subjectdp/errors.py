@@ -38,11 +38,23 @@ class ModelError(SubjectDPError):
     """A model that does not fit the data or holds a layer that private training cannot use."""
 
 
+_LONGEST_VALUE = 300
+
+
+def in_words(value: object) -> str:
+    """``repr(value)`` on one line, cut where it is long; its type's name where it has no repr (a giant number)."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+
+
 def expected(
     key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError
 ) -> SubjectDPError:
     """Builds the one error message form of the project: ``Expected KEY to be ALLOWED, got VALUE.``"""
-    return error(f"Expected {key} to be {allowed}, got {value!r}.")
+    return error(f"Expected {key} to be {allowed}, got {in_words(value)}.")
 
 
 def unknown(
@@ -52,4 +64,4 @@ def unknown(
     names = sorted(known)
     near = get_close_matches(value, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return error(f"Unknown {key} {value!r}.{hint} Known: {', '.join(names)}.")
+    return error(f"Unknown {key} {in_words(value)}.{hint} Known: {', '.join(names)}.")

@@ -14,41 +14,43 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol
 
-from subjectdp.errors import DataError
+from subjectdp.data.zip_directory import DEFAULT_LIMITS, Limits, Member, list_zip
+from subjectdp.errors import DataError, in_words
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "TEXT_LIMITS",
+    "Archive",
+    "Limits",
+    "Member",
+    "MemberReader",
+    "Readable",
+    "find_text",
+    "open_archive",
+    "read_member",
+    "read_text_file",
+    "stream_member",
+]
+
+TEXT_LIMITS = Limits(entries=10_000, member_bytes=64 << 20, total_bytes=1 << 30)
+"""Of a text, which is read into memory whole (the Complete Works have 5.5 MB)."""
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _GZIP_MAGIC, _ZIP_MAGIC = b"\x1f\x8b", b"PK"
+_UTF8_NAME = 0x800
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What an archive may hold at most (NIST's by_class.zip, the largest, has about 1.7 million entries)."""
+class Readable(Protocol):
+    """What readers need of a binary stream."""
 
-    entries: int = 4_000_000
-    member_bytes: int = 8 << 30
-    total_bytes: int = 256 << 30
-    ratio: float = 300.0  # unpacked / packed; deflate's own limit is about 1,030
-    ratio_from_bytes: int = 1 << 20  # smaller members may have any ratio
-
-
-DEFAULT_LIMITS = Limits()
-
-
-class Member(NamedTuple):
-    """A file of an archive: its name with ``/``, its unpacked size, and where its bytes lie."""
-
-    name: str
-    size: int
-    packed: int  # bytes in the archive; -1: a plain file of a folder
-    offset: int  # of the local header
-    crc: int
-    method: int
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to ``size`` bytes (-1: all that is left); b'' at the end."""
+        ...
 
 
 class Archive(NamedTuple):
@@ -63,7 +65,7 @@ def open_archive(path: Path, limits: Limits = DEFAULT_LIMITS) -> Archive:
     if path.is_dir():
         members = _list_folder(path, limits)
     elif path.is_file():
-        members = _list_zip(path, limits)
+        members = list_zip(path, limits)
     else:
         raise DataError(f"{path} does not exist: expected a zip file or a folder.")
     if not members:
@@ -73,10 +75,12 @@ def open_archive(path: Path, limits: Limits = DEFAULT_LIMITS) -> Archive:
 
 def read_member(archive: Path, member: Member) -> bytes:
     """The unpacked bytes of one member, its size and checksum verified."""
-    if member.packed < 0:
-        return (archive / member.name).read_bytes()
-    with open(archive, "rb") as stream:
-        return _read_packed(stream.fileno(), archive, member)
+    with _opened(archive, member) as stream:
+        return (
+            _read_plain(stream, archive, member)
+            if member.packed < 0
+            else _read_packed(stream, archive, member)
+        )
 
 
 class MemberReader:
@@ -99,38 +103,36 @@ class MemberReader:
         """As :func:`read_member`."""
         if self._stream is None:
             return read_member(self._archive, member)
-        return _read_packed(self._stream.fileno(), self._archive, member)
+        return _read_packed(self._stream, self._archive, member)
 
 
 @contextmanager
-def stream_member(archive: Path, member: Member) -> Iterator[IO[bytes]]:
+def stream_member(archive: Path, member: Member) -> Iterator[Readable]:
     """Opens one member for reading piece by piece; a damaged one raises DataError while it is read."""
-    if member.packed < 0:
-        with open(archive / member.name, "rb") as plain:
-            yield plain
-        return
-    try:
-        with zipfile.ZipFile(archive) as opened, opened.open(member.name) as stream:
-            yield stream
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise DataError(f"{archive}: {member.name} is damaged ({error}). Get the file again.") from None
+    with _opened(archive, member) as stream:
+        yield stream if member.packed < 0 else _PackedStream(stream, archive, member)
 
 
-def read_text_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> bytes:
+def read_text_file(path: Path, limits: Limits = TEXT_LIMITS) -> bytes:
     """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``; DataError otherwise."""
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
-    with open(path, "rb") as stream:
-        magic = stream.read(2)
-    if magic == _GZIP_MAGIC:
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(limits.member_bytes + 1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    if content.startswith(_GZIP_MAGIC):
         return _read_gzip(path, limits)
-    if magic == _ZIP_MAGIC:
+    if content.startswith(_ZIP_MAGIC):
         members = open_archive(path, limits).members
         texts = [member for member in members if member.name.lower().endswith(".txt")]
         if len(texts) != 1:
             raise DataError(f"{path}: expected one .txt file in the archive, found {len(texts)}.")
         return read_member(path, texts[0])
-    return path.read_bytes()
+    if len(content) > limits.member_bytes:
+        raise DataError(f"{path} has more than {limits.member_bytes} bytes: no text of this project has.")
+    return content
 
 
 def find_text(folder: Path, names: Iterable[str]) -> Path:
@@ -152,67 +154,43 @@ def find_text(folder: Path, names: Iterable[str]) -> Path:
     return found[0]
 
 
-# --- zip ----------------------------------------------------------------------------------------------------
+# --- members ------------------------------------------------------------------------------------------------
 
 
-def _list_zip(path: Path, limits: Limits) -> list[Member]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-    except (zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError, NotImplementedError) as error:
-        raise DataError(f"{path} is not a readable zip file ({error}): truncated or corrupt.") from None
-    if len(infos) > limits.entries:
-        raise DataError(f"{path} has {len(infos)} entries; at most {limits.entries} are read.")
-    files = [info for info in infos if not info.is_dir()]
-    for info in files:
-        _check_entry(path, info, limits)
-    _check_totals(path, files, limits)
-    return [
-        Member(i.filename, i.file_size, i.compress_size, i.header_offset, i.CRC, i.compress_type)
-        for i in files
-    ]
+@contextmanager
+def _opened(archive: Path, member: Member) -> Iterator[IO[bytes]]:
+    """The zip file, or the plain file of a folder."""
+    path = archive / member.name if member.packed < 0 else archive
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(path, "rb"))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+        yield stream
 
 
-def _check_entry(path: Path, info: zipfile.ZipInfo, limits: Limits) -> None:
-    problem = _unsafe_name(info.filename)
-    if stat.S_ISLNK(info.external_attr >> 16):
-        problem = "is a symbolic link"
-    elif info.flag_bits & 0x1:
-        problem = "is encrypted"
-    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        problem = f"is packed by method {info.compress_type} (stored and deflated are read)"
-    elif info.file_size > limits.member_bytes:
-        problem = f"has {info.file_size} bytes unpacked, more than {limits.member_bytes}"
-    elif info.file_size > max(limits.ratio_from_bytes, limits.ratio * info.compress_size):
-        problem = f"unpacks to {info.file_size} bytes from {info.compress_size}: refused as a zip bomb"
-    if problem is not None:
-        raise DataError(f"{path}: entry {info.filename!r} {problem}.")
+def _read_plain(stream: IO[bytes], archive: Path, member: Member) -> bytes:
+    content = stream.read(member.size + 1)
+    if len(content) != member.size:
+        raise DataError(f"{archive}: {member.name} has changed while it was read.")
+    return content
 
 
-def _unsafe_name(name: str) -> str | None:
-    parts = name.replace("\\", "/").split("/")
-    if name == "" or parts[0] == "" or (len(parts[0]) > 1 and parts[0][1] == ":"):
-        return "has an absolute or empty name"
-    if ".." in parts:
-        return "has a name that leaves the archive (path traversal)"
-    return None
-
-
-def _check_totals(path: Path, files: list[zipfile.ZipInfo], limits: Limits) -> None:
-    if len({info.filename for info in files}) != len(files):
-        raise DataError(f"{path} lists the same name twice.")
-    if sum(info.file_size for info in files) > limits.total_bytes:
-        raise DataError(f"{path} unpacks to more than {limits.total_bytes} bytes.")
-    if sum(info.compress_size for info in files) > path.stat().st_size:
-        raise DataError(f"{path} is smaller than its entries together: truncated, or a bomb of overlaps.")
-
-
-def _read_packed(descriptor: int, archive: Path, member: Member) -> bytes:
-    header = os.pread(descriptor, _LOCAL_HEADER.size, member.offset)
+def _data_start(stream: IO[bytes], archive: Path, member: Member) -> int:
+    """Where the packed bytes begin, behind a local header that says what the directory says."""
+    header = os.pread(stream.fileno(), _LOCAL_HEADER.size + 4 * len(member.name), member.offset)
     if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\x03\x04":
         raise DataError(f"{archive}: {member.name} has no local header; the archive is corrupt.")
-    name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
-    packed = os.pread(descriptor, member.packed, member.offset + len(header) + name_length + extra_length)
+    _, _, flags, method, *_, name_length, extra_length = _LOCAL_HEADER.unpack_from(header)
+    name = header[_LOCAL_HEADER.size :][:name_length]
+    encoding = "utf-8" if flags & _UTF8_NAME else "cp437"
+    if len(name) != name_length or name.decode(encoding, "replace") != member.name or method != member.method:
+        raise DataError(f"{archive}: {member.name} is damaged (its local header is that of another entry).")
+    return int(member.offset + _LOCAL_HEADER.size + name_length + extra_length)
+
+
+def _read_packed(stream: IO[bytes], archive: Path, member: Member) -> bytes:
+    packed = os.pread(stream.fileno(), member.packed, _data_start(stream, archive, member))
     content = packed
     if member.method == zipfile.ZIP_DEFLATED:
         try:
@@ -220,8 +198,67 @@ def _read_packed(descriptor: int, archive: Path, member: Member) -> bytes:
         except zlib.error as error:
             raise DataError(f"{archive}: {member.name} is damaged ({error}).") from None
     if len(packed) != member.packed or len(content) != member.size or zlib.crc32(content) != member.crc:
-        raise DataError(f"{archive}: {member.name} is truncated or damaged (size or checksum differ).")
+        raise _damaged(archive, member)
     return content
+
+
+def _damaged(archive: Path, member: Member) -> DataError:
+    return DataError(f"{archive}: {member.name} is truncated or damaged (size or checksum differ).")
+
+
+class _PackedStream:
+    """A member unpacked piece by piece; its size and checksum are verified when its end is reached."""
+
+    def __init__(self, stream: IO[bytes], archive: Path, member: Member):
+        self._descriptor, self._archive, self._member = stream.fileno(), archive, member
+        self._at = _data_start(stream, archive, member)
+        self._left, self._read, self._crc = member.packed, 0, 0
+        self._inflater = zlib.decompressobj(-15) if member.method == zipfile.ZIP_DEFLATED else None
+        self._waiting = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """As :class:`Readable`; DataError where the member is damaged."""
+        if size < 0:
+            size = self._member.size - self._read + 1
+        pieces: list[bytes] = []
+        while size > 0 and (piece := self._piece(size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def _piece(self, most: int) -> bytes:
+        """1 to ``most`` bytes; b'' at a sound end."""
+        while self._waiting or self._left or (self._inflater is not None and not self._inflater.eof):
+            packed = self._waiting or self._fetch()
+            piece = self._unpack(packed, most)
+            if packed == b"" and piece == b"":
+                break
+            if piece:
+                self._crc, self._read = zlib.crc32(piece, self._crc), self._read + len(piece)
+                if self._read > self._member.size:
+                    raise _damaged(self._archive, self._member)
+                return piece
+        if self._read != self._member.size or self._crc != self._member.crc:
+            raise _damaged(self._archive, self._member)
+        return b""
+
+    def _fetch(self) -> bytes:
+        packed = os.pread(self._descriptor, min(_CHUNK, self._left), self._at)
+        if packed == b"" and self._left > 0:
+            raise _damaged(self._archive, self._member)
+        self._at, self._left = self._at + len(packed), self._left - len(packed)
+        return packed
+
+    def _unpack(self, packed: bytes, most: int) -> bytes:
+        if self._inflater is None:
+            self._waiting = packed[most:]
+            return packed[:most]
+        try:
+            piece = self._inflater.decompress(packed, most)
+        except zlib.error as error:
+            raise DataError(f"{self._archive}: {self._member.name} is damaged ({error}).") from None
+        self._waiting = self._inflater.unconsumed_tail
+        return piece
 
 
 # --- folders and gzip ---------------------------------------------------------------------------------------
@@ -229,16 +266,40 @@ def _read_packed(descriptor: int, archive: Path, member: Member) -> bytes:
 
 def _list_folder(path: Path, limits: Limits) -> list[Member]:
     members: list[Member] = []
+    total = 0
     for root, folders, names in os.walk(path):
         folders.sort()
-        for name in names:
-            file = Path(root, name)
-            if not file.is_file():
-                raise DataError(f"{file} is not a plain file.")
-            members.append(Member(file.relative_to(path).as_posix(), file.stat().st_size, -1, 0, 0, 0))
+        for name in (*folders, *names):
+            size = _size_in_folder(path, Path(root, name), limits)
+            if size is not None:
+                members.append(Member(Path(root, name).relative_to(path).as_posix(), size, -1, 0, 0, 0))
+                total += size
         if len(members) > limits.entries:
             raise DataError(f"{path} has more than {limits.entries} files.")
+        if total > limits.total_bytes:
+            raise DataError(f"{path} holds more than {limits.total_bytes} bytes.")
     return members
+
+
+def _size_in_folder(folder: Path, file: Path, limits: Limits) -> int | None:
+    """Bytes of ``file``, None for a folder; DataError for a link that leads elsewhere, and for no plain file."""
+    if not file.name.isprintable():
+        raise DataError(f"{folder}: {in_words(file.name)} is a name with characters that cannot be printed.")
+    try:
+        found = os.lstat(file)
+        if stat.S_ISLNK(found.st_mode):
+            found = os.stat(file)
+            if stat.S_ISDIR(found.st_mode) or not file.resolve().is_relative_to(folder.resolve()):
+                raise DataError(f"{file} is a link to a folder, or to a file outside of {folder}.")
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror}).") from None
+    if stat.S_ISDIR(found.st_mode):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError(f"{file} is not a plain file.")
+    if found.st_size > limits.member_bytes:
+        raise DataError(f"{file} has {found.st_size} bytes, more than {limits.member_bytes}.")
+    return found.st_size
 
 
 def _read_gzip(path: Path, limits: Limits) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subjectdp.data.names import check_distinct, check_name
 from subjectdp.data.splits import IMAGE, Integers, sizes_after_split
 from subjectdp.errors import DataError, expected
 
@@ -47,8 +48,12 @@ def check_content(content: Content) -> None:
     lengths = {len(content.groups), len(content.first_items), len(content.items)}
     if lengths != {subjects}:
         raise DataError(f"{name}: columns of lengths {sorted(lengths)} for {subjects} subjects.")
-    if len(set(content.subject_ids)) != subjects:
-        raise DataError(f"{name}: the subject ids are not unique.")
+    for subject in content.subject_ids:
+        check_name(subject, "a subject's name", name)
+    for group in set(content.groups) - {""}:
+        check_name(group, "a group's name", name)
+    check_distinct(content.subject_ids, "the subjects", name)
+    check_distinct(set(content.groups), "the groups", name)
     if len(content.features) > _LARGEST_ADDRESS:
         raise DataError(f"{name}: {len(content.features)} addresses do not fit 32 bits.")
     last = content.first_items + content.items + content.window

@@ -8,6 +8,7 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives, images
-from subjectdp.data.archives import Archive, Member
+from subjectdp.data.archives import Archive, Limits, Member
 from subjectdp.data.content import Content
 from subjectdp.data.splits import IMAGE
 from subjectdp.errors import DataError
 
 CLASSES = 62
 ARCHIVES = ("by_class", "by_write")
+_HEX = re.compile(r"[0-9A-Fa-f]{2}")
+# Entries as in archives.DEFAULT_LIMITS; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB.
+_LIMITS = Limits(member_bytes=64 << 20, total_bytes=64 << 30)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -82,7 +86,7 @@ def _find_archive(folder: Path, name: str) -> Archive:
         )
     for candidate in (folder / f"{name}.zip", folder / name):
         if candidate.exists():
-            return archives.open_archive(candidate)
+            return archives.open_archive(candidate, _LIMITS)
     raise DataError(f"{folder} has no {name}.zip: put NIST SD19's by_class.zip and by_write.zip there.")
 
 
@@ -122,10 +126,7 @@ def list_by_write(archive: Archive) -> list[Written]:
 
 def relabel(hex_class: str, name: str) -> int:
     """LEAF's label of a class folder: 30-39 is 0-9, 41-5a (A-Z) 10-35, 61-7a (a-z) 36-61; else DataError."""
-    try:
-        code = int(hex_class, 16)
-    except ValueError:
-        code = -1
+    code = int(hex_class, 16) if _HEX.fullmatch(hex_class) is not None else -1
     for first, last, label in ((0x30, 0x39, 0), (0x41, 0x5A, 10), (0x61, 0x7A, 36)):
         if first <= code <= last:
             return label + code - first

@@ -7,6 +7,9 @@ import io
 import logging
 import multiprocessing
 import os
+import re
+import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,9 +25,23 @@ from subjectdp.errors import DataError
 
 SIDE = 28
 DIGEST = np.dtype("V16")  # an md5
-_LARGEST_SIDE = 4096
+_LARGEST_SIDE = 1024  # NIST's have 128
+_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # 8 bits at most: Pillow cuts deeper grey levels off at 255
+_START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
 _CHUNK = 500
 _POOL_FROM = 4_000  # fewer images are read faster than a pool starts
+
+# What Pillow's reader raises for broken chunks.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    LookupError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
 
 Result = tuple[NDArray[np.void], NDArray[np.uint8] | None]
 
@@ -39,21 +56,36 @@ def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = No
     apart in the mean. The resize is therefore written out here, with ``reducing_gap`` None: what LEAF's
     published runs (2018-2019, Pillow 5 and 6) did.
     """
+    side = _declared_side(png, name)
     try:
         with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-            width, height = image.size
-            if width != height or not SIDE <= width <= _LARGEST_SIDE:
+            mode, size, frames = image.mode, image.size, getattr(image, "n_frames", 1)
+            if mode not in _MODES or size != (side, side) or frames != 1:
                 raise DataError(
-                    f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}."
+                    f"{name} is a PNG image of mode {mode}, {size[0]} x {size[1]} pixels and {frames} frames: expected "
+                    f"{', '.join(_MODES)}, a square of {side} and one frame."
                 )
             grey = image.convert("L")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except _BROKEN as error:
         raise DataError(f"{name} is not a readable PNG image ({error}).") from None
-    if width != SIDE:
+    if side != SIDE:
         grey = grey.resize((SIDE, SIDE), Image.Resampling.LANCZOS, reducing_gap=reducing_gap)
     return np.asarray(grey, dtype=np.uint8)
+
+
+def _declared_side(png: bytes, name: str) -> int:
+    """The side of the square that the image says to be, before anything is unpacked; DataError for anything else."""
+    start = _START.match(png)
+    if start is None:
+        raise DataError(f"{name} is not a readable PNG image (it starts with {png[:8]!r}).")
+    width, height = (int.from_bytes(side) for side in start.groups())
+    if width != height or not SIDE <= width <= _LARGEST_SIDE:
+        raise DataError(
+            f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}."
+        )
+    return width
 
 
 def read_images(

@@ -10,24 +10,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-from subjectdp.errors import DataError
+from subjectdp.data.archives import Readable
+from subjectdp.errors import DataError, in_words
 
 _CHUNK = 1 << 22
-_LARGEST_VALUE = 1 << 30
-_SPACE = b" \t\r\n"
-# A whole string, a bracket, or the quote of a string that the buffer does not hold whole.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
+_LARGEST_VALUE = 1 << 28  # bytes; a user of the real data sets has at most 8 million
+_MOST_CONTAINERS = 4_000_000  # lists and objects in one value; an item of LEAF's is one
+_LONGEST_STRETCH = 1 << 26  # bytes without a bracket or the end of a string
+_MOST_KEYS = 1_000_000  # users of a file
+_DEEPEST = 32  # LEAF's values are two deep
+_NO_SPACE = re.compile(rb"[^ \t\r\n]")
+# A whole string, a bracket, or the quote of a string that the buffer does not hold whole. Possessive: a string that
+# does not end is given up at once, without a way back for each of its characters.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]"]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,}\]\s]")
-
-
-class Readable(Protocol):
-    """What the reader needs of a binary stream."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Up to ``size`` bytes; b'' at the end."""
-        ...
 
 
 class _Reader:
@@ -51,13 +49,12 @@ class _Reader:
 
     def peek(self) -> bytes:
         """The next byte that is not white space; b'' at the end."""
-        while True:
-            while self._at < len(self._buffer):
-                if self._buffer[self._at] not in _SPACE:
-                    return self._buffer[self._at : self._at + 1]
-                self._at += 1
+        while (found := _NO_SPACE.search(self._buffer, self._at)) is None:
+            self._at = len(self._buffer)
             if not self._more():
                 return b""
+        self._at = found.start()
+        return found[0]
 
     def take(self, allowed: bytes) -> bytes:
         """Takes the next byte, which must be one of ``allowed``."""
@@ -78,15 +75,25 @@ class _Reader:
         raw = self._buffer[self._at : end]
         self._at = end
         try:
-            return json.loads(raw, parse_constant=self._refuse_constant)
+            return json.loads(
+                raw.decode(), parse_constant=self._refuse_constant, object_pairs_hook=self._object
+            )
         except (ValueError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
             self.fail(f"a value cannot be read ({error})")
 
     def _refuse_constant(self, name: str) -> NoReturn:
         self.fail(f"a number is {name}")
 
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            self.fail("an object has the same key twice")
+        return content
+
     def _end_of_nested(self) -> int:
-        depth, place = 0, self._at
+        depth, containers, place = 0, 0, self._at
         while True:
             for token in _TOKEN.finditer(self._buffer, place):
                 if token[0] == b'"':
@@ -94,9 +101,16 @@ class _Reader:
                     break
                 place = token.end()
                 first = self._buffer[token.start()]
-                depth += (first in b"{[") - (first in b"}]")
+                if first in b"{[":
+                    depth, containers = depth + 1, containers + 1
+                    if depth > _DEEPEST or containers > _MOST_CONTAINERS:
+                        self.fail(f"a value is nested deeper than {_DEEPEST}, or of too many parts")
+                elif first in b"}]":
+                    depth -= 1
                 if depth == 0:
                     return place
+            if len(self._buffer) - place > _LONGEST_STRETCH:
+                self.fail(f"a text or a list is longer than {_LONGEST_STRETCH} bytes")
             done = place - self._at
             if not self._more():
                 self.fail("the file ends inside of a value (truncated)")
@@ -124,7 +138,9 @@ class _Reader:
             key = str(self.value())
             self.take(b":")
             if key in seen:
-                self.fail(f"{kind} {key!r} comes twice")
+                self.fail(f"{kind} {in_words(key)} comes twice")
+            if len(seen) == _MOST_KEYS:
+                self.fail(f"it has more than {_MOST_KEYS} of what is called {kind}")
             seen.add(key)
             yield key
             if self.take(b",}") == b"}":

@@ -14,27 +14,28 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives
-from subjectdp.data.archives import Archive, Member
+from subjectdp.data.archives import Archive, Limits, Member, Readable
 from subjectdp.data.content import Content
 from subjectdp.data.femnist import CLASSES
 from subjectdp.data.images import SIDE
 from subjectdp.data.json_stream import read_users
+from subjectdp.data.names import check_name
 from subjectdp.data.progress import Progress
 from subjectdp.data.shakespeare import text_content
 from subjectdp.data.splits import IMAGE, WINDOW
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError, expected, in_words
 
 PIXELS = SIDE * SIDE
 GAP = WINDOW - 1
 _STAGES = (("train", "test"), ("rem_user_data",), ("sampled_data",), ("all_data",))
 _TOLERANCE = 1e-3  # of a grey level; LEAF's floats are k/255 to 16 digits
-_USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_LIMITS = Limits(entries=20_000, total_bytes=64 << 30)  # all of FEMNIST is 36 files of 4 GB together
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ def find_files(path: Path) -> tuple[Archive, list[LeafFile]]:
     if path.is_file() and path.suffix == ".json":
         member = Member(path.name, path.stat().st_size, -1, 0, 0, 0)
         return Archive(path.parent, [member]), [LeafFile(member, "")]
-    archive = archives.open_archive(path)
+    archive = archives.open_archive(path, _LIMITS)
     found = [_leaf_file(m) for m in archive.members if m.name.endswith(".json") and _is_data(m.name)]
     if not found:
         raise DataError(
@@ -90,7 +91,8 @@ def _leaf_file(member: Member) -> LeafFile:
 
 def _natural(file: LeafFile) -> list[tuple[int, str]]:
     """Numbers by value: all_data_2 before all_data_10."""
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", file.member.name)]
+    parts = re.split(r"([0-9]{1,18})", file.member.name)
+    return [(int(p), "") if p.isdecimal() and p.isascii() else (-1, p) for p in parts]
 
 
 def load(dataset: str, path: Path) -> Content:
@@ -113,7 +115,7 @@ def load(dataset: str, path: Path) -> Content:
 class _Counted:
     """A stream whose reading is shown as progress."""
 
-    def __init__(self, stream: IO[bytes], progress: Progress):
+    def __init__(self, stream: Readable, progress: Progress):
         self._stream, self._progress = stream, progress
 
     def read(self, size: int = -1) -> bytes:
@@ -129,8 +131,9 @@ def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users, pr
     counts: dict[str, int] = {}
     with archives.stream_member(archive.path, file.member) as stream:
         for user, value in read_users(_Counted(stream, progress), name, header):
+            check_name(user, "a user's name", name)
             where = f"{name}: user {user!r}"
-            x, y = _columns(user, value, where)
+            x, y = _columns(value, where)
             counts[user] = len(y)
             if len(y) == 0:
                 users.empty += 1
@@ -143,9 +146,7 @@ def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users, pr
         users.groups.update(_plays(header, name))
 
 
-def _columns(user: str, value: Any, where: str) -> tuple[list[Any], list[Any]]:
-    if _USER.fullmatch(user) is None or user.strip() == "":
-        raise DataError(f"{where}: a user's name is 1 to 200 printable characters.")
+def _columns(value: Any, where: str) -> tuple[list[Any], list[Any]]:
     if not isinstance(value, dict) or not {"x", "y"} <= value.keys():
         raise DataError(f"{where}: expected an object with the keys x and y.")
     x, y = value["x"], value["y"]
@@ -169,8 +170,10 @@ def _check_header(
     listed, declared = header.get("users"), header.get("num_samples")
     if not isinstance(listed, list) or not isinstance(declared, list) or len(listed) != len(declared):
         raise DataError(f"{name}: expected the lists users and num_samples, of equal length.")
-    if len(set(map(str, listed))) != len(listed) or set(map(str, listed)) != counts.keys():
-        different = sorted(set(map(str, listed)) ^ counts.keys())[:3]
+    if not all(isinstance(user, str) for user in listed):
+        raise DataError(f"{name}: the list users must hold names (text) only.")
+    if len(set(listed)) != len(listed) or set(listed) != counts.keys():
+        different = in_words(sorted(set(listed) ^ counts.keys())[:3])
         raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
     for user, number in zip(listed, declared, strict=True):
         surplus = number - counts[user] if type(number) is int else None
@@ -187,6 +190,8 @@ def _check_header(
 
 def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Grey levels (n, 28, 28) and labels (n,), both uint8."""
+    if any(bool in set(map(type, row)) for row in x if isinstance(row, list)) or bool in set(map(type, y)):
+        raise DataError(f"{where}: true and false are no numbers.")
     pixels = _numbers(x, (len(x), PIXELS), f"{where}: x")
     levels = np.rint(255 * pixels)
     if not (pixels.min() >= 0 and pixels.max() <= 1):  # also refuses what is not a number
@@ -277,7 +282,11 @@ def _plays(header: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
         return
     if not isinstance(plays, list) or len(plays) != len(header["users"]):
         raise DataError(f"{name}: hierarchies must list one play for each user.")
-    yield from ((str(user), str(play)) for user, play in zip(header["users"], plays, strict=True))
+    for user, play in zip(header["users"], plays, strict=True):
+        if not isinstance(play, str):
+            raise expected(f"{name}: the play of {user!r}", play, "a name (text)", DataError)
+        check_name(play, "a play's name", name)
+        yield user, play
 
 
 def _text_content(users: _Users, notes: dict[str, Any]) -> Content:

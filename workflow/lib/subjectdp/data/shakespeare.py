@@ -125,7 +125,9 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 def split_plays(text: str) -> tuple[list[Play], int]:
     """The plays with more than one character, and the number of non-blank lines that no rule took up."""
-    lines = text.splitlines()[1:]
+    lines = text.split("\n")[
+        1:
+    ]  # splitlines() ends lines at form feeds and other symbols too, and loses what follows
     start = _first_play_line(lines)
     plays: list[Play] = []
     speaker: str | None = None

@@ -1,0 +1,36 @@
+"""Names that a source gives to people and plays: text that may stand in a table, a log and a message.
+
+A name never becomes part of a path. It is still refused where it could not be told from another one, because two names
+of one person would be two subjects, and the privacy of neither would be that of the person.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from subjectdp.errors import DataError, in_words
+
+LONGEST_NAME = 200
+"""Characters of the longest name."""
+
+_ALLOWED = f"1 to {LONGEST_NAME} printable characters without path separators"
+
+
+def check_name(name: str, kind: str, where: str) -> None:
+    """DataError unless ``name`` is short, visible, printable (no control, format or surrogate character) and no path.
+
+    ``kind`` is what messages call it, ``where`` the place it was found at.
+    """
+    good = 0 < len(name) <= LONGEST_NAME and name.isprintable() and name.strip() != ""
+    if not good or "/" in name or "\\" in name or name in (".", ".."):
+        raise DataError(f"{where}: expected {kind} of {_ALLOWED}, got {in_words(name)}.")
+
+
+def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
+    """DataError if two of ``names`` look alike: equal once composed (Unicode NFKC) and without outer blanks."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(unicodedata.normalize("NFKC", name).strip(), name)
+        if other is not name:
+            raise DataError(f"{where}: {kind} {in_words(other)} and {in_words(name)} cannot be told apart.")

@@ -14,6 +14,7 @@ import pandas as pd
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.io.atomic import sha256_of
+from subjectdp.io.sealed import sealed
 
 # final accuracy, loss at the end, sound ε: item, subject at one silo, subject
 _FEMNIST = {
@@ -106,14 +107,14 @@ def write_run(root: Path, fake: Fake) -> Path:
 
 
 def list_files(folder: Path) -> None:
-    """Makes the manifest list the tables as they are now."""
+    """Makes the manifest list the tables as they are now, and seals it."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["files"] = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
         for name in ("rounds.parquet", "steps.parquet")
     }
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(sealed(manifest)))
 
 
 def write_runs(root: Path, fakes: Iterable[Fake]) -> list[Path]:

@@ -23,6 +23,7 @@ from subjectdp.analysis.collect import (
     epsilon_of,
 )
 from subjectdp.errors import DataError
+from subjectdp.io.sealed import sealed
 
 LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
 
@@ -137,10 +138,19 @@ def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_pat
         collect_runs([folder], tmp_path / "runs.parquet")
 
 
+def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = folder / "manifest.json"
+    text = path.read_text()
+    assert '"epsilon": 4.0' in text
+    path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 3.0', 1))
+    with pytest.raises(DataError, match="manifest.json was changed after the run"):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
 def test_a_manifest_without_the_runs_files_is_refused(folder: Path, tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match="list the run's files"):
         collect_runs([folder], tmp_path / "runs.parquet")
 
@@ -175,7 +185,7 @@ def test_another_runs_files_are_refused(folder: Path, tmp_path: Path) -> None:
 def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: str) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest[key]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match=key):
         collect_runs([folder], tmp_path / "runs.parquet")
 

@@ -15,6 +15,7 @@ TIMES = ("wall_seconds", "peak_memory_mb", "resumed_after_rounds")
 def outcome(folder: Path) -> dict[str, Any]:
     """Model, mini-batches, evaluated rounds and manifest; equal for two runs exactly if they ended the same."""
     manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("seal")  # it covers times
     manifest = {key: value for key, value in manifest.items() if key not in TIMES}
     manifest["final"].pop("train_seconds")
     manifest["files"].pop("rounds.parquet")  # it holds times

@@ -225,9 +225,21 @@ def half_description(file: Path) -> None:
     truncate(file.with_suffix(".json"))
 
 
-def wrong_description(file: Path) -> None:
+def wrong_round(file: Path) -> None:
     path = file.with_suffix(".json")
     path.write_text(path.read_text().replace('"round": 3', '"round": 2'))
+
+
+def wrong_metric(file: Path) -> None:
+    path = file.with_suffix(".json")
+    record = json.loads(path.read_text())
+    accuracy = next(cell for cell in record["rounds"][0] if cell[0] == "test_accuracy")
+    accuracy[1] += 0.25
+    path.write_text(json.dumps(record))
+
+
+def another_description(file: Path) -> None:
+    shutil.copy(file.with_name("round-0000002.json"), file.with_suffix(".json"))
 
 
 DAMAGE = {
@@ -236,7 +248,9 @@ DAMAGE = {
     "empty": (empty, "truncated or was changed"),
     "removed": (Path.unlink, "cannot be read"),
     "half a description": (half_description, "not the whole description"),
-    "another round's description": (wrong_description, "not the whole description"),
+    "another round in the description": (wrong_round, "was changed"),
+    "another accuracy in the description": (wrong_metric, "was changed"),
+    "another round's description": (another_description, "was changed"),
 }
 
 
@@ -327,6 +341,29 @@ def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
     folder = world.train("run")
     assert sum("no checkpoint after round" in line and "full" in line for line in world.lines) == ROUNDS - 1
     assert (folder / "manifest.json").exists()
+
+
+def test_a_finished_run_is_not_trained_again_when_its_manifest_was_deleted(world: World) -> None:
+    folder = world.train("run")
+    before = outcome(folder)
+    (folder / "manifest.json").unlink()
+    world.train("run")
+    assert world.lines == [line for line in world.lines if "was finished by an earlier attempt" in line] != []
+    assert outcome(folder) == before
+
+
+@pytest.mark.parametrize("name", ["steps.parquet", "model.safetensors", "finished.json"])
+def test_a_finished_run_that_was_damaged_is_trained_again(world: World, name: str) -> None:
+    folder = world.train("run")
+    before = outcome(folder)
+    (folder / "manifest.json").unlink()
+    content = bytearray((folder / name).read_bytes())
+    place = content.rindex(b"true") if name == "finished.json" else len(content) // 2
+    content[place : place + 4] = b"null"
+    (folder / name).write_bytes(content)
+    world.train("run")
+    assert sum(" round " in line for line in world.lines) == ROUNDS
+    assert outcome(folder) == before
 
 
 def test_what_an_earlier_attempt_left_half_goes_away(world: World) -> None:

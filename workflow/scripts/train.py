@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from subjectdp.config.cluster import cluster_settings
 from subjectdp.io.joblog import job_log
 from subjectdp.training.run import train_run
 
@@ -11,5 +10,4 @@ with job_log(snakemake.log[0]):
     prepared, partition = (Path(file).parent for file in snakemake.input)
     output = Path(snakemake.output[0]).parent
     run = json.loads(snakemake.params.run)
-    shared = cluster_settings().runs_per_job > 1
-    train_run(run, prepared, partition, output, snakemake.params.cache, shared_job=shared)
+    train_run(run, prepared, partition, output, snakemake.params.cache)

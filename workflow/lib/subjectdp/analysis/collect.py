@@ -18,6 +18,7 @@ import pandas as pd
 from subjectdp.analysis.frames import concatenate, read_frame, read_json
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import sha256_of, write_frame
+from subjectdp.io.sealed import is_intact
 
 RUN_COLUMNS = [
     "run_id",
@@ -150,7 +151,11 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> N
 
 
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """The sizes of a run's files, and the hashes of its tables, are those that its manifest was written with."""
+    """The manifest is as it was written, and so are the sizes of the run's files and the hashes of its tables."""
+    if not is_intact(manifest):
+        raise DataError(
+            f"{folder / 'manifest.json'} was changed after the run (its seal is broken). {_ADVICE}"
+        )
     files = manifest.get("files")
     if not isinstance(files, dict) or not files.keys() >= {"rounds.parquet", "steps.parquet"}:
         raise DataError(f"Expected {folder / 'manifest.json'} to list the run's files. {_ADVICE}")

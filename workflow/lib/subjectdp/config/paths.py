@@ -35,8 +35,8 @@ RUN_FILES = (
 
 
 FINISHED = "finished.json"
-"""A second copy of a run's manifest, from a job that trains several runs until the scenario is collected: when such a
-job fails, Snakemake deletes the manifests of all its runs, those of finished ones too."""
+"""A second copy of a run's manifest, until the scenario is collected: Snakemake deletes the manifests of all runs of a
+job that failed, those of finished ones too, and of a job that it was killed over and that finished without it."""
 
 
 def data_dir(data_key: str, results: str = RESULTS) -> str:

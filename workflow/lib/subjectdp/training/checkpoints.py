@@ -1,9 +1,9 @@
 """Checkpoints: a run's last snapshots on disk, read back only by the very same run.
 
 A checkpoint is two files. ``round-N.safetensors`` holds the tensors and the table of mini-batches; ``round-N.json``,
-written after it, what the run is (its identity), the evaluated rounds, and size and sha256 of the other file: a
-checkpoint without its JSON is none. Both are written under a temporary name, synced and renamed, so that a kill at any
-moment leaves the checkpoints before it as they were.
+written after it, what the run is (its identity), the evaluated rounds, size and sha256 of the other file, and a hash
+of itself: a checkpoint without its JSON is none. Both are written under a temporary name, synced and renamed, so that
+a kill at any moment leaves the checkpoints before it as they were.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from subjectdp.errors import DataError, StorageError
 from subjectdp.io.atomic import sha256_of, write_bytes, write_json
+from subjectdp.io.sealed import is_intact, sealed
 from subjectdp.training.records import STEP_COLUMNS, StepRow
 from subjectdp.training.snapshots import MODEL, Snapshot
 
@@ -70,7 +71,7 @@ class CheckpointFolder:
             "bytes": len(content),
             "sha256": sha256_of(file),
         }
-        write_json(self._file(snapshot.round, "json"), record)
+        write_json(self._file(snapshot.round, "json"), sealed(record))
         self._good = [*(known for known in self._good if known != snapshot.round), snapshot.round][-KEEP:]
         self._remove_others()
 
@@ -137,14 +138,13 @@ class CheckpointFolder:
     def _record(self, path: Path, round_: int) -> dict[str, Any]:
         try:
             record = json.loads(path.read_text())
-            format_, identity = record["format"], record["identity"]
-            missing = _KEYS - record.keys()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            format_, identity = record["format"], dict(record["identity"])
+        except (OSError, ValueError, KeyError, TypeError):
             raise DataError(f"{path} is not the whole description of a checkpoint.") from None
         if format_ != FORMAT_VERSION:
             raise DataError(f"{path} has format {format_!r}, this version reads {FORMAT_VERSION}.")
-        if missing or record["round"] != round_:
-            raise DataError(f"{path} is not the whole description of a checkpoint.")
+        if not is_intact(record) or record["round"] != round_:
+            raise DataError(f"{path} was changed after it was written.")
         differ = [key for key, value in self.identity.items() if identity.get(key) != value]
         if differ or identity.keys() != self.identity.keys():
             what = ", ".join(
@@ -152,9 +152,6 @@ class CheckpointFolder:
             )
             raise DataError(f"{path} belongs to another run: {what or 'other facts are recorded'}.")
         return dict(record)
-
-
-_KEYS = {"round", "rounds", "steps", "train_seconds", "wall_seconds", "resumed_after", "bytes", "sha256"}
 
 
 class Checkpoints:

@@ -15,6 +15,7 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.paths import FINISHED
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sha256_of, write_bytes
+from subjectdp.io.sealed import is_intact, sealed
 from subjectdp.training import environment
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def manifest(
     seconds: float,
     resumed_after: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Everything that is known of a finished run, with the hashes of the files in ``folder`` that hold its results."""
-    return {
+    """Everything that is known of a finished run, with the hashes of the files in ``folder`` and a seal of its own."""
+    content = {
         "run_id": run.run_id,
         "algorithm": label(run.algorithm.name, run.algorithm.variant),
         "config": run.model_dump(mode="json"),
@@ -84,6 +85,7 @@ def manifest(
         "wall_seconds": round(seconds, 3),
         "peak_memory_mb": round(environment.peak_memory_mb(device), 1),
     }
+    return sealed(content)
 
 
 def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST) -> bool:
@@ -94,7 +96,7 @@ def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST)
     try:
         found = json.loads((folder / name).read_text())
         files = {name: _file(folder / name) for name in RESULT_FILES}
-        return bool(found["identity"] == dict(identity) and found["files"] == files)
+        return bool(is_intact(found) and found["identity"] == dict(identity) and found["files"] == files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -66,13 +66,13 @@ def train_run(
     output_folder: Path | str,
     cache_dir: Path | str | None = None,
     report: Callable[[str], None] = log.info,
-    shared_job: bool = False,
 ) -> None:
     """Trains one run and writes rounds.parquet, steps.parquet, model.safetensors and, last, manifest.json.
 
     config.json is there from the start, progress.log grows by a line for each evaluated round. A run that was stopped
     or killed goes on after its last checkpoint and ends as if it had not been (bit by bit on the CPU). The folder is
-    locked meanwhile: a second process waits, and trains nothing if the first has finished this very run.
+    locked meanwhile: a second process waits, and trains nothing if the first has finished this very run. Nor is a run
+    trained again whose manifest was deleted with the outputs of a failed job (``manifest.take_back_finished``).
 
     Args:
         config: the run's configuration, as ``RunConfig`` dumps it.
@@ -81,8 +81,6 @@ def train_run(
         output_folder: where the results go.
         cache_dir: where noise calibrations are kept between runs.
         report: takes one line of progress for each evaluated round.
-        shared_job: other runs are trained in the same job, which fails as a whole: a copy of the manifest is kept, and
-            a run that an earlier attempt of the job has finished is not trained again.
 
     Raises:
         SubjectDPError: configuration, data, model or plan that do not fit, before any training; results that cannot be
@@ -106,7 +104,7 @@ def train_run(
         if waited and is_complete(output, who):
             report(f"{run.run_id} was finished by the process that was waited for")
             return
-        if shared_job and take_back_finished(output, who):
+        if take_back_finished(output, who):
             report(f"{run.run_id} was finished by an earlier attempt of this job")
             return
         with stop_requests() as stop:
@@ -126,8 +124,7 @@ def train_run(
                 run, plan, privacy, prepared, partition, recorder, device, who, output, seconds, resumed
             ),
         )
-        if shared_job:
-            keep_finished(output)
+        keep_finished(output)
         checkpoints.folder.remove()
 
 

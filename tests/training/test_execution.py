@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from subjectdp.training.federation import Federation
 from subjectdp.training.gradients import ExactGradients
 from subjectdp.training.graphs import GraphedCall
 from subjectdp.training.padded import PaddedGradients, capacity_of
+from subjectdp.training.resident import ResidentData
 from subjectdp.training.silo_step import SiloStep
 
 EVERY = [
@@ -179,6 +181,23 @@ def test_stacked_lstms_against_a_float64_loop() -> None:
         wanted = oracle.clipped_sum(rows, float(clip_norms[part.start]), weights[part].tolist())
         assert float((totals[silo].double() - wanted).norm() / wanted.norm()) < 1e-5
         assert norms[part].tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
+
+
+@pytest.mark.parametrize("execution", ["padded", "stacked"])
+def test_a_recurrent_model_on_resident_text(execution: str) -> None:
+    window, generator = 9, np.random.default_rng(2)
+    stream = generator.integers(0, 12, sum(tiny.ITEMS) + window + 1).astype(np.uint8)
+    text = SimpleNamespace(kind="text", window=window, features=stream, labels=np.zeros(0, np.uint8))
+    model = build_model("small_lstm", 12, "text", 0, {"embedding": 4, "hidden": 6, "dense": 5})
+    results = []
+    for name in ("exact", execution):
+        made = tiny.tiny_federation(uneven("higrad_avg_dp", "v1"), model=model)
+        made.data = ResidentData(text, torch.device("cpu"))  # type: ignore[arg-type]
+        set_execution(made, name, 1)  # type: ignore[arg-type]
+        results.append(after_two_rounds(made))
+    (exact, rows), (other, others) = results
+    assert float((exact - other).abs().max()) < 1e-6
+    np.testing.assert_array_equal(rows, others)
 
 
 def test_what_cannot_be_stacked_is_refused() -> None:

@@ -92,10 +92,19 @@ def test_the_report_is_one_self_contained_file(smoke):
 LIBRARY = Path("workflow/lib/subjectdp")
 EDITS = {
     "plotting": (LIBRARY / "analysis/figures/four_panels.py", {"figure"}),
-    "collection": (LIBRARY / "analysis/collect.py", {"collect", "runs_summary", "figure"}),
-    "training": (LIBRARY / "training/federation.py", {"train", "collect", "runs_summary", "figure"}),
-    "clipping": (LIBRARY / "mechanisms/clipping.py", {"train", "collect", "runs_summary", "figure"}),
-    "partition": (LIBRARY / "data/spread.py", {"partition", "train", "collect", "runs_summary", "figure"}),
+    "collection": (LIBRARY / "analysis/collect.py", {"collect", "runs_summary", "scorecard", "figure"}),
+    "training": (
+        LIBRARY / "training/federation.py",
+        {"train", "collect", "runs_summary", "scorecard", "figure"},
+    ),
+    "clipping": (
+        LIBRARY / "mechanisms/clipping.py",
+        {"train", "collect", "runs_summary", "scorecard", "figure"},
+    ),
+    "partition": (
+        LIBRARY / "data/spread.py",
+        {"partition", "train", "collect", "runs_summary", "scorecard", "figure"},
+    ),
 }
 
 

@@ -63,8 +63,8 @@ _MIRROR = f"{_FILE}/mirrors/0"
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "mapping with at least one entry"),
-        ("a: [", "cannot be read"),
+        ("", "a mapping"),
+        ("a: [", "plain YAML"),
         ({"femnits": {}}, "Did you mean 'femnits'"),
         (_with("licence", "x"), "Did you mean 'license'"),
         (_with("license", KeyError), "lacks license"),

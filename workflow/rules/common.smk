@@ -27,6 +27,7 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 from subjectdp.analysis import registry
 from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
 from subjectdp.config.cluster import cluster_settings
+from subjectdp.config.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
 
 
@@ -38,6 +39,9 @@ def checked(read, *arguments):
         raise WorkflowError(f"error: {problem}") from None
 
 
+# Snakemake has read the files already, the last one of equal keys winning: read again as what they are, plain data.
+for file in workflow.configfiles:
+    checked(read_yaml, file)
 SCENARIO = checked(load_scenario_from_mapping, config)
 CLUSTER = checked(cluster_settings)
 RUNS = SCENARIO.runs_by_id

@@ -13,7 +13,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.errors import ConfigError, expected, in_words, unknown
+
+MOST_LINES = 40
+"""Problems that one message lists."""
 
 _MOST_SHOWN = 200
 
@@ -29,13 +32,20 @@ _WORDS: dict[type, str] = {
 
 def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
     """All of ``problem`` as one ConfigError with a line for each; ``prefix`` goes before every dotted key."""
-    lines = dict.fromkeys(line for details in problem.errors() for line in _lines(details, model, prefix))
-    return ConfigError("\n".join(lines))
+    return join_errors(line for details in problem.errors() for line in _lines(details, model, prefix))
 
 
 def join_errors(problems: Iterable[str]) -> ConfigError:
-    """One ConfigError of several problems, each once, in order."""
-    return ConfigError("\n".join(dict.fromkeys(problems)))
+    """One ConfigError of several problems, each once, in order; of very many, the first ones."""
+    lines: dict[str, None] = {}
+    for problem in problems:
+        lines[problem] = None
+        if len(lines) > MOST_LINES:
+            lines = dict.fromkeys([*lines][:MOST_LINES]) | {
+                "There are more problems; mend these first.": None
+            }
+            break
+    return ConfigError("\n".join(lines))
 
 
 def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> ConfigError:
@@ -208,7 +218,7 @@ def shown(value: Any) -> Any:
     elif isinstance(value, Mapping):
         text = "a mapping with keys " + ", ".join(str(k) for k in list(value)[:5])
     else:
-        text = repr(value)
+        text = in_words(value)
     text = " ".join(text.split())
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text)} characters)"
 

@@ -102,8 +102,8 @@ class DataConfig(Section):
         default=None,
         description="leaf_json: the folder or zip with LEAF's JSON. upstream: a folder with files fetched "
         "beforehand, used instead of the network. Relative to the working directory; ${VAR} and "
-        "${VAR:-default} are replaced from the environment, and an empty path is none. Of it, only the "
-        "last component enters the ids (leaf_json).",
+        "${VAR:-default} are replaced from the environment (SUBJECTDP_*, and names of places such as HOME "
+        "or SCRATCH), and an empty path is none. Of it, only the last component enters the ids (leaf_json).",
     )
     subjects: Annotated[int, Field(ge=2, le=_LARGEST_INTEGER), _NotBool] | None = Field(
         default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
@@ -325,10 +325,12 @@ class ModelConfig(Section):
         description="leaf_cnn, small_cnn or logistic (convex; FEMNIST), leaf_lstm or small_lstm (Shakespeare); "
         "null: LEAF's.",
     )
-    parameters: dict[str, bool | int | float | str] = Field(
-        default={},
-        max_length=32,
-        description="Arguments of the model's constructor that differ from its defaults.",
+    parameters: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str] = (
+        Field(
+            default={},
+            max_length=32,
+            description="Arguments of the model's constructor that differ from its defaults.",
+        )
     )
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.messages import dotted_keys, join_errors, section_of, unknown_key, walk_fields
+from subjectdp.config.messages import (
+    MOST_LINES,
+    dotted_keys,
+    join_errors,
+    section_of,
+    unknown_key,
+    walk_fields,
+)
 from subjectdp.config.models import Dataset, RunConfig
 from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.errors import expected, unknown
@@ -71,12 +79,13 @@ def set_dotted(content: Mapping[str, Any], key: str, value: Any) -> dict[str, An
 
 def check_partials(scenario: Scenario) -> None:
     """Refuses unknown keys in ``run``, ``datasets``, ``algorithms`` and ``sweep``, all at once."""
-    problems = [
-        *_unknown_keys(scenario.run, "run"),
-        *_check_datasets(scenario.datasets, "datasets"),
-        *_check_algorithms(scenario.algorithms),
-        *(problem for number, block in enumerate(scenario.sweep) for problem in _check_block(block, number)),
-    ]
+    found = itertools.chain(
+        _unknown_keys(scenario.run, "run"),
+        _check_datasets(scenario.datasets, "datasets"),
+        _check_algorithms(scenario.algorithms),
+        (problem for number, block in enumerate(scenario.sweep) for problem in _check_block(block, number)),
+    )
+    problems = list(itertools.islice(found, 2 * MOST_LINES))
     if problems:
         raise join_errors(problems)
 

@@ -30,6 +30,10 @@ from subjectdp.errors import expected
 TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
 """The papers' test split of each data set."""
 
+VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
+"""Variables that data.path may name beside ``SUBJECTDP_*``. A path is written into records and messages, so that it
+must not be able to carry whatever else the environment holds (tokens, passwords)."""
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 _EMBEDDED, _PRIVACY, _JOINT = EmbeddedConfig(), PrivacyConfig(), JointConfig()
@@ -91,6 +95,8 @@ def resolve_model(run: RunConfig) -> ModelConfig:
 def _resolve_path(path: str, source: str) -> str | None:
     """The path with its variables replaced; an empty result is no path, which leaf_json cannot do without."""
     expanded = expand_variables(path)
+    if not expanded.isprintable():
+        raise expected("data.path", expanded, "a path of printable characters")
     if not expanded and source == "leaf_json":
         raise expected("data.path", path, "a path that is not empty once its variables are replaced")
     return expanded or None
@@ -99,11 +105,17 @@ def _resolve_path(path: str, source: str) -> str | None:
 def expand_variables(path: str) -> str:
     """Replaces ``${NAME}`` and ``${NAME:-default}`` from the environment, and a leading ``~``.
 
-    An unset (or, with a default, empty) variable without a default raises ConfigError.
+    Raises ConfigError for a variable that is neither called ``SUBJECTDP_*`` nor one of :data:`VARIABLES`, and for one
+    that is unset without a default.
     """
 
     def value_of(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
+        if not name.startswith("SUBJECTDP_") and name not in VARIABLES:
+            allowed = (
+                f"a path with no variables but SUBJECTDP_* and {', '.join(VARIABLES)} (${name} is not read)"
+            )
+            raise expected("data.path", path, allowed)
         value = os.environ.get(name)
         if default is not None:
             return value if value else default

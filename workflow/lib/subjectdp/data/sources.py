@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from subjectdp.errors import ConfigError, expected, unknown
 
 FORMATS = ("zip", "text")
@@ -55,12 +53,10 @@ def find_table() -> Path:
 
 def load_sources(dataset: str, table: Path | None = None) -> DatasetSources:
     """The sources of ``dataset``; ConfigError naming key and value for anything wrong in the table."""
+    from subjectdp.config.yaml_files import read_yaml
+
     table = find_table() if table is None else table
-    try:
-        content = yaml.safe_load(table.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{table} cannot be read ({error}).") from None
-    sets = _mapping(content, str(table))
+    sets = _mapping(read_yaml(table), str(table))
     if dataset not in sets:
         raise unknown(f"{table}: data set", dataset, map(str, sets))
     entry = _keys(sets[dataset], f"{table}: {dataset}", {"license", "files"})

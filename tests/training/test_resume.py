@@ -310,9 +310,10 @@ def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) ->
     assert CheckpointFolder(same.folder, {"run_id": identity["run_id"]}, lines.append).latest() is None
 
 
-def test_settings_of_speed_keep_the_checkpoint(world: World) -> None:
+def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -> None:
     world.killed("run", 3)
-    folder = world.train("run", performance={"evaluation_batch_size": 7})
+    (world.folder / "run").rename(world.folder / "moved")
+    folder = world.train("moved", performance={"evaluation_batch_size": 7})
     assert resumed_after(folder) == [2]
 
 

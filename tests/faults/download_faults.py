@@ -101,10 +101,11 @@ def wrong_hash(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
     """A mirror serves a whole archive that is not the one its hash promises. Recovery: the right one is served."""
     archives = Archives(space)
     good = {name: hashlib.sha256(content).hexdigest() for name, content in archives.content.items()}
-    other = archives.content[FILES[0]][: (-1, -2, -3)[trial]] + b"\0" * (trial + 1)
+    other = bytearray(archives.content[FILES[0]])
+    other[len(other) // (trial + 2)] ^= 1
     with archives.served() as address:
         archives.mirrors(address, hashes=good)
-        archives.replaced = {FILES[0]: other}
+        archives.replaced = {FILES[0]: bytes(other)}
         archives.must_be_refused("sha256 is", good[FILES[0]])
         archives.replaced = {}
         archives.fetch_again()

@@ -89,6 +89,17 @@ def test_the_report_is_one_self_contained_file(smoke):
         assert figure in page
 
 
+def test_the_plan_counts_what_is_done_and_is_made_anew_each_time(smoke):
+    for _ in range(2):
+        printed = smoke.snakemake("plan", *SMOKE).stdout
+        assert (
+            f"Plan of the scenario smoke: {len(runs(smoke))} runs, {len(runs(smoke))} of them done" in printed
+        )
+    assert (smoke.root / "results/smoke/plan.txt").read_text() in printed
+    assert len(pd.read_csv(smoke.root / "results/smoke/plan.csv")) == len(runs(smoke))
+    assert smoke.planned_jobs(*SMOKE) == []
+
+
 LIBRARY = Path("workflow/lib/subjectdp")
 EDITS = {
     "plotting": (LIBRARY / "analysis/figures/four_panels.py", {"figure"}),

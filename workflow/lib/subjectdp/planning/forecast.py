@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subjectdp.cli.output import flattened
 from subjectdp.config import paths
 from subjectdp.config.models import RunConfig
 from subjectdp.config.scenario import Scenario
@@ -152,27 +153,35 @@ def predicted_memory_mb(run: RunConfig) -> float:
 
 
 def settings_apart(runs: tuple[RunConfig, ...]) -> dict[str, str]:
-    """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas."""
-    from subjectdp.cli.output import flattened
+    """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas.
 
-    flat = {run.run_id: dict(flattened(run.model_dump(exclude={"performance", "seed"}))) for run in runs}
+    A value that is the default is left out.
+    """
+    flat = {run.run_id: _flat(run) for run in runs}
+    usual = _flat(RunConfig())
     values: dict[tuple[str, str, str], set[str]] = {}
     for run in runs:
         for key, value in flat[run.run_id].items():
             values.setdefault((run.data.dataset, run.algorithm.label, key), set()).add(repr(value))
 
     def text(run: RunConfig) -> str:
-        kind = run.data.dataset, run.algorithm.label
-        apart = [key for key in flat[run.run_id] if len(values[(*kind, key)]) > 1]
-        return ", ".join(f"{_short(key)}={_shown(flat[run.run_id][key])}" for key in apart)
+        told = [
+            (key, value)
+            for key, value in flat[run.run_id].items()
+            if len(values[run.data.dataset, run.algorithm.label, key]) > 1 and value != usual.get(key)
+        ]
+        return ", ".join(f"{key.rpartition('.')[2]}={_shown(value)}" for key, value in told)
 
     return {run.run_id: text(run) for run in runs}
 
 
-def _short(key: str) -> str:
-    """The last part of a dotted key, which is enough but for the few that two sections share."""
-    return key if key == "privacy.max_items_per_subject" else key.rpartition(".")[2]
+def _flat(run: RunConfig) -> dict[str, Any]:
+    """The run's settings by dotted key; the accounting's bound on items only where it is not the partition's cap."""
+    found = dict(flattened(run.model_dump(exclude={"performance", "seed"})))
+    if found["privacy.max_items_per_subject"] == found["partition.max_items_per_subject"]:
+        del found["privacy.max_items_per_subject"]
+    return found
 
 
 def _shown(value: Any) -> str:
-    return "all" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

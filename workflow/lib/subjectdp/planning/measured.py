@@ -63,13 +63,17 @@ class Paces:
         same = self._known.get(key, [])
         memory = median(found.memory_mb for found in same) if same else None
         if self._gflops is not None:
-            return Pace(REFERENCE_GFLOPS / self._gflops, memory, f"configured: {self._gflops:g} GFLOP/s")
-        for depth, of in ((2, "this algorithm and model"), (1, "this model"), (0, "other models")):
+            return Pace(
+                REFERENCE_GFLOPS / self._gflops, memory, f"for a device of {self._gflops:g} GFLOP/s, as told"
+            )
+        for depth, of in ((2, "the same algorithm and model"), (1, "the same model"), (0, "other models")):
             found = self._known.get(key[:depth], [])
             if found:
                 factor = median(measurement.factor for measurement in found)
-                return Pace(factor, memory, f"{len(found)} finished runs of {of} on {self.device}")
-        return Pace(1.0, memory, f"no finished run: one CPU core at {REFERENCE_GFLOPS:g} GFLOP/s")
+                return Pace(factor, memory, f"by finished runs of {of} on {self.device}")
+        return Pace(
+            1.0, memory, f"without any finished run: for one CPU core at {REFERENCE_GFLOPS:g} GFLOP/s"
+        )
 
 
 def measurements(results: str = paths.RESULTS) -> list[Measurement]:

@@ -121,20 +121,18 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + ", ".join(federations)
         + (". Expected counts are predictions: the real data change ε." if COUNTS in federations else ".")
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
-        "Hours: operations of all local steps and evaluations, times what finished runs took for theirs. "
-        + "; ".join(_bases(rows))
-        + ".",
+        "Hours: operations of all local steps and evaluations at the pace of one device. " + _bases(rows),
     ]
     refused = {row.problem: row for row in rows if row.problem is not None}
     notes += [f"{row.label} on {row.dataset} will not start: {problem}" for problem, row in refused.items()]
     return [line for note in notes for line in wrap(note, _WIDTH)]
 
 
-def _bases(rows: Sequence[Forecast]) -> list[str]:
+def _bases(rows: Sequence[Forecast]) -> str:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.basis] = counts.get(row.basis, 0) + row.runs
-    return [f"{runs} runs: {basis}" for basis, runs in counts.items()]
+    return " ".join(f"{runs} runs: {basis}." for basis, runs in counts.items())
 
 
 def data_mb(scenario: Scenario) -> float:

@@ -69,17 +69,18 @@ def test_jobs_out_of_time_out_of_memory_or_cancelled_are_tried_again_with_more(w
     wait_for(lambda: not world.planted(cancelled))
     slurm("scancel", world.job_of(cancelled, "RUNNING"))
     submitted = jobs_of(world.end(started))
-    assert {run_id: len(submitted[run_id]) for run_id in runs} == dict.fromkeys(runs, 2)
-    first, second = ({run_id: job(submitted[run_id][n]) for run_id in runs} for n in (0, 1))
-    assert first[late]["JobState"] == "TIMEOUT"
-    assert first[large]["JobState"] in ("FAILED", "OUT_OF_MEMORY")
-    assert first[cancelled]["JobState"] == "CANCELLED"
-    assert {found["TimeLimit"] for found in first.values()} == {"00:01:00"}
-    assert {found["TimeLimit"] for found in second.values()} == {"00:02:00"}
-    assert {found["MinMemoryNode"] for found in first.values()} == {"1500M"}
-    assert {found["MinMemoryNode"] for found in second.values()} == {"3000M"}
+    ends = {late: {"TIMEOUT"}, large: {"FAILED", "OUT_OF_MEMORY"}, cancelled: {"CANCELLED"}}
     for run_id in runs:
-        assert world.manifest(run_id)["environment"]["slurm_job"] == submitted[run_id][1]
+        attempts = [job(number) for number in submitted[run_id]]
+        states = [found["JobState"] for found in attempts]
+        assert states[-1] == "COMPLETED" and len(attempts) > 1
+        # Under much other load a job may reach its limit of a minute before its fault strikes.
+        assert ends[run_id] & set(states[:-1]), states
+        assert set(states[:-1]) <= ends[run_id] | {"TIMEOUT"}, states
+        for number, found in enumerate(attempts, start=1):
+            assert found["TimeLimit"] == f"00:0{number}:00"
+            assert found["MinMemoryNode"] == f"{number * 1500}M"
+        assert world.manifest(run_id)["environment"]["slurm_job"] == submitted[run_id][-1]
 
 
 def test_a_drained_node_is_waited_for(world, smoke):

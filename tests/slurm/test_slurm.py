@@ -97,23 +97,27 @@ def test_a_drained_node_is_waited_for(world, smoke):
 
 
 def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
-    path, run_id = world.scenario("killed", training={"rounds": 7})
-    world.plant(run_id, "sleep")
+    path, run_id = world.scenario("killed", training={"rounds": 150})
     arguments = ("--configfile", path, *targets([run_id]))
+    progress = world.root / f"results/runs/{run_id}/progress.log"
     started = world.start(*arguments)
-    wait_for(lambda: not world.planted(run_id))
-    orphan = world.job_of(run_id, "RUNNING")
+    wait_for(lambda: progress.is_file() and "round 2/150" in progress.read_text())
     os.killpg(started.pid, signal.SIGKILL)
     started.communicate()
-    assert job(orphan)["JobState"] == "RUNNING", "Slurm's jobs outlive the process that submitted them"
+    orphan = world.job_of(run_id, "RUNNING")
+    assert orphan is not None, "Slurm's jobs outlive the process that submitted them"
     name = job(orphan)["JobName"]
     assert name.startswith("subjectdp_"), "by which a user finds the jobs"
     slurm("scancel", f"--name={name}")
     wait_for(lambda: job(orphan)["JobState"] == "CANCELLED")
     world.run("--unlock", *arguments)
     submitted = jobs_of(world.run(*arguments))
-    assert len(submitted[run_id]) == 1
-    assert world.manifest(run_id)["environment"]["slurm_job"] == submitted[run_id][0] != orphan
+    manifest = world.manifest(run_id)
+    assert [manifest["environment"]["slurm_job"]] == submitted[run_id] != [orphan]
+    assert len(manifest["resumed_after_rounds"]) == 1, (
+        "the cancelled job wrote a checkpoint, the next one went on"
+    )
+    assert manifest["resumed_after_rounds"][0] >= 2
 
 
 def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long_form):

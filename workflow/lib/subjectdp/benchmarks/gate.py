@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subjectdp.benchmarks.cases import Problem
+from subjectdp.benchmarks.kinks import clear_items
 from subjectdp.benchmarks.methods import Method, Target
 
 TOLERANCE = 1e-5
@@ -80,7 +81,13 @@ class Float64Loop:
 
 
 def gate_problem(problem: Problem) -> Problem:
-    """The problem without noise, with the clip norm and the learning rate of the gate."""
+    """The problem without noise, with the clip norm and the learning rate of the gate.
+
+    Items at a kink of the model give way to copies of items that are clear of it, see ``kinks``.
+    """
+    clear = clear_items(Float64Loop(problem).model, problem.inputs)
+    kept = clear[torch.arange(problem.case.batch) % len(clear)]
+    problem = replace(problem, inputs=problem.inputs[kept], labels=problem.labels[kept])
     loop = Float64Loop(problem)
     few = range(min(_FEW, problem.case.batch))
     norms = torch.tensor([_norm(loop.gradient(torch.tensor([i]))) for i in few])

@@ -1,0 +1,58 @@
+"""Items at a kink of the model are found, on inputs whose distance from it is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subjectdp.benchmarks.cases import make_problem
+from subjectdp.benchmarks.gate import gate_problem
+from subjectdp.benchmarks.kinks import CLEAR, clear_items
+
+PLAIN = [[3.0, -1.0, 2.0, -4.0], [1.0, -3.0, 5.0, -1.0], [2.0, 1.0, -2.0, 1.5], [4.0, -2.0, 1.0, 6.0]]
+
+
+def items(*changes: dict[tuple[int, int], float]) -> Tensor:
+    """(B, 1, 4, 4) copies of one image, each with some values of its own."""
+    images = torch.tensor(PLAIN, dtype=torch.float64).repeat(len(changes), 1, 1, 1)
+    for image, values in zip(images, changes, strict=True):
+        for (row, column), value in values.items():
+            image[0, row, column] = value
+    return images
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_only_items_clear_of_relu_and_pooling_kinks_are_kept(scale):
+    model = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    near, far = CLEAR / 10, CLEAR * 100
+    found = clear_items(
+        model,
+        scale
+        * items(
+            {},
+            {(0, 1): near},  # a ReLU's input almost 0
+            {(0, 1): far},
+            {(2, 0): 4.0 + near},  # two of a window almost the same
+            {(2, 0): 4.0 + far},
+            {(0, 2): -1.0, (1, 2): -2.0},  # a window of zeros behind the ReLU
+        ),
+    )
+    assert found.tolist() == [0, 2, 4, 5]
+
+
+def test_functions_count_like_modules():
+    class Functional(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return torch.max_pool2d(torch.relu(inputs), 2)
+
+    assert clear_items(Functional(), items({}, {(0, 1): 1e-9}, {(2, 0): 4.0 + 1e-9})).tolist() == [0]
+
+
+def test_the_gate_steps_on_clear_items_only(cases, monkeypatch):
+    problem = make_problem(cases["cnn"])
+    monkeypatch.setattr("subjectdp.benchmarks.gate.clear_items", lambda model, inputs: torch.tensor([1, 4]))
+    tested = gate_problem(problem)
+    assert torch.equal(tested.inputs, problem.inputs[[1, 4, 1, 4, 1, 4]])
+    assert torch.equal(tested.labels, problem.labels[[1, 4, 1, 4, 1, 4]])
+    assert tested.noise_multiplier == 0.0 and torch.equal(tested.owners, problem.owners)

@@ -83,6 +83,14 @@ def test_differences_are_in_per_cent_of_the_other_and_paired_by_seed(paper: Evid
     assert row["unit"] == "% of the other"
 
 
+def test_nothing_is_told_in_per_cent_of_nothing(paper: Evidence) -> None:
+    runs = paper.runs.copy()
+    runs.loc[(runs["label"] == "FedAvg") & (runs["seed"] == 1), "final_test_accuracy"] = 0.0
+    row = card(Evidence(runs, paper.rounds, table1()), "v1-femnist-item-cost").iloc[0]
+    assert math.isnan(row["ours"])
+    assert row["verdict"] not in ("reproduced", "differs")
+
+
 def test_an_order_is_decided_by_the_closest_competitor(paper: Evidence) -> None:
     table = card(paper, "v1-femnist-fed-avg-best", "v3-femnist-group-first", "v1-femnist-user-loss")
     by_label = paper.runs.groupby("label")["final_test_accuracy"].mean() * 100

@@ -203,17 +203,25 @@ def _single(target: Target, side: Side) -> Measured:
     return _measured(mean_interval(_values(side, target.metric)), side, [], side.at_setting)
 
 
-def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.DataFrame) -> Measured:
-    estimates = [_difference(target, first, other, rounds) for other in others]
+def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.DataFrame) -> Measured | None:
+    found = [_difference(target, first, other, rounds) for other in others]
+    estimates = [estimate for estimate in found if estimate is not None]
+    if len(estimates) < len(others):
+        return None
     worst = min(estimates, key=lambda each: each.low if math.isfinite(each.low) else each.mean)
     return _measured(worst, first, others, all(side.at_setting for side in (first, *others)))
 
 
-def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate:
-    """Over the seeds that both have, else over each side's own: lead, or difference in per cent of the other."""
+def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
+    """Over the seeds that both have, else over each side's own: lead, or difference in per cent of the other.
+
+    None where the other has nothing to take per cents of: runs so short that no test item is classified rightly.
+    """
     one, two = _values(first, target.metric), _values(other, target.metric)
     if target.metric == "accuracy_at_equal_rounds":
         two = _accuracy_at(other, int(first.runs["rounds_executed"].max()), rounds)
+    if target.kind is not Kind.ORDER and (two == 0).any():
+        return None
     seeds = sorted(set(one.index) & set(two.index))
     if not seeds:
         return _unpaired(one, two, target.kind)

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -58,7 +59,7 @@ def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = No
     """
     side = _declared_side(png, name)
     try:
-        with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+        with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(png), formats=("PNG",)) as image:
             mode, size, frames = image.mode, image.size, getattr(image, "n_frames", 1)
             if mode not in _MODES or size != (side, side) or frames != 1:
                 raise DataError(

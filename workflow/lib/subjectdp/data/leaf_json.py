@@ -193,9 +193,9 @@ def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint
     if any(bool in set(map(type, row)) for row in x if isinstance(row, list)) or bool in set(map(type, y)):
         raise DataError(f"{where}: true and false are no numbers.")
     pixels = _numbers(x, (len(x), PIXELS), f"{where}: x")
-    levels = np.rint(255 * pixels)
     if not (pixels.min() >= 0 and pixels.max() <= 1):  # also refuses what is not a number
         raise expected(f"{where}: pixels", f"{pixels.min()}..{pixels.max()}", "in [0, 1]", DataError)
+    levels = np.rint(255 * pixels)
     if np.abs(255 * pixels - levels).max() > _TOLERANCE:
         raise DataError(
             f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?"

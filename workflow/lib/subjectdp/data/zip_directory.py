@@ -18,6 +18,7 @@ from subjectdp.errors import DataError, in_words
 
 _END = struct.Struct("<4s4H2LH")  # the record at the end, without its comment
 _HEADER_BYTES = 30  # of an entry's local header, without its name
+_LONGEST_NAME = 1024
 _DIRECTORY_BYTES = 256  # of an entry in the directory, at most on average (NIST's have about 130)
 
 
@@ -115,6 +116,8 @@ def _problem_of_name(info: zipfile.ZipInfo) -> str | None:
         return "has a name that leaves the archive (path traversal)"
     if "" in parts or "." in parts:
         return "has a name with an empty part"
+    if len(name) > _LONGEST_NAME:
+        return f"has a name of {len(name)} characters, more than {_LONGEST_NAME}"
     if not name.isprintable():
         return "has a name with characters that cannot be printed"
     return None

@@ -1,0 +1,287 @@
+"""LEAF's JSON: hostile documents, and a slow reader that parses the file whole and checks rule by rule."""
+
+from __future__ import annotations
+
+import json
+import random
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from hostile.mutations import generator, mutate
+from hostile.outcomes import Case, Invalid
+from source_files import leaf_femnist, leaf_shakespeare
+from subjectdp.data import leaf_json
+from subjectdp.data.content import Content, check_content
+from subjectdp.data.shakespeare import VOCABULARY
+
+FILE = "all_data.json"
+TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 2
+NAMES = (
+    "../../etc/passwd",
+    "a/b",
+    "a\\b",
+    "a\nb",
+    "a\0b",
+    "",
+    " ",
+    "a" * 201,
+    "a" * 200,
+    "a\u202eb",
+    "a\u200b",
+    "\ud800",
+    "\u00e9",
+    "e\u0301",
+    "f0000_14",
+    "..",
+    "\ufeffx",
+    "__class__",
+)
+VALUES = (
+    *(None, True, False, -1, 0, 62, 0.5, 3.0, 1e308, 10**30, -(10**30), 2**63, "", "1", [], {}, [[]], [None]),
+    *({"x": []}, {"x": [], "y": []}, "a" * 3000, [0] * 784, [0.0] * 783, [[0.0] * 784], [1] * 3, *NAMES),
+)
+
+
+class LeafReader:
+    """LEAF's JSON of one data set; the oracle decides both ways."""
+
+    decisive = True
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset, self.name = dataset, f"leaf_json_{dataset}"
+
+    def generated(self) -> SearchStrategy[Case]:
+        """Documents of the right shape whose parts may be anything."""
+        return _documents(self.dataset).map(lambda document: Case({FILE: json.dumps(document).encode()}))
+
+    def mutated(self, key: str) -> Case:
+        """Half of the inputs: bytes changed; the other half: values, keys and lists of the document."""
+        rng = generator(key)
+        document = json.loads(_sample(self.dataset))
+        if rng.random() < 0.05:
+            return Case({FILE: _dump(document, rng)}, valid=True)
+        if rng.random() < 0.5:
+            return Case({FILE: mutate(_sample(self.dataset), rng)})
+        for _ in range(rng.choice((1, 1, 2))):
+            _change(document, rng)
+        raw = _dump(document, rng)
+        return Case({FILE: mutate(raw, rng) if rng.random() < 0.2 else raw})
+
+    def read(self, folder: Path) -> Any:
+        """Users with their items, and their plays."""
+        content = leaf_json.load(self.dataset, folder / FILE)
+        check_content(content)
+        return items_of(content)
+
+    def oracle(self, folder: Path) -> Any:
+        """As :meth:`read`."""
+        return slow_leaf((folder / FILE).read_bytes(), self.dataset)
+
+
+def items_of(content: Content) -> dict[str, tuple[str, Any]]:
+    """User -> (play, its text) or ("", its images as label and grey levels), in Python's own types."""
+    found: dict[str, tuple[str, Any]] = {}
+    columns = zip(content.subject_ids, content.groups, content.first_items, content.items, strict=True)
+    for user, group, first, items in columns:
+        span = slice(int(first), int(first + items + content.window))
+        if content.kind == "text":
+            found[user] = (group, "".join(VOCABULARY[symbol] for symbol in content.features[span]))
+        else:
+            images = content.features[span].reshape(int(items), -1).tolist()
+            found[user] = (group, list(zip(content.labels[span].tolist(), images, strict=True)))
+    return found
+
+
+# --- inputs -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _sample(dataset: str) -> bytes:
+    if dataset == "femnist":
+        return json.dumps(leaf_femnist({"f0000_14": 2, "f0001_41": 1})).encode()
+    return json.dumps(leaf_shakespeare({"PLAY_KING": TEXT[:130], "PLAY_FOOL": TEXT[30:120]})).encode()
+
+
+def _dump(document: Any, rng: random.Random) -> bytes:
+    """Any way to write the document; sometimes what JSON does not know (NaN) or a bare surrogate."""
+    text = json.dumps(
+        document,
+        indent=rng.choice((None, None, 1)),
+        ensure_ascii=rng.random() < 0.7,
+        separators=rng.choice(((",", ":"), (", ", ": "), (" ,", " : "))),
+        sort_keys=rng.random() < 0.2,
+    )
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key or index), rows of pixels only at their ends."""
+    keys = list(value) if isinstance(value, dict) else [0, len(value) - 1] if value else []
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from _places(value[key])
+
+
+def _change(document: dict[str, Any], rng: random.Random) -> None:
+    """One change of a value, key or list, somewhere."""
+    places = list(_places(document))
+    if not places:
+        return
+    container, key = rng.choice(places)
+    kind = rng.randrange(6)
+    if kind == 0:
+        del container[key]
+    elif kind == 1 and isinstance(container, dict):
+        container[rng.choice((*NAMES, "x", "y", "users", "user_data"))] = container.pop(key)
+    elif kind == 2 and isinstance(container, list):
+        container.append(container[key])
+    elif kind == 3 and isinstance(container, list):
+        container.reverse()
+    elif kind == 4:
+        name = rng.choice(NAMES)
+        users, data = document.get("users"), document.get("user_data")
+        if (
+            isinstance(users, list)
+            and isinstance(data, dict)
+            and users
+            and isinstance(users[0], str)
+            and data.get(users[0])
+        ):
+            data[name] = data.pop(users[0])
+            users[0] = name
+    else:
+        container[key] = rng.choice((*VALUES, float("nan"), float("-inf")))
+
+
+def _documents(dataset: str) -> SearchStrategy[Any]:
+    odd = st.sampled_from(VALUES) | st.floats() | st.integers() | st.text(max_size=5)
+    names = st.sampled_from(("u", "v", *NAMES)) | st.text(min_size=1, max_size=4)
+    if dataset == "femnist":
+        row = st.lists(st.sampled_from((0, 1, 0.0, 1.0, 7 / 255, 100 / 255, 0.3)), min_size=784, max_size=784)
+        row = (
+            st.builds(lambda value, count: [value] * count, st.sampled_from((0.0, 1, 9 / 255)), st.just(784))
+            | row
+        )
+        item = st.tuples(row | odd, st.integers(0, 61) | odd)
+        user = st.lists(item, max_size=2).map(lambda i: {"x": [x for x, _ in i], "y": [y for _, y in i]})
+    else:
+        texts = st.text(VOCABULARY, min_size=81, max_size=84) | st.text(max_size=82)
+        user = texts.map(lambda t: leaf_shakespeare({"u": t})["user_data"]["u"])
+    data = st.dictionaries(names, user | odd, max_size=2)
+    return data.flatmap(lambda users: _headers(users, odd))
+
+
+def _headers(users: dict[str, Any], odd: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    counts = [len(value["y"]) if isinstance(value, dict) and "y" in value else 0 for value in users.values()]
+    wanted = {"users": list(users), "num_samples": counts, "user_data": users}
+    return st.just(wanted) | st.dictionaries(
+        st.sampled_from(("users", "num_samples", "hierarchies")), odd
+    ).map(lambda changes: {**wanted, **changes})
+
+
+# --- the slow reader ----------------------------------------------------------------------------------------
+
+
+def _require(condition: bool, reason: str) -> None:
+    if not condition:
+        raise Invalid(reason)
+
+
+def _no_double(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _require(len({key for key, _ in pairs}) == len(pairs), "a key twice")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise Invalid(name)
+
+
+def _depth(value: Any) -> int:
+    if not isinstance(value, (dict, list)):
+        return 0
+    below = value.values() if isinstance(value, dict) else value
+    return 1 + max((_depth(inner) for inner in below), default=0)
+
+
+def _name(name: Any, reason: str) -> None:
+    _require(isinstance(name, str) and 0 < len(name) <= 200 and name.strip() != "", reason)
+    _require(not any(unicodedata.category(c)[0] in "C" for c in name), reason)
+    _require(not any(unicodedata.category(c) in ("Zl", "Zp", "Zs") and c != " " for c in name), reason)
+    _require("/" not in name and "\\" not in name and name not in (".", ".."), reason)
+
+
+def slow_leaf(raw: bytes, dataset: str) -> dict[str, tuple[str, Any]]:
+    """What a LEAF document says, by LEAF's rules one after another; :class:`Invalid` where one is broken."""
+    try:
+        document = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_double, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(str(problem)) from None
+    _require(isinstance(document, dict) and isinstance(document.get("user_data"), dict), "no user_data")
+    for key, value in document.items():
+        _require(key == "user_data" or _depth(value) <= 32, "depth")
+    data, users, declared = document["user_data"], document.get("users"), document.get("num_samples")
+    _require(isinstance(users, list) and isinstance(declared, list) and len(users) == len(declared), "header")
+    _require(all(isinstance(user, str) for user in users) and len(set(users)) == len(users), "users")
+    _require(set(users) == set(data), "other users")
+    plays = document.get("hierarchies") if dataset == "shakespeare" else None
+    _require(plays is None or (isinstance(plays, list) and len(plays) == len(users)), "plays")
+    found = {}
+    for user, value in data.items():
+        _name(user, "name of a user")
+        items = _slow_user(value, dataset)
+        if items:
+            found[user] = items
+    for place, (user, count) in enumerate(zip(users, declared, strict=True)):
+        allowed = {len(data[user]["y"])} | (
+            {len(data[user]["y"]) + 79} if dataset == "shakespeare" else set()
+        )
+        _require(type(count) is int and count in allowed, "count")
+        if plays is not None:
+            _name(plays[place], "name of a play")
+    _require(bool(found), "nobody")
+    looks = [unicodedata.normalize("NFKC", user).strip() for user in found]
+    _require(len(set(looks)) == len(looks), "look-alikes")
+    group_of = dict(zip(users, plays or [""] * len(users), strict=True))
+    groups = {group_of[user] for user in found}
+    _require(len({unicodedata.normalize("NFKC", g).strip() for g in groups}) == len(groups), "look-alikes")
+    return {user: (group_of[user], items) for user, items in found.items()}
+
+
+def _slow_user(value: Any, dataset: str) -> Any:
+    _require(isinstance(value, dict) and "x" in value and "y" in value and _depth(value) <= 32, "no user")
+    x, y = value["x"], value["y"]
+    _require(isinstance(x, list) and isinstance(y, list) and len(x) == len(y), "lists")
+    if dataset == "shakespeare":
+        return _slow_text(x, y)
+    images = []
+    for row, label in zip(x, y, strict=True):
+        _require(type(label) is int and 0 <= label <= 61, "label")
+        _require(isinstance(row, list) and len(row) == 784, "row")
+        images.append((label, [_grey(pixel) for pixel in row]))
+    return images
+
+
+def _grey(pixel: Any) -> int:
+    _require(type(pixel) in (int, float) and 0 <= pixel <= 1, "pixel")
+    level = round(255 * pixel)
+    _require(abs(255 * pixel - level) <= 1e-3, "pixel between grey levels")
+    return level
+
+
+def _slow_text(x: list[Any], y: list[Any]) -> str:
+    _require(all(isinstance(w, str) and len(w) == 80 for w in x), "window")
+    _require(all(isinstance(c, str) and len(c) == 1 for c in y), "next symbol")
+    if not x:
+        return ""
+    for place in range(len(x) - 1):
+        _require(x[place + 1] == x[place][1:] + y[place], "order")
+    text: str = x[0] + "".join(y)
+    _require(all(symbol in VOCABULARY for symbol in text), "symbol")
+    return text

@@ -16,8 +16,13 @@ import pytest
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.output import flattened, print_json, print_table
+from subjectdp.cli.run_folders import clock, read_run_folder
 from subjectdp.cli.run_report import sparkline
 from subjectdp.config import load_run, load_scenario
+from subjectdp.io.locks import owned
+from subjectdp.io.sealed import sealed
+from subjectdp.training.evaluation import Score
+from subjectdp.training.records import Recorder, also_to
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "config" / "scenarios"
@@ -72,13 +77,13 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"subjectdp {__version__}\n"
     text = build_parser().format_help()
-    for command in ("inspect", "scenario", "runs", "show", "schema"):
+    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
         assert f"\n    {command} " in text
     assert max(len(line) for line in text.split("\n")) <= 100
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "scenario", "runs", "show", "schema"):
+    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0
@@ -142,21 +147,80 @@ def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str],
 def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = run_json(capsys, "runs", "--results", str(results))
     assert [each["state"] for each in listed].count("done") == 2
-    assert [each["state"] for each in listed].count("started") == 1
+    assert [each["state"] for each in listed].count("stopped") == 1
+    assert [each["epsilon_published"] for each in listed if each["state"] == "done"] == [4.0, 4.0]
     code, out, _ = run(capsys, "runs", "--results", str(results))
     assert code == 0
     assert "12.34" in out
-    assert "2 of 3 runs done" in out
+    assert "3 runs: 2 done, 1 stopped" in out
+    only = run_json(capsys, "runs", "--results", str(results), "--state", "stopped")
+    assert [each["test_accuracy"] for each in only] == [None]
 
 
 def test_runs_of_a_scenario(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("runs", "--results", str(results), "--scenario", SMOKE)
     listed = run_json(capsys, *common)
-    assert [each["state"] for each in listed] == ["done", "done", "started", "open", "open", "open"]
+    assert [each["state"] for each in listed] == ["done", "done", "stopped", "open", "open", "open"]
     assert len(run_json(capsys, *common, "--dataset", "shakespeare")) == 3
     only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
     assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
     assert run_json(capsys, *common, "--seed", "7") == []
+
+
+def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_scenario(SMOKE).runs[2]
+    folder = results / "runs" / config.run_id
+    (folder / "config.json").write_text(config.model_dump_json())
+    recorder = Recorder(config.run_id, 9, also_to(folder / "progress.log", lambda line: None))
+    for round_ in (1, 2):
+        recorder.round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1)
+    with (folder / "progress.log").open("a") as log:
+        log.write("a line that is no round\nhalf a li")
+    with owned(folder / ".lock", 0.0):
+        (training,) = run_json(capsys, "runs", "--results", str(results), "--state", "training")
+    assert (training["rounds_done"], training["rounds"], training["test_accuracy"]) == (2, 9, 0.25)
+    assert training["seconds_left"] == 0
+    assert training["label"] == "HiGradAvgDP (v1)"
+    assert f"process {os.getpid()} on " in training["note"]
+    (stopped,) = run_json(capsys, "runs", "--results", str(results), "--state", "stopped")
+    assert (stopped["rounds_done"], stopped["seconds_left"], stopped["note"]) == (2, None, None)
+
+
+@pytest.mark.parametrize(("left", "seconds"), [("0:07", 7), ("12:34", 754), ("1:02:03", 3723)])
+def test_the_time_left_is_read_as_it_was_written(results: Path, left: str, seconds: int) -> None:
+    folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
+    folder.mkdir()
+    line = (
+        f"x round 3/8 test accuracy 0.5000 loss 1 validation 0.5 | 2.00 s a round, 0:06 done, {left} left\n"
+    )
+    (folder / "progress.log").write_text(line)
+    with owned(folder / ".lock", 0.0):
+        found = read_run_folder(folder)
+    assert (found.progress, found.seconds_left, clock(seconds)) == ("3/8", seconds, left)
+
+
+def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (config.run_id for config in load_scenario(SMOKE).runs[:2])
+    path = results / "runs" / second / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"code_fingerprint": "abc"}
+    manifest["privacy"]["sound"]["item"]["epsilon"] = 7.5
+    path.write_text(json.dumps(manifest))
+    common = (first, second, "--results", str(results))
+    comparison = run_json(capsys, "compare", *common)
+    assert comparison["settings"] == {"algorithm.name": ["fed_avg", "local_item_dp"]}
+    assert comparison["metrics"]["test_accuracy"] == [0.1234, 1.1234]
+    assert comparison["epsilon"]["sound, one item"] == [3.25, 7.5]
+    assert comparison["epsilon"]["sound, one subject at all its silos"] == [None, None]
+    assert comparison["made_with"] == {"code": [None, "abc"]}
+    code, out, _ = run(capsys, "compare", *common)
+    assert code == 0
+    assert "algorithm.name  fed_avg  local_item_dp" in out
+    code, out, _ = run(capsys, "compare", first, first, "--results", str(results))
+    assert "the settings are the same" in out and "code and machine are the same" in out
+    code, _, err = run(capsys, "compare", first, "femnist-higrad", "--results", str(results))
+    assert code == 2 and "to be finished" in err
 
 
 def test_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,9 +286,15 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureF
     assert "has anything been run" in err
     folder = tmp_path / "runs" / "a"
     folder.mkdir(parents=True)
-    for text in ("{", "[]", '"x"'):
+    changed = sealed({"algorithm": "FedAvg", "rounds_executed": 2}) | {"rounds_executed": 3}
+    for text in ("{", "[]", '"x"', json.dumps(changed), '{"final": 3}'):
         (folder / "manifest.json").write_text(text)
-        code, _, err = run(capsys, "runs", "--results", str(tmp_path))
+        code, out, _ = run(capsys, "runs", "--results", str(tmp_path))
+        assert code == 1
+        assert "1 runs: 1 broken" in out
+    for text in ("{", "[]"):
+        (folder / "manifest.json").write_text(text)
+        code, _, err = run(capsys, "show", "a", "--results", str(tmp_path))
         assert code == 2
         assert str(folder / "manifest.json") in err
 

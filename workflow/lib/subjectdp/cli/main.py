@@ -1,8 +1,8 @@
 """The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow is Snakemake's.
 
-Exit codes: 0 when all went well, 1 when a check found something (``schema --check``), 2 for a mistake of the
-user, printed as ``error: ...`` on standard error without a traceback. Heavy modules are imported when their
-command runs.
+Exit codes: 0 when all went well, 1 when a check found something (``schema --check``, ``doctor``, a broken run among
+``runs``), 2 for a mistake of the user, printed as ``error: ...`` on standard error without a traceback. Heavy modules
+are imported when their command runs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ examples:
   subjectdp scenario config/scenarios/embedded.yaml
   subjectdp runs --dataset femnist
   subjectdp show femnist-higrad_avg_dp-v1-s0
+  subjectdp compare femnist-fed_avg-s0 femnist-local_item_dp-s0
+  subjectdp doctor --scenario config/scenarios/femnist-180.yaml
 Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
 """
 
-_COMMANDS = ("data", "accounting", "scenario", "plan", "results", "schema", "bench")
+_COMMANDS = ("data", "accounting", "scenario", "plan", "results", "schema", "doctor", "bench")
 """Modules ``subjectdp.cli.commands_*`` in the order of the help; each adds its parsers."""
 
 

@@ -102,6 +102,21 @@ def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.i
                 path.parent.rmdir()
 
 
+def holder(path: Path) -> Owner | None:
+    """Who holds the lock file, for those who only look; None where nobody does or nothing can be told."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        owner = _read(descriptor)
+        return owner if owner is not None and _alive(owner, path) else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def _acquire(path: Path, wait_seconds: float, report: Callable[[str], None]) -> tuple[int, bool]:
     start, next_report, waited = time.monotonic(), 0.0, False
     while True:

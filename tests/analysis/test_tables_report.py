@@ -1,7 +1,8 @@
-"""Tables, captions, the tables' HTML pages, and what the terminal shows."""
+"""Tables, captions, and the tables' HTML pages."""
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from html.parser import HTMLParser
@@ -14,8 +15,7 @@ import pytest
 from docutils.core import publish_parts
 from jinja2 import Environment
 
-from analysis.fake_runs import Fake, grid, write_run, write_runs
-from subjectdp.analysis import summary
+from analysis.fake_runs import grid, write_runs
 from subjectdp.analysis.collect import collect_runs
 from subjectdp.analysis.report import html_table, write_html_table
 from subjectdp.analysis.tables import statistics_comparison, write_runs_summary
@@ -82,7 +82,9 @@ def test_html_tables_stand_alone_and_escape_their_content(tmp_path: Path) -> Non
     page = Page()
     page.feed((tmp_path / "t.html").read_text())
     assert page.cells == ["<b>x</b>", "∞", "", "y&z", "4.123", "12,346"]
-    assert page.fetched == []
+    assert all(address.startswith("data:") for address in page.fetched)
+    carried = next(address for address in page.fetched if address.startswith("data:text/csv;base64,"))
+    assert base64.b64decode(carried.partition(",")[2]) == (tmp_path / "t.csv").read_bytes()
     assert "<title>T &lt;1&gt;</title>" in (tmp_path / "t.html").read_text()
 
 
@@ -110,7 +112,7 @@ SCENARIOS = [
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # as `snakemake --report` renders
     source = path.read_text() + "\n\n.. _Workflow: https://example.org\n"
-    text = environment.from_string(source).render(snakemake=SimpleNamespace(config=config))
+    text = environment.from_string(source).render(snakemake=SimpleNamespace(config=config, rule=path.stem))
     warnings = io.StringIO()
     settings = {"warning_stream": warnings, "report_level": 2}
     page = publish_parts(text, writer="html", settings_overrides=settings)["body"]
@@ -120,41 +122,3 @@ def test_captions_render_without_complaint(path: Path, config: dict[str, object]
     if path.stem == "workflow" and "sweep" in config:
         assert page.count("<li>") == 5 + 2
     assert ("Generated glyphs." in words) == ("synthetic_note" in config and "synthetic" in path.read_text())
-
-
-def test_runs_are_listed_with_their_state(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", Fake("higrad_avg_dp:v1", rounds=8))
-    started = tmp_path / "runs" / "femnist-fed_avg-s0-0123456789"
-    started.mkdir()
-    (started / "progress.log").write_text("round 1/9\nround 2/9 test accuracy 0.1\n")
-    broken = write_run(tmp_path / "runs", Fake("local_item_dp", rounds=4))
-    (broken / "manifest.json").write_text("{")
-    found = {run["run_id"]: run for run in summary.list_runs(tmp_path)}
-    assert sorted(run["state"] for run in found.values()) == ["broken", "finished", "unfinished"]
-    assert found[started.name]["progress"] == "round 2/9 test accuracy 0.1"
-    assert "manifest.json" in found[broken.name]["progress"]
-    text = summary.format_list(list(found.values()))
-    assert "HiGradAvgDP (v1)" in text and "no guarantee" in text and "145" in text
-    assert summary.format_list(summary.list_runs(tmp_path / "nowhere")) == "no runs"
-
-
-def test_one_run_is_shown_and_two_are_compared(tmp_path: Path) -> None:
-    ids = [write_run(tmp_path / "runs", Fake(name, rounds=8)).name for name in ("fed_avg", "local_item_dp")]
-    first, second = (summary.show_run(tmp_path, run_id) for run_id in ids)
-    text = summary.format_run(first)
-    assert "FedAvg  (synthetic data)" in text and "█" in text
-    comparison = summary.compare_runs(first, second)
-    assert comparison["settings"]["algorithm.name"] == ["fed_avg", "local_item_dp"]
-    assert "LocalItemDP" in summary.format_comparison(comparison)
-    with pytest.raises(DataError, match="Did you mean"):
-        summary.show_run(tmp_path, ids[0][:-1])
-
-
-def test_the_terminal_curve_reaches_the_top_only_at_its_largest_value() -> None:
-    lines = summary.terminal_curve([0.0, 0.5, 1.0, float("nan")], [1, 2, 3, 4]).splitlines()
-    bars = [line.split("┤")[1] for line in lines[:-1]]
-    assert bars[0] == "  █ "
-    assert bars[-1] == " ██ "
-    assert [bar[1] for bar in bars] == [" "] * 4 + ["█"] * 4
-    with pytest.raises(DataError, match="as many"):
-        summary.terminal_curve([1.0], [1, 2])

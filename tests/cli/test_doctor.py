@@ -1,0 +1,103 @@
+"""``subjectdp doctor``: what is wrong is found, named and ends in exit code 1; what is well is not complained of."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from subjectdp.cli import doctor
+from subjectdp.cli.doctor import Finding, Level, examine
+from subjectdp.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = str(ROOT / "config" / "scenarios" / "smoke.yaml")
+
+
+def of(findings: list[Finding], check: str) -> list[Finding]:
+    return [finding for finding in findings if finding.check.startswith(check)]
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Slurm and no data paths, whatever the machine that runs the tests has."""
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    for name in ("SUBJECTDP_REAL_DATA", "SUBJECTDP_FEMNIST_180", "SUBJECTDP_SHAKESPEARE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--results", str(tmp_path), "--scenario", SMOKE, "--json"])
+    content = json.loads(capsys.readouterr().out)
+    failed = [each for each in content["findings"] if each["level"] == "FAIL"]
+    assert (code, content["failed"], failed) == (0, 0, [])
+    assert {"python", "packages", "devices", "configuration", "scenario", "disk", "slurm"} <= {
+        each["check"] for each in content["findings"]
+    }
+    assert main(["doctor", "--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("good")
+
+
+def test_versions_are_compared_with_the_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    local = metadata.version("torch").partition("+")[0]  # a CPU build, 2.13.0+cpu, satisfies 2.13.0
+    lock.write_text(f"# a comment\ntorch=={local}\nnumpy=={metadata.version('numpy')}\n")
+    (good,) = doctor._packages(lock)
+    assert (good.level, good.detail) == (Level.GOOD, "all 2 of the lock, to the version")
+    lock.write_text("torch==0.0.1\nno-such-package==1.0\n")
+    missing, other = doctor._packages(lock)
+    assert (missing.level, "no-such-package" in missing.detail) == (Level.FAIL, True)
+    assert (other.level, "lock: 0.0.1" in other.detail) == (Level.WARNING, True)
+
+
+def test_data_that_are_not_there_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlay = tmp_path / "real.yaml"
+    overlay.write_text("run: {data: {source: leaf_json, path: " + str(tmp_path / "none.zip") + "}}\n")
+    found = of(examine(tmp_path, [SMOKE, str(overlay)]), "data")
+    assert found and {each.level for each in found} == {Level.FAIL}
+    (tmp_path / "none.zip").write_bytes(b"")
+    found = of(examine(tmp_path, [SMOKE, str(overlay)]), "data")
+    assert {each.level for each in found} == {Level.GOOD}
+    monkeypatch.setenv("SUBJECTDP_SHAKESPEARE", str(tmp_path / "nowhere"))
+    assert main(["doctor", "--results", str(tmp_path)]) == 1
+    assert "SUBJECTDP_SHAKESPEARE" in capsys.readouterr().out
+
+
+def test_a_wrong_scenario_is_a_finding(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad\nrun: {privacy: {epsilon: -1}}\n")
+    (found,) = of(examine(tmp_path, [str(bad)]), "scenario")
+    assert found.level is Level.FAIL and "privacy.epsilon" in found.detail
+
+
+def test_broken_runs_and_a_full_disk_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (found,) = of(examine(tmp_path), "runs")
+    assert (found.level, found.detail) == (Level.GOOD, "1 stopped")
+    (tmp_path / "runs" / "a" / "manifest.json").write_text("{")
+    monkeypatch.setattr(doctor, "LEAST_DISK_GB", 1e9)
+    findings = examine(tmp_path)
+    assert of(findings, "runs")[0].level is Level.FAIL
+    assert of(findings, "disk")[0].level is Level.WARNING
+
+
+def test_slurm_that_answers_and_slurm_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/sinfo")
+    answered = subprocess.CompletedProcess([], 0, stdout="cpu* up 4 (null)\n")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: answered)
+    assert list(doctor._slurm()) == [Finding("slurm", Level.GOOD, "cpu* up 4 (null)")]
+
+    def silent(*_: object, **options: float) -> None:
+        raise subprocess.TimeoutExpired("sinfo", options["timeout"])
+
+    monkeypatch.setattr(doctor.subprocess, "run", silent)
+    (found,) = doctor._slurm()
+    assert found.level is Level.WARNING and "did not answer" in found.detail
+    monkeypatch.setenv("SUBJECTDP_SLURM_GPU", "!")
+    (found,) = doctor._slurm()
+    assert found.level is Level.FAIL and "SUBJECTDP_SLURM_GPU" in found.detail

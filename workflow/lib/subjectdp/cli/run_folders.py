@@ -1,0 +1,209 @@
+"""Runs as their folders tell of them: what has been run, how far it is, and how long it will take."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
+
+_PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
+_ACCURACY = re.compile(r" test accuracy ([\d.]+)")
+_TAIL_BYTES = 4096
+
+
+class State(StrEnum):
+    """How far a run is."""
+
+    DONE = "done"
+    TRAINING = "training"  # a process holds its folder
+    STOPPED = "stopped"  # begun, and nobody is at it
+    OPEN = "open"  # nothing there yet
+    BROKEN = "broken"  # a manifest that cannot be read, or was changed
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run; what is not known of it is None."""
+
+    run_id: str
+    state: State
+    label: str | None = None
+    config: dict[str, Any] | None = None
+    final: dict[str, Any] | None = None  # metrics of the last evaluated round
+    rounds_done: int | None = None
+    rounds: int | None = None
+    test_accuracy: float | None = None
+    wall_seconds: float | None = None
+    seconds_left: int | None = None
+    epsilon_published: float | None = None
+    epsilon_sound_subject: float | None = None
+    note: str | None = None  # who trains it, or what is wrong with it
+
+    @property
+    def progress(self) -> str | None:
+        """Rounds done of rounds to do."""
+        return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(vars(self))
+
+
+def recorded_runs(results: Path) -> Iterator[RunFolder]:
+    """All runs below ``results``, by id; DataError where there is no folder of runs."""
+    folder = results / "runs"
+    if not folder.is_dir():
+        raise DataError(
+            f"Expected {folder} to be a folder of runs; has anything been run (or use --results)?"
+        )
+    for run in sorted(path for path in folder.iterdir() if path.is_dir()):
+        yield read_run_folder(run)
+
+
+def find_run(results: Path, text: str) -> Path:
+    """The folder of the run whose id is ``text`` or, if only one does, begins with it; ConfigError otherwise."""
+    folder = results / "runs"
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    matching = [name for name in names if name.startswith(text)]
+    if text in names:
+        return folder / text
+    if not matching:
+        raise expected("RUN_ID", text, f"the id of a run in {folder} (see subjectdp runs)")
+    if len(matching) > 1:
+        listed = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
+        raise ConfigError(
+            f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}: {listed}."
+        )
+    return folder / matching[0]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a finished run; DataError where it is not finished, or its manifest damaged."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
+    try:
+        content = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
+    if not isinstance(content, dict):
+        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    return content
+
+
+def read_run_folder(folder: Path) -> RunFolder:
+    """What the folder of a run holds; a folder that is not there is a run to be made."""
+    if not folder.is_dir():
+        return RunFolder(folder.name, State.OPEN)
+    if (folder / "manifest.json").is_file():
+        return _finished(folder)
+    return _begun(folder)
+
+
+def _finished(folder: Path) -> RunFolder:
+    from subjectdp.io.sealed import SEAL, is_intact
+
+    try:
+        manifest = read_manifest(folder)
+        if SEAL in manifest and not is_intact(manifest):
+            raise DataError(f"{folder / 'manifest.json'} was changed after the run.")
+        final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
+        rounds = manifest.get("rounds_executed")
+        return RunFolder(
+            folder.name,
+            State.DONE,
+            label=manifest.get("algorithm"),
+            config=manifest.get("config"),
+            final=final,
+            rounds_done=rounds,
+            rounds=rounds,
+            test_accuracy=final.get("test_accuracy"),
+            wall_seconds=manifest.get("wall_seconds"),
+            epsilon_published=epsilon_of(privacy, "as_published"),
+            epsilon_sound_subject=epsilon_of(privacy, "subject"),
+        )
+    except (SubjectDPError, AttributeError, TypeError) as problem:
+        return RunFolder(folder.name, State.BROKEN, note=str(problem))
+
+
+def _begun(folder: Path) -> RunFolder:
+    from subjectdp.io.locks import holder
+
+    owner = holder(folder / ".lock")
+    config = _config(folder / "config.json")
+    line = _last_line(folder / "progress.log")
+    progress, accuracy = _PROGRESS.search(line), _ACCURACY.search(line)
+    return RunFolder(
+        folder.name,
+        State.STOPPED if owner is None else State.TRAINING,
+        label=None if config is None else label_of(config),
+        config=config,
+        rounds_done=None if progress is None else int(progress[1]),
+        rounds=None if progress is None else int(progress[2]),
+        test_accuracy=None if accuracy is None else float(accuracy[1]),
+        seconds_left=None if progress is None or owner is None else _seconds(progress[3]),
+        note=None if owner is None else f"by {owner}",
+    )
+
+
+def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
+    """ε that a manifest states: ``as_published``, or the sound one of a unit; None where none is stated."""
+    records = {"as_published": privacy.get("as_published"), **(privacy.get("sound") or {})}
+    epsilon = (records.get(unit) or {}).get("epsilon")
+    return None if epsilon is None else float(epsilon)
+
+
+def label_of(config: dict[str, Any]) -> str | None:
+    """The algorithm's name in figures; None where the configuration is not one of this version's."""
+    from subjectdp.algorithms.registry import label
+
+    try:
+        return label(config["algorithm"]["name"], config["algorithm"].get("variant"))
+    except (SubjectDPError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def clock(seconds: float) -> str:
+    """75 as 1:15, 3700 as 1:01:40: as progress.log writes it."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def count_states(runs: Iterable[RunFolder]) -> dict[str, int]:
+    """How many runs are in each state that occurs."""
+    states = [run.state for run in runs]
+    return {state.value: states.count(state) for state in State if state in states}
+
+
+def _config(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _last_line(path: Path) -> str:
+    """The last line that is whole and tells of a round; empty where there is none."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - _TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").split("\n")[:-1]
+    except OSError:
+        return ""
+    return next((line for line in reversed(lines) if _PROGRESS.search(line)), "")
+
+
+def _seconds(text: str) -> int:
+    total = 0
+    for part in text.split(":"):
+        total = 60 * total + int(part)
+    return total

@@ -62,7 +62,7 @@ def test_jobs_out_of_time_out_of_memory_or_cancelled_are_tried_again_with_more(w
     for run_id, kind in ((late, "sleep"), (large, "memory"), (cancelled, "sleep")):
         world.plant(run_id, kind)
     started = world.start(
-        *("--configfile", path, *targets(runs)),
+        *(*targets(runs), "--configfile", path),
         SUBJECTDP_SLURM_MINUTES="1,1,1",
         SUBJECTDP_SLURM_MEMORY_MB="1500,1500,1500",
     )
@@ -87,7 +87,7 @@ def test_a_drained_node_is_waited_for(world, smoke):
     path, run_id = world.scenario("drained", training={"rounds": 6})
     slurm("scontrol", "update", f"nodename={NODE}", "state=drain", "reason=test")
     try:
-        started = world.start("--configfile", path, *targets([run_id]))
+        started = world.start(*targets([run_id]), "--configfile", path)
         number = wait_for(lambda: world.job_of(run_id, "PENDING"))
         wait_for(lambda: job(number)["Reason"] not in ("None", "Priority"))
     finally:
@@ -98,7 +98,7 @@ def test_a_drained_node_is_waited_for(world, smoke):
 
 def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
     path, run_id = world.scenario("killed", training={"rounds": 150})
-    arguments = ("--configfile", path, *targets([run_id]))
+    arguments = (*targets([run_id]), "--configfile", path)
     progress = world.root / f"results/runs/{run_id}/progress.log"
     started = world.start(*arguments)
     wait_for(lambda: progress.is_file() and "round 2/150" in progress.read_text())
@@ -110,7 +110,7 @@ def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
     assert name.startswith("subjectdp_"), "by which a user finds the jobs"
     slurm("scancel", f"--name={name}")
     wait_for(lambda: job(orphan)["JobState"] == "CANCELLED")
-    world.run("--unlock", *arguments)
+    world.run("--unlock", "--configfile", path)
     submitted = jobs_of(world.run(*arguments))
     manifest = world.manifest(run_id)
     assert [manifest["environment"]["slurm_job"]] == submitted[run_id] != [orphan]
@@ -123,7 +123,7 @@ def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
 def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long_form):
     path, runs = world.sweep("shared", {"training.rounds": [8, 9, 10]})
     world.plant(runs[2], "fail")
-    printed = world.run("--configfile", path, *targets(runs), SUBJECTDP_SLURM_RUNS_PER_JOB="3")
+    printed = world.run(*targets(runs), "--configfile", path, SUBJECTDP_SLURM_RUNS_PER_JOB="3")
     numbers = re.findall(r"SLURM jobid (\d+)", printed)
     assert len(numbers) == 2, "one job for all three, and its second attempt"
     assert [job(number)["TimeLimit"] for number in numbers] == ["01:30:00", "03:00:00"], "the sum of three"
@@ -139,7 +139,7 @@ def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long
 
 def test_a_run_on_two_devices_is_one_job(world, smoke, long_form):
     path, run_id = world.scenario("two", training={"rounds": 11}, performance={"processes": 2})
-    submitted = jobs_of(world.run("--configfile", path, *targets([run_id])))
+    submitted = jobs_of(world.run(*targets([run_id]), "--configfile", path))
     environment = world.manifest(run_id)["environment"]
     assert submitted == {run_id: [environment["slurm_job"]]}
     assert environment["cuda_visible_devices"] == "0,1"
@@ -150,14 +150,14 @@ def test_a_run_on_two_devices_is_one_job(world, smoke, long_form):
 def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style):
     rounds = 12 + len(style)
     path, run_id = world.scenario(f"style{rounds}", training={"rounds": rounds})
-    world.run("--configfile", path, *targets([run_id]), SUBJECTDP_SLURM_GPU=style)
+    world.run(*targets([run_id]), "--configfile", path, SUBJECTDP_SLURM_GPU=style)
     assert world.manifest(run_id)["environment"]["cuda_visible_devices"] in ("0", "1")
 
 
 def test_a_node_that_goes_down_loses_its_job_and_nothing_else(world, smoke, long_form):
     path, run_id = world.scenario("down", training={"rounds": 40})
     world.plant(run_id, "sleep")
-    started = world.start("--configfile", path, *targets([run_id]))
+    started = world.start(*targets([run_id]), "--configfile", path)
     wait_for(lambda: not world.planted(run_id))
     slurm("scontrol", "update", f"nodename={NODE}", "state=down", "reason=test")
     try:

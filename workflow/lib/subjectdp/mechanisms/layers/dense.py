@@ -21,13 +21,14 @@ from subjectdp.mechanisms.layers.base import (
     squared_rows,
     wanted,
 )
+from subjectdp.mechanisms.layers.products import projected
 
 
 class LinearRule:
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
 
     def forward(self, module: nn.Linear, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(F.linear(inputs, module.weight, module.bias))
+        output = wanted(projected(inputs, module.weight, module.bias))
         return output, [output], inputs.detach()
 
     def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:

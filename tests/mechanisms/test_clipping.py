@@ -73,7 +73,7 @@ def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
     return torch.cat([view.flatten() for view in engine.flat.views(vector).values()]).double()
 
 
-NAMES = ["leaf_cnn", "small_cnn", "leaf_lstm", "every_layer", "words"]
+NAMES = ["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "every_layer", "words"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -72,9 +72,7 @@ def _described(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs as published, with what tells settings apart as columns of their own."""
     configs = [json.loads(text) for text in runs["config"]]
     steps = [local_steps_of(text) for text in runs["config"]]
-    names = [_name(config["algorithm"]) for config in configs]
     table = runs.assign(
-        algorithm_name=names,
         local_steps=["epoch" if count is None else str(count) for count in steps],
         step_rank=[math.inf if count is None else float(count) for count in steps],
         trimmed=[config["data"].get("subjects") is not None for config in configs],
@@ -82,12 +80,6 @@ def _described(runs: pd.DataFrame) -> pd.DataFrame:
     )
     published: pd.DataFrame = table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
     return published
-
-
-def _name(algorithm: dict[str, Any]) -> str:
-    variant = algorithm.get("variant")
-    known = algorithm["name"] in ("higrad_avg_dp",)  # the others have one variant, which targets leave out
-    return f"{algorithm['name']}:{variant}" if known and variant else str(algorithm["name"])
 
 
 def _setting_text(config: dict[str, Any]) -> str:
@@ -110,7 +102,8 @@ def choose_side(
     rows = table[table["dataset"] == setting.dataset]
     rows = _federation(rows, setting)
     if algorithm:
-        rows = rows[rows["algorithm_name"] == algorithm]
+        name, _, variant = algorithm.partition(":")
+        rows = rows[(rows["algorithm"] == name) & ((rows["variant"] == variant) | (variant == ""))]
     if setting.alpha is not None:
         rows = rows[rows["alpha"] == setting.alpha]
     if setting.horizontal is not None:

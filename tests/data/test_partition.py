@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import time
 from collections import Counter, defaultdict
@@ -31,6 +32,7 @@ from subjectdp.data.splits import Splits, split_items
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
+from subjectdp.io.sealed import sealed
 
 SUBJECTS = 30
 CAPPED = SpreadSettings(4, "power", 3.0, max_items_per_subject=5, silos_per_subject=3)
@@ -286,7 +288,13 @@ def edit(path: Path, **changes: object) -> None:
             del facts[key]
         else:
             facts[key] = value
-    path.write_text(json.dumps(facts))
+    path.write_text(json.dumps(sealed(facts)))
+
+
+def change_the_cap(path: Path) -> None:
+    text = path.read_text()
+    assert '"max_items_per_subject": ' in text
+    path.write_text(re.sub(r'("max_items_per_subject": )(null|\d+)', r"\g<1>1", text))
 
 
 DAMAGE = {
@@ -295,6 +303,7 @@ DAMAGE = {
     "json of another kind": (lambda d: (d / "partition.json").write_text("[1]"), "lacks"),
     "a fact is missing": (lambda d: edit(d / "partition.json", silo_items=None), "lacks silo_items"),
     "another format": (lambda d: edit(d / "partition.json", format=99), "format to be 1, got 99"),
+    "another cap": (lambda d: change_the_cap(d / "partition.json"), "its seal is broken"),
     "silo items differ": (lambda d: edit(d / "partition.json", silo_items=[1, 2, 3, 4]), "silo_items"),
     "silos differ": (lambda d: edit(d / "partition.json", partition={"silos": 5}), "do not bound"),
     "too few subjects": (lambda d: edit(d / "partition.json", counts={"subjects": 3}), r"outside of 0\.\.2"),

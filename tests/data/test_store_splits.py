@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -253,6 +254,15 @@ def test_a_damaged_folder_is_refused(folder: Path, name: str) -> None:
 def test_a_bad_meta_is_refused(folder: Path, meta: str | None, problem: str) -> None:
     (folder / "meta.json").unlink() if meta is None else (folder / "meta.json").write_text(meta)
     with pytest.raises(DataError, match=problem):
+        store.load_prepared(folder)
+
+
+def test_a_changed_digit_in_the_meta_is_refused(folder: Path) -> None:
+    text = (folder / "meta.json").read_text()
+    changed = re.sub(r'("classes": \d*)\d', r"\g<1>3", text)
+    assert changed != text
+    (folder / "meta.json").write_text(changed)
+    with pytest.raises(DataError, match="its seal is broken"):
         store.load_prepared(folder)
 
 

@@ -1,4 +1,4 @@
-"""The files of a partition: five arrays, two tables, and partition.json with the checksums, written last."""
+"""The files of a partition: five arrays, two tables, and partition.json with checksums and a seal, written last."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
+from subjectdp.io.sealed import SEAL, is_intact, sealed
 
 FORMAT_VERSION = 1
 ARRAYS: dict[str, type[np.generic]] = {
@@ -47,7 +48,7 @@ def write(
         "sha256": {name: atomic.sha256_of(folder / f"{name}.npy") for name in arrays},
         "shape": {name: list(array.shape) for name, array in arrays.items()},
     }
-    atomic.write_json(folder / "partition.json", {**facts, **added})
+    atomic.write_json(folder / "partition.json", sealed({**facts, **added}))
     return added
 
 
@@ -73,7 +74,9 @@ def _read_facts(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} lacks {', '.join(missing)}. {_ADVICE}")
     if facts["format"] != FORMAT_VERSION:
         raise expected(f"{path}: format", facts["format"], str(FORMAT_VERSION), DataError)
-    return dict(facts)
+    if not is_intact(facts):
+        raise DataError(f"{path} was changed after it was written (its seal is broken). {_ADVICE}")
+    return {key: value for key, value in facts.items() if key != SEAL}
 
 
 def _read_array(path: Path, name: str, facts: Mapping[str, Any]) -> Array:

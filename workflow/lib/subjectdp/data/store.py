@@ -35,6 +35,7 @@ from subjectdp.data.splits import (
 )
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
+from subjectdp.io.sealed import SEAL, is_intact, sealed
 
 __all__ = [
     "DEFAULT_TEST_FRACTION",
@@ -154,7 +155,7 @@ def write_prepared(
         "bytes": {key: (folder / name).stat().st_size for key, name in _FILES.items()},
         "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
     }
-    atomic.write_json(folder / "meta.json", meta)
+    atomic.write_json(folder / "meta.json", sealed(meta))
     return meta
 
 
@@ -207,7 +208,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} lacks some of {sorted(_META_KEYS)}. {_ADVICE}")
     if meta["format"] != FORMAT_VERSION:
         raise expected(f"{path}: format", meta["format"], str(FORMAT_VERSION), DataError)
-    return meta
+    if not is_intact(meta):
+        raise DataError(f"{path} was changed after it was written (its seal is broken). {_ADVICE}")
+    return {key: value for key, value in meta.items() if key != SEAL}
 
 
 def _check_file(path: Path, meta: Mapping[str, Any], key: str, hashed: bool) -> None:

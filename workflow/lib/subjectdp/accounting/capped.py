@@ -49,7 +49,12 @@ def capped(loss: Loss, probability: float) -> tuple[Loss, float]:
     return tuple(parts), -math.expm1(log_kept)
 
 
-def capped_bound(loss: Loss, delta: float, bound: Callable[[Loss, float], float]) -> float:
-    """ε at δ by ``bound`` of the capped loss; ``bound`` takes a loss and a δ and returns an ε that holds for them."""
-    parts, missed = capped(loss, _SHARE * delta)
+def capped_bound(
+    loss: Loss, delta: float, bound: Callable[[Loss, float], float], share: float = _SHARE
+) -> float:
+    """ε at δ by ``bound`` of the loss capped at the cost of ``share`` of δ.
+
+    ``bound`` takes a loss and a δ and returns an ε that holds for them.
+    """
+    parts, missed = capped(loss, share * delta)
     return bound(parts, delta - missed) - math.log1p(-missed)

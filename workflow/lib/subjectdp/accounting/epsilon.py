@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.accounting import gaussian, renyi
@@ -25,11 +25,11 @@ _LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses an
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
 _WORTH_CAPPING = 50.0  # Rényi bounds above it are tried without the far tails
+_MANY_ATOMS = 64  # from here on a step's far tail costs more time than the sliver of δ that it is worth
+_SLIVER = 1e-3  # of δ, for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
-_WINDOW, _MOST_POINTS = (
-    25.0,
-    2**19,
-)  # standard deviations that a composed loss is kept over, and points for it
+_WINDOW = 25.0  # standard deviations that a composed loss is kept over
+_MOST_POINTS = 2**19  # of its grid
 
 
 def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
@@ -74,6 +74,13 @@ def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
         return gaussian.gdp_epsilon(exact, delta)
     if delta < _SMALLEST_DELTA:
         return renyi.renyi_epsilon(loss, delta)
+    if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
+        return _pld_or_large(loss, delta, resolution)
+    return capped_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _SLIVER)
+
+
+def _pld_or_large(loss: Loss, delta: float, resolution: float) -> float:
+    """The PLD on a grid that suits ε, which is one of its own where a rough bound says that ε is in the thousands."""
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 _TABLE = 1 << 14
 _NEWTON_STEPS = 4
-_CHUNK = 1 << 17
+_LARGEST_TABLE = 1 << 21  # numbers (atoms times points) that are worked on at a time
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
@@ -77,15 +77,18 @@ class _LogSum:
     def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
         """x with y(x) = value, inside ``bounds``: bracket from a table, then Newton steps kept in the bracket."""
         table = np.linspace(bounds[0], bounds[1], _TABLE)
-        heights = self.value_and_slope(table)[0]
+        heights = np.concatenate(
+            [self.value_and_slope(part)[0] for part in np.array_split(table, len(self.offsets))]
+        )
         rising = bool(self.slopes.sum() > 0)
         ordered = heights if rising else heights[::-1]
         result = np.empty_like(values)
-        for start in range(0, len(values), _CHUNK):
-            part = values[start : start + _CHUNK]
+        chunk = max(1, _LARGEST_TABLE // len(self.offsets))
+        for start in range(0, len(values), chunk):
+            part = values[start : start + chunk]
             index = np.clip(np.searchsorted(ordered, part), 1, _TABLE - 1)
             index = index if rising else _TABLE - index
-            result[start : start + _CHUNK] = self._newton(part, table[index - 1], table[index])
+            result[start : start + chunk] = self._newton(part, table[index - 1], table[index])
         return result
 
     def _newton(self, values: Floats, low: Floats, high: Floats) -> Floats:

@@ -83,9 +83,7 @@ def test_steps_without_noise_are_gradient_steps_on_the_stated_loss(folder: Path)
     """With every item in every mini-batch FedAvg is gradient descent: the mean of its iterates by a plain loop."""
     prepared = load_prepared(folder)
     items = len(measure._ground(RunConfig.model_validate(small_world.config()), prepared).train[1])
-    whole = RunConfig.model_validate(
-        small_world.config(training={"batch_size": items, "sampling": "fixed_batch_size"})
-    )
+    whole = RunConfig.model_validate(small_world.config(training={"batch_size": items}))
     ground = measure._ground(whole, prepared)
     rows, _ = measure._rows(ground, "fed_avg", 12, None, None)
     features, labels = (part.numpy() for part in ground.train)

@@ -47,7 +47,6 @@ def utility_settings(run):
     return [
         *split,
         training.batch_size,
-        training.sampling,
         privacy.epsilon,
         privacy.delta,
     ]

@@ -82,8 +82,8 @@ def write_utility(
 ) -> pd.DataFrame:
     """Trains every algorithm of :data:`ALGORITHMS` for each seed; writes and returns utility.parquet.
 
-    ``config`` is a run's configuration: its data, split, mini-batch size, sampling, ε and δ are taken, all else is set
-    here. Raises DataError for data that are not images, ConfigError for settings that do not fit.
+    ``config`` is a run's configuration: its data, split, mini-batch size, ε and δ are taken, all else is set here
+    (mini-batches are Poisson). Raises DataError for data that are not images, ConfigError for settings that do not fit.
     """
     prepared = load_prepared(prepared_folder)
     if prepared.kind != "image":
@@ -140,7 +140,7 @@ def _run(ground: _Ground, name: str, steps: int, learning_rate: float) -> RunCon
             "rounds": steps,
             "local_steps": 1,
             "batch_size": base.training.batch_size,
-            "sampling": base.training.sampling,
+            "sampling": "poisson",
             "optimizer": {"name": "sgd", "learning_rate": learning_rate},
         },
         "model": {"name": "logistic", "parameters": {"pool": POOL}},

@@ -116,9 +116,10 @@ def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[s
             axes.annotate(
                 format_epsilon(float(f"{row['mean']:.2g}")),
                 (row["mean"], place),
-                xytext=(0, 7),
+                xytext=(0, -8 if filled else 7),
                 textcoords="offset points",
                 ha="center",
+                va="top" if filled else "bottom",
                 fontsize=7.5,
                 color=_GREY,
             )

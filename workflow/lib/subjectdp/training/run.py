@@ -101,11 +101,8 @@ def train_run(
     environment.keep_freed_memory()
     report = also_to(output / "progress.log", report)
     with owned(output / LOCK, 60.0 * run.performance.lock_wait_minutes, report) as waited:
-        if waited and is_complete(output, who):
-            report(f"{run.run_id} was finished by the process that was waited for")
-            return
-        if take_back_finished(output, who):
-            report(f"{run.run_id} was finished by an earlier attempt of this job")
+        if _is_finished(output, who, waited):
+            report(f"{run.run_id} was finished by an earlier or another attempt of this job")
             return
         with stop_requests() as stop:
             recorder = Recorder(run.run_id, plan.rounds, report, stop.check)
@@ -117,15 +114,15 @@ def train_run(
                 reached = train(federation, run, recorder, checkpoints, stop, before, started)
         recorder.write(output)
         _save_model(federation, output / "model.safetensors")
-        seconds, resumed = reached.wall_seconds, reached.resumed_after
-        write_json(
-            output / MANIFEST,
-            manifest(
-                run, plan, privacy, prepared, partition, recorder, device, who, output, seconds, resumed
-            ),
-        )
+        facts = (run, plan, privacy, prepared, partition, recorder, device, who, output)
+        write_json(output / MANIFEST, manifest(*facts, reached.wall_seconds, reached.resumed_after))
         keep_finished(output)
         checkpoints.folder.remove()
+
+
+def _is_finished(output: Path, who: Mapping[str, str], waited: bool) -> bool:
+    """Whether all results are there, because of the process that was waited for or an earlier one."""
+    return (waited and is_complete(output, who)) or take_back_finished(output, who)
 
 
 def _checkpoints(

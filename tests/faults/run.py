@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,17 +26,19 @@ from faults.catalogue import FAULTS, TRIALS, Fault
 from faults.workspace import NotRecovered, Workspace, new_workspace
 from training.outcomes import outcome
 
+TESTS = Path(__file__).resolve().parents[1]
+LIBRARY = TESTS.parent / "workflow" / "lib"
 UNSHARE = ("unshare", "--map-root-user", "--mount")
 KILLS = 20
 
 
 def prepare(folder: Path) -> tuple[Workspace, dict[str, Any]]:
-    """A workspace with data and partition but no run, and what the undisturbed run ends with."""
+    """A workspace with data and partition but no run, and what the undisturbed run ends with; it lies in ``run``."""
     space = new_workspace(folder / "undisturbed")
     space.train_again()
     reference = outcome(space.run)
     (folder / "reference.json").write_text(json.dumps(reference))
-    shutil.rmtree(space.run)
+    shutil.move(space.run, folder / "run")
     return space, reference
 
 
@@ -53,7 +56,10 @@ def trial(fault: Fault, number: int, folder: Path) -> str:
         str(number),
         str(folder),
     ]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=3600, check=False)
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{LIBRARY}"}
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=3600, check=False
+    )
     if done.returncode != 0:
         raise NotRecovered(done.stdout + done.stderr)
     return done.stdout.strip()

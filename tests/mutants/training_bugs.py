@@ -101,9 +101,16 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the variance for the standard deviation",
         NOISE,
-        "alpha=std)",
-        "alpha=std * std)",
+        "part.add_(noise, alpha=std)",
+        "part.add_(noise, alpha=std * std)",
         T_NOISE + "test_noise_has_the_planned_law",
+    ),
+    mutant(
+        "tails of the noise are cut off",
+        NOISE,
+        "lengths = torch.tensor([_beyond_tail(generator) for",
+        "lengths = torch.tensor([TAIL for",
+        T_NOISE + "test_tails_are_those_of_the_normal_law",
     ),
     mutant(
         "all silos draw the same noise",

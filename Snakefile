@@ -32,10 +32,11 @@ rule all:
         rules.collect.output,
         rules.runs_summary.output,
         rules.scorecard.output,
+        rules.opening.output,
         rules.statistics_table.output if SAMPLED else [],
         rules.table1.output if JOINT else [],
         [
             figure_file(figure, suffix)
             for figure in SCENARIO.figures
-            for suffix in registry.SUFFIXES
+            for suffix in (*registry.SUFFIXES, ".html")
         ],

@@ -8,21 +8,33 @@ CONVEX = [name for name in SCENARIO.figures if "utility" in registry.entry(name)
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
 
 
+def figure_rule(figure):
+    """The name of the rule that makes a figure."""
+    return figure if figure.startswith("figure") else f"figure_{figure}"
+
+
+def in_report(figure, suffix, shown):
+    """A figure's file as it stands in the report."""
+    facts = registry.entry(figure)
+    return report(
+        figure_file(figure, suffix),
+        caption=f"../report/{figure}.rst",
+        category=facts.category,
+        labels={"figure": facts.title, "shown as": shown},
+    )
+
+
 for figure in SCENARIO.figures:
 
     rule:
         name:
-            figure if figure.startswith("figure") else f"figure_{figure}"
+            figure_rule(figure)
         input:
             **figure_inputs(figure),
         output:
-            report(
-                figure_file(figure, ".svg"),
-                caption=f"../report/{figure}.rst",
-                category=registry.entry(figure).category,
-                labels={"figure": registry.entry(figure).title},
-            ),
+            in_report(figure, ".svg", "picture"),
             [figure_file(figure, suffix) for suffix in registry.SUFFIXES[1:]],
+            in_report(figure, ".html", "panels and values"),
         log:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
         benchmark:
@@ -34,6 +46,9 @@ for figure in SCENARIO.figures:
             runtime=grows(15),
         params:
             figure=figure,
-            code=fingerprint(f"figure:{figure}"),
+            code=[
+                fingerprint(f"figure:{figure}"),
+                fingerprint("subjectdp.analysis.report_figures"),
+            ],
         script:
             "../scripts/figure.py"

@@ -1,13 +1,16 @@
-"""Draws one figure of the scenario."""
+"""Draws one figure of the scenario, and makes its page of the report."""
 
 from pathlib import Path
 
 from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.registry import make_figure
+from subjectdp.analysis.registry import entry, make_figure
+from subjectdp.analysis.report_figures import write_figure_page
 from subjectdp.io.joblog import job_log
 
 with job_log(snakemake.log[0]):
     tables = {name: Path(path) for name, path in snakemake.input.items() if name != "partitions"}
     partitions = tuple(Path(path).parent for path in snakemake.input.get("partitions", ()))
     inputs = FigureInputs(**tables, partitions=partitions)
-    make_figure(snakemake.params.figure, inputs, Path(snakemake.output[0]).parent)
+    figure, folder = snakemake.params.figure, Path(snakemake.output[0]).parent
+    make_figure(figure, inputs, folder)
+    write_figure_page(figure, entry(figure).title, folder)

@@ -1,0 +1,17 @@
+"""Writes the opening page of the report."""
+
+from pathlib import Path
+
+from subjectdp.analysis.report_opening import write_opening
+from subjectdp.io.joblog import job_log
+
+with job_log(snakemake.log[0]):
+    files = snakemake.input
+    write_opening(
+        files.template,
+        files.runs,
+        files.scorecard,
+        Path(snakemake.params.run_folders),
+        snakemake.params.figures,
+        snakemake.output[0],
+    )

@@ -108,8 +108,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "tails of the noise are cut off",
         NOISE,
-        "lengths = torch.tensor([_beyond_tail(generator) for",
-        "lengths = torch.tensor([TAIL for",
+        "lengths = np.array([_beyond_tail(generator) for",
+        "lengths = np.array([TAIL for",
         T_NOISE + "test_tails_are_those_of_the_normal_law",
     ),
     mutant(

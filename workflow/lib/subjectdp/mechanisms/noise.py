@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 TAIL = 5.0
@@ -47,7 +48,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
 
     On the CPU in pieces that stay in cache, with exact tails (see :func:`_redraw_tails`).
     """
-    if std == 0.0:
+    if std == 0.0 or total.numel() == 0:
         return total
     generator = keyed_generator(key, total.device)
     if total.device.type != "cpu":
@@ -56,24 +57,24 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     tails: np.random.Generator | None = None
     for part in torch.split(total.view(-1), _PIECE):
         noise = piece[: part.numel()].normal_(generator=generator)
-        low, high = torch.aminmax(noise)
-        if max(-float(low), float(high)) > TAIL:
+        numbers = noise.numpy()  # the same memory
+        if max(-numbers.min(), numbers.max()) > TAIL:
             tails = _tail_generator(key) if tails is None else tails
-            _redraw_tails(noise, tails)
+            _redraw_tails(numbers, tails)
         part.add_(noise, alpha=std)
     return total
 
 
-def _redraw_tails(noise: Tensor, generator: np.random.Generator) -> None:
+def _redraw_tails(numbers: NDArray[np.float32], generator: np.random.Generator) -> None:
     """Draws every number beyond ``TAIL`` again from the tail's exact law, its sign kept.
 
     torch makes normal numbers from uniform ones of 24 bits, so that none is beyond 5.8 and the last ones lie on a
     coarse grid. Given that a number is beyond t, √(t² - 2 log U) with U uniform, taken with probability t over itself,
     has the normal law there (Marsaglia 1964); U has 53 bits, which reaches 9.9.
     """
-    where = torch.nonzero(noise.abs() > TAIL).flatten()
-    lengths = torch.tensor([_beyond_tail(generator) for _ in range(len(where))], dtype=noise.dtype)
-    noise[where] = torch.copysign(lengths, noise[where])
+    where = np.flatnonzero(np.abs(numbers) > TAIL)
+    lengths = np.array([_beyond_tail(generator) for _ in range(len(where))], dtype=numbers.dtype)
+    numbers[where] = np.copysign(lengths, numbers[where])
 
 
 def _beyond_tail(generator: np.random.Generator) -> float:

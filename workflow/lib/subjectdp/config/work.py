@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from subjectdp.config.resolve import TEST_FRACTION
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ STEP_SECONDS = 0.01
 START_SECONDS = 10.0
 """Imports, accounting and loading, before the first step."""
 
-LEAF_SUBJECTS = {"femnist": 3597, "shakespeare": 660}
-LEAF_ITEMS_OF_SUBJECT = {"femnist": 814255 / 3597, "shakespeare": 3678452 / 0.9 / 660}
+LEAF_SUBJECTS = {name: facts.subjects for name, facts in DATASETS.items()}
+LEAF_ITEMS_OF_SUBJECT = {name: facts.items_per_subject for name, facts in DATASETS.items()}
 """LEAF's data sets: subjects that have train and test items, and the mean items of such a subject."""
 
-CLASSES = {"femnist": 62, "shakespeare": 80}
+CLASSES = {name: facts.classes for name, facts in DATASETS.items()}
 
 SizeClass = Literal["short", "medium", "long"]
 SIZES: dict[SizeClass, float] = {"short": 600.0, "medium": 2e5, "long": math.inf}
@@ -91,7 +92,7 @@ def _items_of_subject(data: DataConfig) -> float:
     if data.source == "embedded":
         return float(data.embedded.items_per_subject)
     users, items = data.expected.users, data.expected.items
-    if data.dataset == "femnist" and users is not None and items is not None:
+    if DATASETS[data.dataset].kind == "image" and users is not None and items is not None:
         return items / users
     return LEAF_ITEMS_OF_SUBJECT[data.dataset]
 
@@ -151,6 +152,9 @@ def model_size(model: ModelConfig, dataset: str) -> ModelSize:
         return _leaf_cnn(int(sizes.get("hidden", 2048)), classes)
     if model.name == "small_cnn":
         return _small_cnn(int(sizes.get("width", 16)), classes)
+    if model.name == "logistic":
+        features = (28 // int(sizes.get("pool", 2))) ** 2 + 1
+        return ModelSize(features * classes, features * classes, features + classes)
     if model.name in ("leaf_lstm", "small_lstm"):
         usual = 256 if model.name == "leaf_lstm" else 64
         names = (("hidden", usual), ("dense", usual), ("embedding", 8))

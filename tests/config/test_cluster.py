@@ -142,6 +142,8 @@ class Multiplications:
         ("femnist", "leaf_cnn", {"hidden": 100}),
         ("femnist", "small_cnn", {}),
         ("femnist", "small_cnn", {"width": 8}),
+        ("femnist", "logistic", {}),
+        ("femnist", "logistic", {"pool": 4}),
         ("shakespeare", "leaf_lstm", {}),
         ("shakespeare", "leaf_lstm", {"hidden": 100, "dense": 40, "embedding": 16}),
         ("shakespeare", "small_lstm", {}),

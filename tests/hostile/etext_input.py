@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import gzip
-import io
 import tempfile
 import unicodedata
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,8 @@ from hypothesis.strategies import SearchStrategy
 
 from hostile.leaf_input import items_of
 from hostile.mutations import generator, mutate
-from hostile.outcomes import Case, Invalid
+from hostile.outcomes import Case, Invalid, real_file
+from hostile.zips import unzipped, zipped
 from source_files import etext
 from subjectdp.data import shakespeare
 from subjectdp.data.content import check_content
@@ -70,7 +69,7 @@ class EtextReader:
     def mutated(self, key: str) -> Case:
         """Changes of bytes, of lines, of the encoding and of the packing."""
         rng = generator(key)
-        text = sample(rng.random() < 0.3)
+        text = sample(rng.choice(("small", "small", "embedded", "real")))
         kind = rng.random()
         if kind < 0.1:
             return _case(text, rng.choice(("plain", "gzip", "zip", "crlf", "bom")), valid=True)
@@ -94,7 +93,9 @@ class EtextReader:
         case = _case(
             "\n".join(lines), rng.choice(("plain", "plain", "gzip", "zip", "utf-16", "latin-1", "crlf"))
         )
-        return Case({FILE: mutate(case.files[FILE], rng)}) if rng.random() < 0.3 else case
+        if rng.random() < 0.7:
+            return case
+        return Case({FILE: mutate(case.files[FILE], rng)}, exact=not case.files[FILE].startswith(b"PK"))
 
     def read(self, folder: Path) -> Any:
         """Users with their play and text."""
@@ -104,7 +105,8 @@ class EtextReader:
 
     def oracle(self, folder: Path) -> Any:
         """As :meth:`read`."""
-        return slow_etext(_unpacked((folder / FILE).read_bytes()))
+        raw = (folder / FILE).read_bytes()
+        return slow_etext(unzipped(folder / FILE, ".txt") if raw.startswith(b"PK") else _unpacked(raw))
 
 
 _SAMPLE_HEAD = (
@@ -113,12 +115,24 @@ _SAMPLE_HEAD = (
 
 
 @functools.cache
-def sample(embedded: bool) -> str:
-    """The e-text that the embedded data set writes, or a smaller one with every oddity."""
-    if not embedded:
+def sample(kind: str) -> str:
+    """A small text with every oddity, the one that the embedded data set writes, or parts of the real one."""
+    if kind == "real" and (path := real_file("shakespeare_etext100_1994.txt.gz")) is not None:
+        return _excerpt(gzip.decompress(path.read_bytes()).decode("latin-1").replace("\r\n", "\n"))
+    if kind == "small":
         return etext(speeches=4)
     with tempfile.TemporaryDirectory() as folder:
         return generate("shakespeare", Path(folder), 3, 60, 0)[0].read_text()
+
+
+def _excerpt(text: str) -> str:
+    """Two plays' beginnings, one of them the Comedy of Errors, behind the contents."""
+    lines = text.split("\n")
+    authors = [number for number, line in enumerate(lines) if AUTHOR in line]
+    comedy = next(n for n in authors if "THE COMEDY OF ERRORS" in (line.strip() for line in lines[n - 7 : n]))
+    return "\n".join(
+        lines[: authors[0] + 3] + lines[authors[1] - 8 : authors[1] + 150] + lines[comedy - 8 : comedy + 250]
+    )
 
 
 def _case(text: str, packing: str, valid: bool = False) -> Case:
@@ -126,10 +140,7 @@ def _case(text: str, packing: str, valid: bool = False) -> Case:
     if packing == "gzip":
         raw = gzip.compress(raw, mtime=0)
     elif packing == "zip":
-        stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("100.txt", raw)
-        raw = stream.getvalue()
+        raw = zipped({"100.txt": raw})
     elif packing == "utf-16":
         raw = text.encode("utf-16", "replace")
     elif packing == "latin-1":
@@ -148,10 +159,6 @@ def _unpacked(raw: bytes) -> bytes:
     try:
         if raw[:2] == b"\x1f\x8b":
             return gzip.decompress(raw)
-        if raw[:2] == b"PK":
-            with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-                (name,) = [name for name in archive.namelist() if name.lower().endswith(".txt")]
-                return archive.read(name)
     except Exception as problem:
         raise Invalid(f"packing: {problem}") from None
     return raw

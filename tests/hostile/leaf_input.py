@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import unicodedata
+import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from hostile.mutations import generator, mutate
-from hostile.outcomes import Case, Invalid
+from hostile.outcomes import Case, Invalid, real_file
+from hostile.zips import change_field, unzipped, zipped
 from source_files import leaf_femnist, leaf_shakespeare
 from subjectdp.data import leaf_json
 from subjectdp.data.content import Content, check_content
 from subjectdp.data.shakespeare import VOCABULARY
 
-FILE = "all_data.json"
+FILE, ARCHIVE = "all_data.json", "leaf.zip"
 TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 2
 NAMES = (
     "../../etc/passwd",
@@ -61,13 +63,24 @@ class LeafReader:
         return _documents(self.dataset).map(lambda document: Case({FILE: json.dumps(document).encode()}))
 
     def mutated(self, key: str) -> Case:
-        """Half of the inputs: bytes changed; the other half: values, keys and lists of the document."""
+        """Changes of bytes in one half, of values, keys and lists in the other; some inputs are zipped."""
         rng = generator(key)
-        document = json.loads(_sample(self.dataset))
+        case = self._mutated(rng)
+        kind = rng.random()
+        if kind > 0.3:
+            return case
+        packed = zipped({FILE: case.files[FILE]}, rng)
+        if kind > 0.1:
+            return Case({ARCHIVE: packed}, valid=case.valid)
+        return Case({ARCHIVE: change_field(packed, rng) if kind > 0.04 else mutate(packed, rng)}, exact=False)
+
+    def _mutated(self, rng: random.Random) -> Case:
+        raw = _sample(self.dataset, rng.random() < 0.2)
+        document = json.loads(raw)
         if rng.random() < 0.05:
             return Case({FILE: _dump(document, rng)}, valid=True)
         if rng.random() < 0.5:
-            return Case({FILE: mutate(_sample(self.dataset), rng)})
+            return Case({FILE: mutate(raw, rng)})
         for _ in range(rng.choice((1, 1, 2))):
             _change(document, rng)
         raw = _dump(document, rng)
@@ -75,13 +88,16 @@ class LeafReader:
 
     def read(self, folder: Path) -> Any:
         """Users with their items, and their plays."""
-        content = leaf_json.load(self.dataset, folder / FILE)
+        packed = folder / ARCHIVE
+        content = leaf_json.load(self.dataset, packed if packed.is_file() else folder / FILE)
         check_content(content)
         return items_of(content)
 
     def oracle(self, folder: Path) -> Any:
         """As :meth:`read`."""
-        return slow_leaf((folder / FILE).read_bytes(), self.dataset)
+        packed = folder / ARCHIVE
+        raw = unzipped(packed, ".json") if packed.is_file() else (folder / FILE).read_bytes()
+        return slow_leaf(raw, self.dataset)
 
 
 def items_of(content: Content) -> dict[str, tuple[str, Any]]:
@@ -102,10 +118,20 @@ def items_of(content: Content) -> dict[str, tuple[str, Any]]:
 
 
 @cache
-def _sample(dataset: str) -> bytes:
-    if dataset == "femnist":
+def _sample(dataset: str, real: bool) -> bytes:
+    """A document as LEAF writes it; with ``real``, of three images of the real data set where it is at hand."""
+    if dataset == "shakespeare":
+        return json.dumps(leaf_shakespeare({"PLAY_KING": TEXT[:130], "PLAY_FOOL": TEXT[30:120]})).encode()
+    path = real_file("femnist_leaf_180_writers.zip") if real else None
+    if path is None:
         return json.dumps(leaf_femnist({"f0000_14": 2, "f0001_41": 1})).encode()
-    return json.dumps(leaf_shakespeare({"PLAY_KING": TEXT[:130], "PLAY_FOOL": TEXT[30:120]})).encode()
+    with zipfile.ZipFile(path) as archive:
+        document = json.loads(
+            archive.read(min(name for name in archive.namelist() if name.endswith(".json")))
+        )
+    counts = dict(zip(document["users"][:2], (2, 1), strict=True))
+    data = {u: {key: value[:n] for key, value in document["user_data"][u].items()} for u, n in counts.items()}
+    return json.dumps({"users": list(counts), "num_samples": [*counts.values()], "user_data": data}).encode()
 
 
 def _dump(document: Any, rng: random.Random) -> bytes:

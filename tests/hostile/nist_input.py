@@ -21,8 +21,9 @@ from hypothesis.strategies import SearchStrategy
 from PIL import Image
 
 from hostile.leaf_input import items_of
-from hostile.mutations import NUMBERS, generator, mutate
+from hostile.mutations import generator, mutate
 from hostile.outcomes import Case, Invalid, text_or_invalid
+from hostile.zips import add, change_field, zipped
 from source_files import nist_files, png
 from subjectdp.data import femnist
 from subjectdp.data.content import check_content
@@ -90,7 +91,7 @@ class NistReader:
         if kind < 0.1:
             return Case({file: _rewritten(raw, rng) for file, raw in files.items()}, valid=True)
         if kind < 0.4:
-            files[name] = _change_field(files[name], rng)
+            files[name] = change_field(files[name], rng)
         elif kind < 0.7:
             files[name] = mutate(files[name], rng)
         else:
@@ -116,7 +117,7 @@ def sample(embedded: bool) -> dict[str, bytes]:
     """The two archives: those that the embedded data set writes, or smaller ones."""
     if not embedded:
         by_class, by_write = nist_files(writers=2, images=2)
-        return {"by_class.zip": _zip(by_class), "by_write.zip": _zip(by_write)}
+        return {"by_class.zip": zipped(by_class), "by_write.zip": zipped(by_write)}
     with tempfile.TemporaryDirectory() as folder:
         files = generate("femnist", Path(folder), 2, 3, 0)
         return {file.name: file.read_bytes() for file in files}
@@ -128,25 +129,13 @@ def _sample_names() -> tuple[str, ...]:
         return tuple(archive.namelist())
 
 
-def _zip(files: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return stream.getvalue()
-
-
 def _extended(name: str, entries: list[tuple[str, int, bytes, bool]]) -> bytes:
     """A sample archive with more entries."""
     stream = io.BytesIO(sample(False)[name])
     with zipfile.ZipFile(stream, "a") as archive:
         for entry, mode, content, stored in entries:
-            if entry in archive.namelist():
-                continue
-            info = zipfile.ZipInfo(entry)
-            info.external_attr = mode << 16
-            info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-            archive.writestr(info, content)
+            if entry not in archive.namelist():
+                add(archive, entry, content, stored, mode)
     return stream.getvalue()
 
 
@@ -165,39 +154,6 @@ def _rewritten(raw: bytes, rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
-_FIELDS = {  # signature -> (offset, width) of each field of the format
-    b"PK\x03\x04": ((4, 2), (6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2)),
-    b"PK\x01\x02": (
-        (4, 2),
-        (6, 2),
-        (8, 2),
-        (10, 2),
-        (16, 4),
-        (20, 4),
-        (24, 4),
-        (28, 2),
-        (30, 2),
-        (32, 2),
-        (38, 4),
-        (42, 4),
-    ),
-    b"PK\x05\x06": ((4, 2), (6, 2), (8, 2), (10, 2), (12, 4), (16, 4), (20, 2)),
-}
-
-
-def _change_field(raw: bytes, rng: random.Random) -> bytes:
-    """One field of a local header, of the directory or of the record at the end set to an odd number."""
-    signature = rng.choice(sorted(_FIELDS))
-    places = [place for place in range(len(raw)) if raw.startswith(signature, place)]
-    if not places:
-        return mutate(raw, rng)
-    offset, width = rng.choice(_FIELDS[signature])
-    place = rng.choice(places) + offset
-    old = int.from_bytes(raw[place : place + width], "little")
-    new = rng.choice((*NUMBERS, old + 1, old - 1, old ^ (1 << rng.randrange(8 * width)))) % (1 << 8 * width)
-    return raw[:place] + new.to_bytes(width, "little") + raw[place + width :]
-
-
 def _with_image(files: dict[str, bytes], image: bytes, rng: random.Random) -> dict[str, bytes]:
     """Both archives with one more image, of the same bytes."""
     changed = {}
@@ -207,8 +163,8 @@ def _with_image(files: dict[str, bytes], image: bytes, rng: random.Random) -> di
     }
     for file, raw in files.items():
         stream = io.BytesIO(raw)
-        with zipfile.ZipFile(stream, "a", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
-            archive.writestr(names[file], image)
+        with zipfile.ZipFile(stream, "a") as archive:
+            add(archive, names[file], image, rng.random() < 0.5)
         changed[file] = stream.getvalue()
     return changed
 

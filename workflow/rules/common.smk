@@ -146,7 +146,7 @@ def figure_inputs(figure):
 
 
 wildcard_constraints:
-    data_key=r"[\w.-]+",
-    partition_id=r"[\w.-]+",
-    run_id=r"[\w.-]+",
+    data_key=r"\w[\w.+-]*",
+    partition_id=r"\w[\w.+-]*",
+    run_id=r"\w[\w.+-]*",
     figure=r"\w+",

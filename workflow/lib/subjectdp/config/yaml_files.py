@@ -57,15 +57,14 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        if key_node.tag == _MERGE:
+        key = _MERGE if key_node.tag == _MERGE else loader.construct_object(key_node)
+        if not isinstance(key, Hashable):
             continue
-        key = loader.construct_object(key_node)
-        if isinstance(key, Hashable) and key in seen:
+        if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {in_words(key)} is given twice", key_node.start_mark
             )
-        if isinstance(key, Hashable):
-            seen.add(key)
+        seen.add(key)
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 

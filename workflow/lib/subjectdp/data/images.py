@@ -32,7 +32,7 @@ _START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
 _CHUNK = 500
 _POOL_FROM = 4_000  # fewer images are read faster than a pool starts
 
-# What Pillow's reader raises for broken chunks.
+# What Pillow's reader raises for broken chunks; its warnings are raised as well.
 _BROKEN = (
     OSError,
     SyntaxError,
@@ -42,6 +42,7 @@ _BROKEN = (
     struct.error,
     zlib.error,
     Image.DecompressionBombError,
+    Warning,
 )
 
 Result = tuple[NDArray[np.void], NDArray[np.uint8] | None]

@@ -40,7 +40,8 @@ class _Reader:
         raise DataError(f"{self._name}: {problem}. Expected LEAF's JSON; get or make the file again.")
 
     def _more(self) -> bool:
-        chunk = self._stream.read(_CHUNK)
+        """Reads on, each time twice as far where one value is long: what is there is looked through again."""
+        chunk = self._stream.read(max(_CHUNK, len(self._buffer) - self._at))
         self._buffer = self._buffer[self._at :] + chunk
         self._at = 0
         if len(self._buffer) > _LARGEST_VALUE:

@@ -1,0 +1,140 @@
+"""Scenario files that try to run code, read the environment, or leave the results folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile.config_input import TOKEN
+from hostile.outcomes import check_message, tree
+from subjectdp.cli.main import main
+from subjectdp.config import load_run, load_scenario
+from subjectdp.data.sources import load_sources
+from subjectdp.errors import ConfigError
+
+CASES: dict[str, tuple[str, str]] = {
+    "a call": ("name: !!python/object/apply:os.system ['touch pwned']", "plain YAML"),
+    "a new object": ("name: !!python/object/new:subprocess.Popen [['touch', 'pwned']]", "plain YAML"),
+    "a function": ("name: x\ndescription: !!python/name:os.system", "plain YAML"),
+    "a module": ("name: x\ndescription: !!python/module:os", "plain YAML"),
+    "code for Snakemake": (
+        "__use_yte__: true\n__definitions__:\n- import os\n- os.system('touch pwned')\nname: x",
+        "__use_yte__ to be absent",
+    ),
+    "code for Snakemake, switched off": ("__use_yte__: false\nname: x", "__use_yte__ to be absent"),
+    "an expression": ("name: ?open('pwned', 'w')", "name"),
+    "bytes": ("name: x\ndescription: !!binary aGVsbG8=", "Expected description to be text"),
+    "a set": ("name: x\nrun: !!set {seed}", "Expected run to be text"),
+    "a date": ("name: x\nrun: {seed: 2001-01-01}", "Expected run.seed to be text, a number"),
+    "an alias of itself": ("name: x\nrun: &a {data: *a}", "recursive"),
+    "a merge of itself": ("name: x\nrun: &a {<<: *a}", "plain YAML"),
+    "a key twice": ("name: x\nrun: {seed: 1, seed: 2}", "'seed' is given twice"),
+    "a key twice, merged": ("name: x\nrun: {<<: {seed: 3}, <<: {seed: 4}}", "given twice"),
+    "an attribute": ("name: x\nrun: {__class__: 1}", "'run.__class__'"),
+    "an attribute in a sweep": ("name: x\nsweep: [{seed.__class__: 1}]", "'sweep[0].seed.__class__'"),
+    "an attribute of a run": ("name: x\nsweep: [{run_id: a}]", "'sweep[0].run_id'"),
+    "an attribute of a model": (
+        "name: x\nsweep: [{model.parameters.__init__: 1}]",
+        "model.parameters.__init__",
+    ),
+    "no argument of a model": ("name: x\nsweep: [{model.parameters.: 1}]", "model.parameters"),
+    "an attribute to select by": (
+        "name: x\nfigures: [figure1]\nselections: {figure1: {__class__.__name__: x}}",
+        "__class__",
+    ),
+    "a folder above": ("name: ../../evil", "name"),
+    "an absolute folder": ("name: /tmp/evil", "name"),
+    "a hidden folder": ("name: .ssh", "name"),
+    "a name of two lines": ('name: "evil\\n"', "name"),
+    "a shared folder": ("name: runs", "none of"),
+    "a path with a zero": ('name: x\nrun: {data: {source: leaf_json, path: "a\\0b"}}', "data.path"),
+    "a path of two lines": ('name: x\nrun: {data: {source: leaf_json, path: "a\\nb"}}', "data.path"),
+    "a password": (f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}}}'}}}}", "data.path"),
+    "a password or not": (
+        f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}:-x}}'}}}}",
+        "is not read",
+    ),
+    "another path of Snakemake's": ("name: x\npathvars: {results: /tmp/evil}", "'pathvars'"),
+    "an overlay of a list": ("name: x\nrun: [1]", "run"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hostile_scenario_ends_in_its_message_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    text, told = CASES[case]
+    monkeypatch.setenv(*TOKEN)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenario.yaml").write_text(text)
+    before = tree(tmp_path.parent)
+    assert main(["scenario", "scenario.yaml"]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and told in output.err and TOKEN[1] not in output.err
+    assert all(line.startswith("error: ") for line in output.err.splitlines())
+    check_message(output.err.strip())
+    assert tree(tmp_path.parent) == before
+
+
+def test_the_same_cases_without_their_fault_are_read(tmp_path: Path) -> None:
+    """The refusals above are not those of an otherwise wrong file."""
+    text = "name: x\nrun: &r {seed: 1, data: {source: leaf_json, path: a}}\nalgorithms: {fed_avg: {<<: {seed: 2}}}\n"
+    path = tmp_path / "scenario.yaml"
+    path.write_text(text + "sweep: [{model.parameters.width: 8, seed: [1, 2]}]\n")
+    assert len(load_scenario(path).runs) == 2
+
+
+@pytest.mark.parametrize("name", ["HOME", "SCRATCH", "SUBJECTDP_ANY"])
+def test_places_and_the_projects_own_variables_are_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "/there")
+    run = load_run({"data": {"source": "leaf_json", "path": f"${{{name}}}/a.zip"}})
+    assert run.data.path == "/there/a.zip"
+
+
+@pytest.mark.parametrize("name", [TOKEN[0], "PATH", "AWS_SECRET_ACCESS_KEY", "subjectdp_any"])
+def test_no_other_variable_is_read_whether_set_or_not(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for value in ("a-value", None):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ConfigError, match=f"{name} is not read") as caught:
+            load_run({"data": {"source": "leaf_json", "path": f"${{{name}:-x}}/a.zip"}})
+        assert "a-value" not in str(caught.value)
+
+
+def test_what_a_variable_holds_is_not_expanded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBJECTDP_ANY", f"${{{TOKEN[0]}}}")
+    run = load_run({"data": {"source": "leaf_json", "path": "${SUBJECTDP_ANY}/a.zip"}})
+    assert run.data.path == f"${{{TOKEN[0]}}}/a.zip"
+
+
+_TABLE = "femnist: {{license: x, files: {{{}: {{format: zip, mirrors: [{{url: '{}', bytes: 1, sha256: null}}]}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("femnist: !!python/object/apply:os.system ['true']", "plain YAML"),
+        ("femnist: {license: x, license: y}", "given twice"),
+        (_TABLE.format("../a.zip", "http://x"), "file name"),
+        (_TABLE.format("a.zip", "file:///etc/passwd"), "http or https"),
+        ("\xff", "a mapping"),
+    ],
+)
+def test_a_hostile_table_of_sources_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "datasets.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        load_sources("femnist", tmp_path / "datasets.yaml")
+
+
+def test_one_message_lists_so_many_problems_and_no_more(tmp_path: Path) -> None:
+    content: dict[str, Any] = {f"key{n}": 1 for n in range(500)}
+    path = tmp_path / "scenario.yaml"
+    path.write_text("name: x\nrun:\n" + "".join(f"  {key}: 1\n" for key in content))
+    with pytest.raises(ConfigError) as caught:
+        load_scenario(path)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 41 and lines[-1] == "There are more problems; mend these first."

@@ -1,0 +1,366 @@
+"""Hostile sources through the job that prepares data: one clear error, and nothing written but in the results."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile.nist_input import chunk, png_with
+from hostile.outcomes import check_message, tree
+from hostile.zips import zipped
+from source_files import etext, leaf_femnist, leaf_shakespeare, nist_files, nist_folder, png, write_zip
+from subjectdp.config import load_run
+from subjectdp.data import femnist, images, leaf_json, shakespeare
+from subjectdp.data.archives import open_archive, read_member, stream_member
+from subjectdp.data.prepare import fetch_sources, prepare_dataset
+from subjectdp.errors import DataError, SubjectDPError
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, dataset: str, source: str, path: str) -> str:
+    """Fetches and prepares as the jobs do, in ``folder``; returns the one error's message.
+
+    Fails if there is none, if anything but the results was written, or if the prepared folder looks complete.
+    """
+    monkeypatch.chdir(folder)
+    data = load_run({"data": {"dataset": dataset, "source": source, "path": path}}).data
+    before = {name: state for name, state in tree(folder.parent).items() if name != folder.name}
+    with pytest.raises(SubjectDPError) as caught:
+        fetched = Path("results/data", data.data_key, "source")
+        fetch_sources(data, fetched)
+        prepare_dataset(data, fetched, Path("results/data", data.data_key, "prepared"))
+    after = tree(folder.parent)
+    written = {name for name in after if name not in before and not name.startswith(f"{folder.name}/results")}
+    assert written == {folder.name}
+    assert {name: after[name] for name in before} == before
+    assert not list(folder.rglob("meta.json"))
+    check_message(str(caught.value))
+    return str(caught.value)
+
+
+def entry(name: str, mode: int = 0o100644) -> zipfile.ZipInfo:
+    """An entry that was made on Unix."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    return info
+
+
+ODD_ENTRIES: list[tuple[zipfile.ZipInfo, str]] = [
+    (entry("../../evil"), "path traversal"),
+    (entry("by_write/../../../evil"), "path traversal"),
+    (entry("by_write\\..\\..\\evil"), "path traversal"),
+    (entry("../evil/"), "path traversal"),
+    (entry("/etc/cron.d/evil"), "absolute"),
+    (entry("C:\\evil"), "absolute"),
+    (entry("a//b"), "an empty part"),
+    (entry("a/./b"), "an empty part"),
+    (entry("a\nb"), "cannot be printed"),
+    (entry("a\u202eb"), "cannot be printed"),
+    (entry("a" * 2000), "2000 characters"),
+    (entry("link", stat.S_IFLNK | 0o777), "symbolic link"),
+    (entry("folder/", stat.S_IFLNK | 0o777), "symbolic link"),
+    (entry("null", stat.S_IFCHR | 0o666), "a device"),
+    (entry("disk", stat.S_IFBLK | 0o666), "a device"),
+    (entry("pipe", stat.S_IFIFO | 0o666), "a device"),
+    (entry("socket", stat.S_IFSOCK | 0o666), "a device"),
+]
+
+
+@pytest.mark.parametrize(("info", "told"), ODD_ENTRIES, ids=[repr(i.filename[:30]) for i, _ in ODD_ENTRIES])
+def test_an_odd_entry_refuses_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, info: zipfile.ZipInfo, told: str
+) -> None:
+    place = nist_folder(tmp_path / "given", writers=1, images=1)
+    with zipfile.ZipFile(place / "by_write.zip", "a") as archive:
+        archive.writestr(info, b"evil")
+    (tmp_path / "here").mkdir()
+    message = prepare(monkeypatch, tmp_path / "here", "femnist", "upstream", "../given")
+    assert told in message and "by_write.zip" in message
+
+
+def _set(raw: bytes, signature: bytes, offset: int, form: str, value: int) -> bytes:
+    changed = bytearray(raw)
+    struct.pack_into(form, changed, raw.index(signature) + offset, value)
+    return bytes(changed)
+
+
+def _cut(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2]
+
+
+def _twice(raw: bytes) -> bytes:
+    stream = io.BytesIO(raw)
+    with pytest.warns(UserWarning), zipfile.ZipFile(stream, "a") as archive:
+        archive.writestr(archive.namelist()[0], b"another")
+    return stream.getvalue()
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "truncated": (_cut, "truncated"),
+    "empty": (lambda raw: b"", "empty|zip file|no .txt|not valid|cannot be read"),
+    "encrypted": (lambda raw: _set(raw, b"PK\x01\x02", 8, "<H", 1), "encrypted"),
+    "a patch": (lambda raw: _set(raw, b"PK\x01\x02", 8, "<H", 0x20), "a patch"),
+    "wrong checksum": (lambda raw: _set(raw, b"PK\x01\x02", 16, "<L", 12345), "size or checksum"),
+    "declared too long": (lambda raw: _set(raw, b"PK\x01\x02", 24, "<L", 900_000), "size or checksum"),
+    "declared too short": (lambda raw: _set(raw, b"PK\x01\x02", 24, "<L", 1), "size or checksum"),
+    "outside": (lambda raw: _set(raw, b"PK\x01\x02", 42, "<L", 0x7FFF_FFFF), "behind the end"),
+    "negative place": (lambda raw: _set(raw, b"PK\x05\x06", 16, "<L", 0x7FFF_FFFF), "before the beginning"),
+    "another method": (lambda raw: _set(raw, b"PK\x01\x02", 10, "<H", 99), "method 99"),
+    "another local method": (lambda raw: _set(raw, b"PK\x03\x04", 8, "<H", 0), "local header"),
+    "another local name": (lambda raw: raw.replace(b"a", b"b", 1), "local header"),
+    "fewer declared": (lambda raw: _set(raw, b"PK\x05\x06", 10, "<H", 0), "declares 0"),
+    "one name twice": (_twice, "same name twice"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_zip_is_refused_by_each_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    change, told = DAMAGES[damage]
+    image = png(0, side=28)
+    whole = {
+        "leaf/a.zip": zipped({"all_data.json": json.dumps(leaf_femnist({"a": 1})).encode()}),
+        "text/100.txt.zip": zipped({"a.txt": etext().encode()}),
+        "nist/by_class.zip": zipped({"a/by_class/30/hsf_0/x.png": image, "by_class/30/hsf_0/x.png": image}),
+        "nist/by_write.zip": zipped({"by_write/hsf_0/f0000_14/d/a.png": image}),
+    }
+    if damage == "another local name":
+        whole["leaf/a.zip"] = zipped({"a/all_data.json": json.dumps(leaf_femnist({"a": 1})).encode()})
+    readers: dict[str, Callable[[], Any]] = {
+        "leaf/a.zip": lambda: leaf_json.load("femnist", tmp_path / "leaf/a.zip"),
+        "text/100.txt.zip": lambda: shakespeare.load_upstream(tmp_path / "text/100.txt.zip"),
+        "nist/by_write.zip": lambda: femnist.load_upstream(tmp_path / "nist"),
+    }
+    for name, read in readers.items():
+        for other, raw in whole.items():
+            (tmp_path / other).parent.mkdir(exist_ok=True)
+            (tmp_path / other).write_bytes(raw)
+        read()
+        (tmp_path / name).write_bytes(change(whole[name]))
+        with pytest.raises(DataError, match=told):
+            read()
+
+
+def test_links_of_a_folder_stay_in_it(tmp_path: Path) -> None:
+    """An unpacked archive: hard links are plain files, symbolic ones may not lead out, nor to folders."""
+    folder, secret = tmp_path / "leaf", tmp_path / "secret.json"
+    folder.mkdir()
+    secret.write_text(json.dumps(leaf_femnist({"a": 1})))
+    os.link(secret, folder / "all_data_0.json")
+    (folder / "again.txt").symlink_to("all_data_0.json")
+    assert leaf_json.load("femnist", folder).subject_ids == ["a"]
+    (folder / "all_data_1.json").symlink_to(secret)
+    with pytest.raises(DataError, match=r"all_data_1\.json is a link .* outside"):
+        leaf_json.load("femnist", folder)
+    (folder / "all_data_1.json").unlink()
+    (folder / "deep").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(DataError, match="deep is a link to a folder"):
+        leaf_json.load("femnist", folder)
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("nothing")]
+)
+def test_a_pipe_a_device_or_a_dead_link_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "all_data_0.json")
+    with pytest.raises(DataError, match="not a plain file|is a link|cannot be read"):
+        leaf_json.load("femnist", tmp_path)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 3 << 20])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("step", [-1, 1 << 16, 3 << 20])
+def test_a_member_is_streamed_to_the_byte(tmp_path: Path, size: int, method: int, step: int) -> None:
+    content = (bytes(range(256)) + bytes(40)) * (size // 296) + b"x" * (size % 296)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("x", content)
+    (member,) = open_archive(tmp_path / "a.zip").members
+    with stream_member(tmp_path / "a.zip", member) as stream:
+        pieces = list(iter(lambda: stream.read(step), b""))
+        assert stream.read(10) == b""
+    assert b"".join(pieces) == content == read_member(tmp_path / "a.zip", member)
+    assert all(len(piece) == step for piece in pieces[:-1]) or step < 0
+
+
+# --- LEAF's JSON --------------------------------------------------------------------------------------------
+
+NAMES = {
+    "traversal": "../../../tmp/evil",
+    "separator": "a/b",
+    "backslash": "a\\b",
+    "newline": "a\nb",
+    "zero": "a\0b",
+    "empty": "",
+    "blank": "   ",
+    "parent": "..",
+    "long": "a" * 201,
+    "very long": "a" * 1_000_000,
+    "turned around": "a\u202eb",
+    "invisible": "a\u200bb",
+    "half a symbol": "\ud800",
+    "escape": "\x1b[2J",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("where", ["user", "play"])
+def test_an_odd_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str
+) -> None:
+    text = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough"
+    document = leaf_shakespeare(
+        {name if where == "user" else "u": text}, play=name if where == "play" else "P"
+    )
+    (tmp_path / "given").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "given" / "all_data.json").write_text(json.dumps(document))
+    message = prepare(monkeypatch, tmp_path / "here", "shakespeare", "leaf_json", "../given/all_data.json")
+    assert f"a {where}'s name of 1 to 200 printable characters" in message and "all_data.json" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV")]
+)
+def test_names_that_look_alike_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "all_data.json").write_text(json.dumps(leaf_femnist({one: 3, other: 3})))
+    message = prepare(monkeypatch, tmp_path / "here", "femnist", "leaf_json", "../all_data.json")
+    assert "cannot be told apart" in message
+
+
+_PIXELS = "[" + "0," * 783 + "{}]"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        (_PIXELS.format("true"), "3", "true and false"),
+        (_PIXELS.format("0.5"), "true", "true and false"),
+        (_PIXELS.format("1e999"), "3", "pixels"),
+        (_PIXELS.format("1e308"), "3", "pixels"),
+        (_PIXELS.format("-1e-9"), "3", "pixels"),
+        (_PIXELS.format("9" * 400), "3", "pixels|numbers"),
+        (_PIXELS.format("9" * 5000), "3", "cannot be read"),
+        (_PIXELS.format("NaN"), "3", "NaN"),
+        (_PIXELS.format("Infinity"), "3", "Infinity"),
+        (_PIXELS.format('"0"'), "3", "784 numbers"),
+        (_PIXELS.format("[0]"), "3", "784 numbers"),
+        (_PIXELS.format("null"), "3", "784 numbers"),
+        (_PIXELS.format("0,0"), "3", "784 numbers"),
+        (_PIXELS.format("0"), "9" * 30, "numbers"),
+        (_PIXELS.format("0"), "3.0", "labels"),
+        (_PIXELS.format("0"), "-1", "labels"),
+        (_PIXELS.format("0"), "62", "labels"),
+        (_PIXELS.format("0"), "3,4", "1 entries in x, 2 in y"),
+    ],
+)
+def test_an_odd_number_is_refused(tmp_path: Path, x: str, y: str, told: str) -> None:
+    path = tmp_path / "all_data.json"
+    text = '{{"users": ["u"], "num_samples": [1], "user_data": {{"u": {{"x": [{}], "y": [{}]}}}}}}'
+    path.write_text(text.format(_PIXELS.format("0"), "3"))
+    assert leaf_json.load("femnist", path).labels.tolist() == [3]
+    path.write_text(text.format(x, y))
+    with pytest.raises(DataError, match=told):
+        leaf_json.load("femnist", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"users": [1], "num_samples": [1], "user_data": {"1": USER}}', "names .text. only"),
+        ('{"users": ["u"], "num_samples": [true], "user_data": {"u": USER}}', "num_samples of 'u'"),
+        ('{"users": ["u"], "num_samples": [1e0], "user_data": {"u": USER}}', "num_samples of 'u'"),
+        ('{"users": ["u"], "users": ["u"], "num_samples": [1], "user_data": {"u": USER}}', "'users' comes twice"),
+        ('{"users": ["u"], "num_samples": [1], "user_data": {"u": USER, "u": USER}}', "'u' comes twice"),
+        ('{"users": ["u"], "num_samples": [1], "user_data": {"u": {"y": [9], USERS}}', "same key twice"),
+        ('{"users": ["u"], "num_samples": [1], "user_data": {"u": \ufeffUSER}}', "cannot be read|not valid"),
+        ('\ufeff{"users": ["u"], "num_samples": [1], "user_data": {"u": USER}}', "not valid JSON"),
+    ],
+)  # fmt: skip
+def test_an_ambiguous_document_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    inner = f'"x": [{_PIXELS.format("0")}], "y": [3]}}'
+    path = tmp_path / "all_data.json"
+    path.write_text(text.replace("USERS", inner).replace("USER", "{" + inner))
+    with pytest.raises(DataError, match=told):
+        leaf_json.load("femnist", path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1"])
+def test_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "all_data.json"
+    path.write_bytes(json.dumps(leaf_femnist({"\u00e9": 1}), ensure_ascii=False).encode(encoding))
+    with pytest.raises(DataError, match="not valid JSON|cannot be read"):
+        leaf_json.load("femnist", path)
+
+
+def test_odd_file_names_are_sorted_and_read(tmp_path: Path) -> None:
+    documents = {"\u00b2.json": {"a": 1}, f"{'7' * 60}.json": {"b": 1}, "\u0664.json": {"c": 1}}
+    files = {name: json.dumps(leaf_femnist(users)).encode() for name, users in documents.items()}
+    content = leaf_json.load("femnist", write_zip(tmp_path / "leaf.zip", files))
+    assert sorted(content.subject_ids) == ["a", "b", "c"]
+
+
+# --- images and the e-text ----------------------------------------------------------------------------------
+
+
+_ROWS = zlib.compress(bytes(28 * 29))
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (png_with(28, 28, depth=16, body=zlib.compress(bytes(28 * 57))), "of mode I"),
+        (
+            png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))),
+            "3 frames",
+        ),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", bytes(8))), "Invalid APNG"),
+        (png_with(28, 28, body=zlib.compress(bytes(28 * 20))), "truncated|not enough"),
+        (png_with(28, 29, body=zlib.compress(bytes(29 * 29))), "28 x 29"),
+        (png_with(28, 28, colour=5, body=_ROWS), "not a readable PNG"),
+        (png_with(28, 28, body=b"no deflate"), "not a readable PNG"),
+    ],
+)
+def test_an_odd_image_is_refused(image: bytes, told: str) -> None:
+    assert images.leaf_pixels(png_with(28, 28, body=_ROWS)).shape == (28, 28)
+    with pytest.raises(DataError, match=told):
+        images.leaf_pixels(image, "x.png")
+
+
+@pytest.mark.parametrize("name", ["by_class/\uff13\uff10/hsf_0/x.png", "by_class/+3/hsf_0/x.png"])
+def test_a_class_folder_that_only_looks_like_one_is_refused(tmp_path: Path, name: str) -> None:
+    by_class, by_write = nist_files(1, 1)
+    write_zip(tmp_path / "by_class.zip", {**by_class, name: png(5)})
+    write_zip(tmp_path / "by_write.zip", by_write)
+    with pytest.raises(DataError, match="class folder"):
+        femnist.load_upstream(tmp_path)
+
+
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_symbol_that_may_end_a_line_does_not(tmp_path: Path, separator: str) -> None:
+    """Python's splitlines ends lines there, and the rest of the speech would be lost without a word."""
+    path = tmp_path / "100.txt"
+    path.write_text(etext().replace("glorious summer", f"glorious{separator}summer"), encoding="utf-8")
+    with pytest.raises(DataError, match="outside of LEAF's 80"):
+        shakespeare.load_upstream(path)
+
+
+@pytest.mark.parametrize("title", ["A PLAY/OF TESTS", "A PLAY\tOF TESTS", "A " * 150 + "PLAY"])
+def test_an_odd_title_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, title: str) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "100.txt").write_text(etext().replace("A PLAY OF TESTS", title))
+    message = prepare(monkeypatch, tmp_path / "here", "shakespeare", "upstream", "../given")
+    assert "name of 1 to 200 printable characters" in message

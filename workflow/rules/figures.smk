@@ -46,9 +46,6 @@ for figure in SCENARIO.figures:
             runtime=grows(15),
         params:
             figure=figure,
-            code=[
-                fingerprint(f"figure:{figure}"),
-                fingerprint("subjectdp.analysis.report_figures"),
-            ],
+            code=fingerprint(f"figure:{figure}"),
         script:
             "../scripts/figure.py"

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import matplotlib
 import matplotlib.colors
 
+from subjectdp.data.catalogue import DATASETS
+
 LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]]
 
 
@@ -44,7 +46,7 @@ _SPARE = (
     Style("#882255", "d", (0, (1, 2))),
     Style("#332288", "p", (0, (9, 2))),
 )
-DATASET_NAMES = {"femnist": "FEMNIST", "shakespeare": "Shakespeare"}
+DATASET_NAMES = {name: facts.label for name, facts in DATASETS.items()}
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # the font matplotlib ships: the same figure on every machine
     "font.size": 9.0,

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from subjectdp.cli.output import print_json
+from subjectdp.data.catalogue import DATASETS
 
-_DATASETS = ("femnist", "shakespeare")
 _SOURCES = ("embedded", "leaf_json", "upstream")
 
 
@@ -17,9 +17,9 @@ def add_parsers(commands: Any) -> None:
         "inspect",
         help="print what a data source holds",
         description="Prints users, items, classes or plays, mean and standard deviation of the items a user, "
-        "and the users left at the split, of a source of FEMNIST or Shakespeare.",
+        "and the users left at the split, of a source of a data set.",
     )
-    parser.add_argument("dataset", choices=_DATASETS, help="data set")
+    parser.add_argument("dataset", choices=tuple(DATASETS), help="data set")
     parser.add_argument(
         "--source", choices=_SOURCES, default="upstream", help="where it is (default: %(default)s)"
     )

@@ -19,6 +19,7 @@ from subjectdp.cli.run_folders import (
     read_run_folder,
     recorded_runs,
 )
+from subjectdp.data.catalogue import DATASETS
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
@@ -50,8 +51,6 @@ def add_parsers(commands: Any) -> None:
 
 
 def _add_runs(commands: Any) -> None:
-    from subjectdp.config.rules import MODELS_OF_DATASET
-
     runs = commands.add_parser(
         "runs",
         help="list runs: results, progress, time left",
@@ -59,7 +58,7 @@ def _add_runs(commands: Any) -> None:
         "done, its test accuracy and ε. Exit code 1 where a run is broken.",
     )
     runs.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
-    runs.add_argument("--dataset", choices=tuple(MODELS_OF_DATASET), help="only runs on this data set")
+    runs.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
     runs.add_argument(
         "--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1"
     )

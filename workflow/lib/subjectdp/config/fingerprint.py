@@ -23,6 +23,7 @@ from pathlib import Path
 
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.source_file import Import, SourceFile, read_source
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import SubjectDPError, unknown
 
 PACKAGE = "subjectdp"
@@ -33,7 +34,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     # Not subjectdp.data.prepare, which holds the steps of fetching and of preparing: an edited parser must not
     # fetch (or generate) the archives again. Preparing refuses a record of files that it does not understand.
     "fetch": ("subjectdp.data.fetch", "subjectdp.data.embedded.*"),
-    "prepare": ("subjectdp.data.prepare",),
+    "prepare": ("subjectdp.data.prepare", *(facts.reader for facts in DATASETS.values())),
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.analysis.collect",),
@@ -43,8 +44,13 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 """Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
 
-_ITSELF = f"{PACKAGE}.config.fingerprint"
-"""This module names results and changes none: it is no part of any closure."""
+_NAMES_ONLY = (
+    f"{PACKAGE}.config.fingerprint",
+    f"{PACKAGE}.algorithms.registry",
+    f"{PACKAGE}.data.catalogue",
+)
+"""Modules that name code or results and change none: they are no part of any closure, so that a new algorithm or data
+set runs nothing again. The modules that the two lists name are entries of the stages that use them."""
 
 
 def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
@@ -72,7 +78,7 @@ def entry_modules(stage: str) -> tuple[str, ...]:
         figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
         if name not in figures:
             raise unknown("figure", name, figures)
-        return figures[name].module_path, f"{PACKAGE}.analysis.panels"
+        return figures[name].module_path, f"{PACKAGE}.analysis.panels", f"{PACKAGE}.analysis.report_figures"
     if stage in STAGES:
         return STAGES[stage]
     if stage.startswith(f"{PACKAGE}."):
@@ -96,7 +102,7 @@ def _closure(entries: tuple[str, ...], root: Path) -> frozenset[str]:
             continue
         done.add(step)
         module, names = step
-        if module == _ITSELF or _file(root, module) is None:
+        if module in _NAMES_ONLY or _file(root, module) is None:
             continue
         waiting.extend((parent, ()) for parent in _parents(module))
         code = _module(root, module)

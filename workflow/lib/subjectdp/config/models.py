@@ -18,14 +18,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from subjectdp.algorithms.registry import ALGORITHMS, label
 from subjectdp.config.rules import check_run
 from subjectdp.config.run_ids import data_key, partition_id, run_id
+from subjectdp.data.catalogue import DATASETS
 
-Dataset = Literal["femnist", "shakespeare"]
 Source = Literal["embedded", "leaf_json", "upstream"]
 Distribution = Literal["uniform", "power"]
 if TYPE_CHECKING:
     AlgorithmName = str
+    Dataset = str
 else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
+    Dataset = Literal[tuple(DATASETS)]
 ModelName = Literal["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "small_lstm"]
 
 _LARGEST_INTEGER = 2**63 - 1

@@ -25,9 +25,10 @@ from subjectdp.config.models import (
     TrainingConfig,
 )
 from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 
-TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
+TEST_FRACTION = {name: facts.test_fraction for name, facts in DATASETS.items()}
 """The papers' test split of each data set."""
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.mechanisms.plan import PrivacyUnit
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
 
-MODELS_OF_DATASET: dict[str, tuple[str, ...]] = {
-    "femnist": ("leaf_cnn", "small_cnn", "logistic"),
-    "shakespeare": ("leaf_lstm", "small_lstm"),
+MODELS_OF_KIND: dict[str, tuple[str, ...]] = {
+    "image": ("leaf_cnn", "small_cnn", "logistic"),
+    "text": ("leaf_lstm", "small_lstm"),
 }
+"""Models that fit each kind of data; the first is the default."""
+
+MODELS_OF_DATASET = {name: MODELS_OF_KIND[facts.kind] for name, facts in DATASETS.items()}
 """Models that fit each data set; the first is the default."""
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -68,6 +72,11 @@ def _model_fits(run: RunConfig) -> Iterator[SubjectDPError]:
 
 def _source(run: RunConfig) -> Iterator[SubjectDPError]:
     data = run.data
+    sources = DATASETS[data.dataset].sources
+    if data.source not in sources:
+        yield expected(
+            "data.source", data.source, f"{' or '.join(sources)} when data.dataset is {data.dataset}"
+        )
     if data.source == "leaf_json" and data.path is None:
         yield expected("data.path", None, "the folder or zip of LEAF's JSON when data.source is leaf_json")
     if data.source == "embedded" and data.path is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.sampling.keys import Purpose, numpy_generator
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 IMAGE = "image"
 TEXT = "text"
 WINDOW = 80  # characters of a Shakespeare window (LEAF's SEQ_LEN)
-DEFAULT_TEST_FRACTION = {"femnist": 0.2, "shakespeare": 0.1}
+DEFAULT_TEST_FRACTION = {name: facts.test_fraction for name, facts in DATASETS.items()}
 
 Integers = NDArray[np.int64]
 Addresses = NDArray[np.int32]

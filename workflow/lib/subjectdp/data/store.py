@@ -85,7 +85,7 @@ class PreparedData:
 
     @property
     def dataset(self) -> str:
-        """``femnist`` or ``shakespeare``."""
+        """Its name, see :mod:`subjectdp.data.catalogue`."""
         return str(self.meta["dataset"])
 
     @property

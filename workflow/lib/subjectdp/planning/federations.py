@@ -10,8 +10,9 @@ import numpy as np
 from subjectdp.config import paths
 from subjectdp.config.resolve import TEST_FRACTION
 from subjectdp.config.work import LEAF_ITEMS_OF_SUBJECT, expected_subjects
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
-from subjectdp.data.splits import IMAGE, TEXT, Integers, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.statistics import SHAKESPEARE_VARIATION, shakespeare_counts
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _expected_splits(run: RunConfig) -> tuple[Splits, int]:
 def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
     """Train, validation and test items of each subject, int64 (subjects,), by the rules of the real split."""
     items = _expected_items(data)
-    kind = IMAGE if data.dataset == "femnist" else TEXT
+    kind = DATASETS[data.dataset].kind
     train, test, kept = sizes_after_split(items, _test_fraction(data), kind)
     fit, validation = part_sizes(train[kept], data.validation_fraction)
     return fit, validation, test[kept]
@@ -82,7 +83,7 @@ def _expected_items(data: DataConfig) -> Integers:
     embedded = data.embedded
     if data.source != "embedded":
         subjects, mean = expected_subjects(data), LEAF_ITEMS_OF_SUBJECT[data.dataset]
-        varying = FEMNIST_VARIATION if data.dataset == "femnist" else SHAKESPEARE_VARIATION
+        varying = FEMNIST_VARIATION if DATASETS[data.dataset].kind == IMAGE else SHAKESPEARE_VARIATION
         return shakespeare_counts(subjects, mean, varying)
     if data.dataset == "shakespeare":
         from subjectdp.data.embedded.plays import role_sizes

@@ -15,6 +15,7 @@ from subjectdp.config import paths
 from subjectdp.config.models import DataConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.config.work import expected_items
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.planning.federations import COUNTS
 from subjectdp.planning.forecast import Forecast, forecast
@@ -35,11 +36,7 @@ _HEADER = (
     *("ε subject", "class", "h/run", "hours", "MB"),
 )
 _WIDTH = 110
-_ARCHIVE_BYTES = {"femnist": 1.2e9, "shakespeare": 5.5e6}
-"""What the upstream archives come to."""
-
 _EMBEDDED_ITEM_BYTES = {"femnist": 1200.0, "shakespeare": 1.5}
-_PREPARED_ITEM_BYTES = {"femnist": 28 * 28 + 1.0, "shakespeare": 1.2}
 _PARTITION_ITEM_BYTES = 8.0
 
 
@@ -149,7 +146,7 @@ def _data_bytes(scenario: Scenario, key: str, data: DataConfig) -> float:
     whole = run.model_copy(update={"data": data.model_copy(update={"subjects": None})})
     items = expected_items(whole)
     count = items.train + items.validation + items.test
-    prepared = count * _PREPARED_ITEM_BYTES[data.dataset]
+    prepared = count * DATASETS[data.dataset].item_bytes
     if data.source == "embedded":
         return prepared + count * _EMBEDDED_ITEM_BYTES[data.dataset]
-    return prepared + (_ARCHIVE_BYTES[data.dataset] if data.source == "upstream" else 0.0)
+    return prepared + (DATASETS[data.dataset].archive_bytes if data.source == "upstream" else 0.0)

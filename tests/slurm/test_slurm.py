@@ -146,12 +146,18 @@ def test_a_run_on_two_devices_is_one_job(world, smoke, long_form):
     assert job(environment["slurm_job"])["NumCPUs"] == "2"
 
 
-@pytest.mark.parametrize("style", ["gpu:fake", "gres=gpu", "gres=gpu:fake"])
-def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style):
-    rounds = 12 + len(style)
+@pytest.mark.parametrize(("style", "rounds"), [("gpu:fake", 21), ("gres=gpu", 22), ("gres=gpu:fake", 23)])
+def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style, rounds):
     path, run_id = world.scenario(f"style{rounds}", training={"rounds": rounds})
     world.run(*targets([run_id]), "--configfile", path, SUBJECTDP_SLURM_GPU=style)
-    assert world.manifest(run_id)["environment"]["cuda_visible_devices"] in ("0", "1")
+    environment = world.manifest(run_id)["environment"]
+    assert environment["cuda_visible_devices"] in ("0", "1")
+    asked = {"gpu:fake": "gres:gpu:fake:1", "gres=gpu": "gres:gpu:1", "gres=gpu:fake": "gres:gpu:fake:1"}[
+        style
+    ]
+    found = job(environment["slurm_job"])
+    given = found.get("TresPerJob", found.get("TresPerNode", ""))
+    assert given.replace("gres/", "gres:") == asked
 
 
 def test_a_node_that_goes_down_loses_its_job_and_nothing_else(world, smoke, long_form):

@@ -44,7 +44,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         for dataset in present(runs)
     )
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
-    told = f"{seed_note(runs).replace('band', 'bar')}; δ = {deltas}; ε: the largest over the seeds"
+    seeds = seed_note(runs.assign(label=runs["series"])).replace("band", "bar")
+    told = f"{seeds}; δ = {deltas}; ε: the largest over the seeds"
     strip = "Right strip: no noise, or no finite ε can be stated"
     return Sheet(
         name,

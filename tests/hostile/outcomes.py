@@ -96,7 +96,8 @@ def judge(reader: Reader, case: Case) -> Outcome:
         if tree(Path(temporary)) != before:
             raise Failure(f"{reader.name}: reading changed the folder of the input")
         try:
-            wanted = reader.oracle(folder)
+            with warnings.catch_warnings(action="ignore"):
+                wanted = reader.oracle(folder)
         except Invalid as reason:
             if outcome.right or case.valid:
                 raise Failure(f"{reader.name}: read what the oracle finds invalid ({reason})") from None
@@ -110,8 +111,7 @@ def judge(reader: Reader, case: Case) -> Outcome:
 
 def _read(reader: Reader, folder: Path) -> tuple[Outcome, Any]:
     try:
-        with limited_time(), warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with limited_time(), warnings.catch_warnings(action="error"):
             return Outcome(True), reader.read(folder)
     except SubjectDPError as problem:
         check_message(str(problem))

@@ -108,6 +108,22 @@ def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, content, 
     assert not (project.root / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name: x\nrun: {seed: 1, seed: 2}\n", "the key 'seed' is given twice"),
+        ("name: x\n__use_yte__: true\n", "__use_yte__ to be absent: Snakemake runs code in such files"),
+    ],
+    ids=["a key twice", "templates"],
+)
+def test_a_file_that_snakemake_reads_in_its_own_way_is_refused(project, tmp_path, text, told):
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    done = project.snakemake("--dry-run", "--configfile", str(file), check=False)
+    assert done.returncode != 0 and told in done.stdout and "Traceback" not in done.stdout
+    assert not (project.root / "results").exists()
+
+
 def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
     """(rule, what is said of the job) of each job that the smoke scenario would submit with the Slurm profile."""
     environment = {f"SUBJECTDP_SLURM_{name}": value for name, value in settings.items()}

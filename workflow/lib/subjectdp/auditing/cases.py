@@ -105,7 +105,7 @@ def _full() -> tuple[Case, ...]:
         Case(group, None, PUBLISHED, 1, 1, 100, None, 40_000, one),
         Case(group, None, PUBLISHED, 16, 16, 100, None, 20_000, rule),
         Case(higrad, "v3", PUBLISHED, 1, 1, 100, None, 40_000, one),
-        Case(higrad, "v3", PUBLISHED, 16, 16, 100, None, 100_000, rule),
+        Case(higrad, "v3", PUBLISHED, 16, 16, 100, None, 200_000, rule),
         Case("local_item_dp", None, SOUND, 16, 16, 100, None, 20_000, "one item, 100 rounds"),
         Case(higrad, "v3", SOUND, 1, 1, 100, None, 40_000, one),
         Case(higrad, "v3", SOUND, 16, 16, 25, None, 20_000, rule),

@@ -38,7 +38,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.analysis.collect",),
-    "figures": ("subjectdp.analysis.figures.*",),
+    "figures": ("subjectdp.analysis.figures.*", "subjectdp.analysis.report_figures"),
     "statistics": ("subjectdp.data.statistics",),
     "report": ("subjectdp.analysis.report", "subjectdp.analysis.tables"),
 }

@@ -50,9 +50,12 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
         ("leaf_cmn", "image", {}, r"Unknown model.name 'leaf_cmn'. Did you mean 'leaf_cnn'\?"),
         ("leaf_cnn", "text", {}, r"to fit text data \(leaf_lstm, small_lstm\), got 'leaf_cnn'"),
         ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
+        ("small_lstm", "text", {"hidden": -1}, r"'small_lstm' takes, got {'hidden': -1}"),
+        ("small_lstm", "text", {"hidden": 10**12}, r"'small_lstm' takes, got {'hidden': 1000000000000}: .*memory"),
+        ("small_cnn", "image", {"width": 1.5}, r"'small_cnn' takes, got {'width': 1.5}"),
     ],
 )
-def test_errors(name: str, kind: str, sizes: dict[str, int], message: str) -> None:
+def test_errors(name: str, kind: str, sizes: dict[str, float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build_model(name, 62, kind, 0, sizes)
 

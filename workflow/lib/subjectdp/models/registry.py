@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from subjectdp.errors import ModelError, unknown
+from subjectdp.errors import ModelError, in_words, unknown
 from subjectdp.models.image import LeafCNN, SmallCNN
 from subjectdp.models.linear import Logistic
 from subjectdp.models.text import LeafLSTM
@@ -57,7 +57,11 @@ def build_model(
         torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)
         try:
             return factory(classes, **(parameters or {}))
-        except TypeError as error:
+        except ModelError:
+            raise
+        except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
+            # RuntimeError: torch finds no memory for absurd sizes.
+            reason = str(error).split("\n")[0][:300]
             raise ModelError(
-                f"Expected model.parameters that {name!r} takes, got {dict(parameters or {})!r}: {error}."
+                f"Expected model.parameters that {name!r} takes, got {in_words(dict(parameters or {}))}: {reason}."
             ) from None

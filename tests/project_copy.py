@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm")
+PARTS = ("Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm", "profiles")
 
 
 def copy_parts(target: Path) -> Path:

@@ -114,3 +114,10 @@ def test_the_bare_profile_name_resolves():
     link = ROOT / "slurm"
     assert link.is_symlink() and os.readlink(link) == "workflow/profiles/slurm"
     assert (link / "config.yaml").is_file()
+
+
+def test_snakemake_finds_the_default_profile():
+    """It looks for ``profiles/default`` beside the Snakefile, and for other names of ``--workflow-profile`` there too."""
+    link = ROOT / "profiles"
+    assert link.is_symlink() and os.readlink(link) == "workflow/profiles"
+    assert (link / "default" / "config.yaml").is_file()

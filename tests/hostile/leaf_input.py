@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import unicodedata
 import zipfile
 from collections.abc import Iterator
@@ -77,8 +78,8 @@ class LeafReader:
     def _mutated(self, rng: random.Random) -> Case:
         raw = _sample(self.dataset, rng.random() < 0.2)
         document = json.loads(raw)
-        if rng.random() < 0.05:
-            return Case({FILE: _dump(document, rng)}, valid=True)
+        if rng.random() < 0.15:
+            return Case({FILE: _rewritten(document, rng)}, valid=True)
         if rng.random() < 0.5:
             return Case({FILE: mutate(raw, rng)})
         for _ in range(rng.choice((1, 1, 2))):
@@ -144,6 +145,24 @@ def _dump(document: Any, rng: random.Random) -> bytes:
         sort_keys=rng.random() < 0.2,
     )
     return text.encode("utf-8", "surrogatepass")
+
+
+def _rewritten(document: dict[str, Any], rng: random.Random) -> bytes:
+    """The same data, written as no LEAF does: other orders, more keys, escaped symbols, numbers in other notations."""
+    order = rng.sample(range(len(document["users"])), len(document["users"]))
+    for key in ("users", "num_samples", "hierarchies"):
+        if key in document:
+            document[key] = [document[key][place] for place in order]
+    document["note"] = rng.choice(VALUES[:10])
+    for value in document["user_data"].values():
+        value["raw"] = rng.choice(("", 'a]}"\\', [[{}]], None))
+    keys = rng.sample(sorted(document), len(document))
+    raw = _dump({key: document[key] for key in keys}, rng)
+    if rng.random() < 0.5:
+        raw = re.sub(rb"\b0\.([0-9]+)\b", lambda m: b"%dE-%d" % (int(m[1]), len(m[1])), raw)
+    if rng.random() < 0.5:
+        raw = re.sub(rb"(?<=[a-z])e(?=[a-z])", rb"\\u0065", raw)
+    return b" \n\t" + raw + b"\r\n "
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -99,7 +99,9 @@ def judge(reader: Reader, case: Case) -> Outcome:
             with warnings.catch_warnings(action="ignore"):
                 wanted = reader.oracle(folder)
         except Invalid as reason:
-            if outcome.right or case.valid:
+            if case.valid:
+                raise Failure(f"{reader.name}: no valid input, by the oracle: {reason}") from None
+            if outcome.right:
                 raise Failure(f"{reader.name}: read what the oracle finds invalid ({reason})") from None
             return outcome
         if outcome.right and result != wanted:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from subjectdp.analysis.report_page import download, page, table
+from subjectdp.analysis.report_page import download, page, read_table, table
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_text
 
@@ -22,7 +22,6 @@ def html_table(frame: pd.DataFrame, title: str, links: str = "") -> str:
 def write_html_table(source_csv: Path | str, target_html: Path | str, title: str) -> None:
     """Writes a CSV as a sortable HTML page; DataError for a CSV that is missing, empty or without rows."""
     source = Path(source_csv)
-    if not source.is_file() or source.stat().st_size == 0:
-        raise expected(str(source), "nothing", "a CSV with content", DataError)
+    frame = read_table(source)
     links = f"{download(source, 'Save as CSV')} <code>{html.escape(source.name)}</code>"
-    write_text(target_html, html_table(pd.read_csv(source), title, links))
+    write_text(target_html, html_table(frame, title, links))

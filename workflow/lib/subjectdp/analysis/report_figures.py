@@ -26,7 +26,7 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     """
     folder = Path(folder)
     facts = read_json(folder / f"{name}.json")
-    values = pd.read_csv(folder / f"{name}.csv")
+    values = report_page.read_table(folder / f"{name}.csv")
     parts = [
         report_page.picture(folder / f"{name}.svg", title, folder / f"{name}.csv"),
         *[_panel(folder, name, panel) for panel in facts["panels"]],

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.analysis.frames import read_frame, read_json
+from subjectdp.analysis.report_page import read_table
 from subjectdp.analysis.style import dataset_name, format_epsilon, in_order
 from subjectdp.analysis.verdicts import Verdict
 from subjectdp.errors import DataError, expected
@@ -75,9 +76,7 @@ def write_opening(
 
 
 def _read_scores(path: Path) -> pd.DataFrame:
-    if not path.is_file() or path.stat().st_size == 0:
-        raise expected(str(path), "nothing", "a scorecard", DataError)
-    scores = pd.read_csv(path)
+    scores = read_table(path)
     missing = [name for name in _SCORE_COLUMNS if name not in scores.columns]
     if missing:
         raise expected(f"columns of {path}", list(scores.columns), f"with {', '.join(missing)}", DataError)

@@ -105,6 +105,13 @@ def table(frame: pd.DataFrame, name: str) -> str:
     )
 
 
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV with content as a frame; DataError where it is missing or empty."""
+    if not path.is_file() or path.stat().st_size == 0:
+        raise expected(str(path), "nothing", "a CSV with content", DataError)
+    return pd.read_csv(path)
+
+
 def data_uri(path: Path) -> str:
     """The content of a CSV, PNG or SVG file as an address; DataError where it is missing or empty."""
     content = path.read_bytes() if path.is_file() else b""

@@ -284,15 +284,15 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _set(container: Any, place: Any, rng: random.Random) -> None:
-    kind = rng.randrange(4)
+    kind, value = rng.randrange(4), copy.deepcopy(rng.choice(VALUES))  # later changes must not change VALUES
     if isinstance(container, dict) and kind == 0:
         container[rng.choice(KEYS)] = container.pop(place, None)
     elif isinstance(container, dict) and kind == 1:
-        container[rng.choice(KEYS)] = rng.choice(VALUES)
+        container[rng.choice(KEYS)] = value
     elif isinstance(container, list) and kind == 0:
-        container.append(rng.choice(VALUES))
+        container.append(value)
     else:
-        container[place] = rng.choice(VALUES)
+        container[place] = value
 
 
 def _with_text(text: str, rng: random.Random) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -202,7 +203,7 @@ def _change(document: dict[str, Any], rng: random.Random) -> None:
             data[name] = data.pop(users[0])
             users[0] = name
     else:
-        container[key] = rng.choice((*VALUES, float("nan"), float("-inf")))
+        container[key] = copy.deepcopy(rng.choice((*VALUES, float("nan"), float("-inf"))))
 
 
 def _documents(dataset: str) -> SearchStrategy[Any]:

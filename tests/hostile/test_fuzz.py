@@ -46,9 +46,10 @@ def test_every_input_is_read_rightly_or_refused_clearly(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
     for reader in run.READERS:
-        first = [dict(reader.mutated(f"0/{number}").files) for number in range(20)]
-        assert first == [dict(reader.mutated(f"0/{number}").files) for number in range(20)]
-        assert sum(first.count(files) == 1 for files in first) > 15
+        first = [dict(reader.mutated(f"0/{number}").files) for number in range(40)]
+        backwards = [dict(reader.mutated(f"0/{number}").files) for number in reversed(range(40))]
+        assert first == backwards[::-1]
+        assert sum(first.count(files) == 1 for files in first) > 30
 
 
 class _Faulty:

@@ -145,6 +145,56 @@ def figure_inputs(figure):
     return inputs
 
 
+def figure_rule(figure):
+    """The name of the rule that makes a figure."""
+    return figure if figure.startswith("figure") else f"figure_{figure}"
+
+
+def in_report(figure, suffix, shown):
+    """A figure's file as it stands in the report."""
+    facts = registry.entry(figure)
+    return report(
+        figure_file(figure, suffix),
+        caption=f"../report/{figure}.rst",
+        category=facts.category,
+        labels={"figure": facts.title, "shown as": shown},
+    )
+
+
+def configuration_option():
+    """The option that names the scenario's files, for captions: `snakemake --cores all RULE` and this."""
+    files = [os.path.relpath(path) for path in workflow.configfiles]
+    return f"--configfile {' '.join(files)}" if files else ""
+
+
+def targets_file():
+    """The papers' numbers: of the working directory, or those that come with the workflow."""
+    own = "config/targets.csv"
+    return own if os.path.exists(own) else str(Path(workflow.basedir) / own)
+
+
+def image_run(wildcards):
+    """The first run on images: the convex model takes its data, mini-batch size, ε and δ."""
+    for run in SCENARIO.runs:
+        if run.data.dataset == "femnist":
+            return run
+    raise WorkflowError(
+        "error: Expected figures to be without excess_loss where no run is on femnist."
+    )
+
+
+def utility_settings(run):
+    """What of the run the convex model uses; the data are in the job's input."""
+    data, training, privacy = run.data, run.training, run.privacy
+    split = [data.subjects, data.test_fraction, data.validation_fraction]
+    return [
+        *split,
+        training.batch_size,
+        privacy.epsilon,
+        privacy.delta,
+    ]
+
+
 wildcard_constraints:
     data_key=r"\w[\w.+-]*",
     partition_id=r"\w[\w.+-]*",

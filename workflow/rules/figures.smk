@@ -8,22 +8,6 @@ CONVEX = [name for name in SCENARIO.figures if "utility" in registry.entry(name)
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
 
 
-def figure_rule(figure):
-    """The name of the rule that makes a figure."""
-    return figure if figure.startswith("figure") else f"figure_{figure}"
-
-
-def in_report(figure, suffix, shown):
-    """A figure's file as it stands in the report."""
-    facts = registry.entry(figure)
-    return report(
-        figure_file(figure, suffix),
-        caption=f"../report/{figure}.rst",
-        category=facts.category,
-        labels={"figure": facts.title, "shown as": shown},
-    )
-
-
 for figure in SCENARIO.figures:
 
     rule:

@@ -4,12 +4,6 @@ OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
 TEMPLATE = Path(workflow.basedir) / "workflow" / "report" / "workflow.rst"
 
 
-def configuration_option():
-    """The option that names the scenario's files, for captions: `snakemake --cores all RULE` and this."""
-    files = [os.path.relpath(path) for path in workflow.configfiles]
-    return f"--configfile {' '.join(files)}" if files else ""
-
-
 # Captions read it. It is no setting: the scenario has been read before.
 config["configuration_option"] = configuration_option()
 

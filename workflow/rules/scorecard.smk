@@ -1,12 +1,6 @@
 # What the papers print beside what the scenario gives, with verdicts (docs/scorecard.md).
 
 
-def targets_file():
-    """The papers' numbers: of the working directory, or those that come with the workflow."""
-    own = "config/targets.csv"
-    return own if os.path.exists(own) else str(Path(workflow.basedir) / own)
-
-
 # Accounting at the papers' settings needs no training; like the sampling at their scale it is made where a scenario
 # shows that scale.
 rule paper_accounting:
@@ -28,28 +22,6 @@ rule paper_accounting:
         code=fingerprint("subjectdp.analysis.paper_accounting"),
     script:
         "../scripts/paper_accounting.py"
-
-
-def image_run(wildcards):
-    """The first run on images: the convex model takes its data, mini-batch size, ε and δ."""
-    for run in SCENARIO.runs:
-        if run.data.dataset == "femnist":
-            return run
-    raise WorkflowError(
-        "error: Expected figures to be without excess_loss where no run is on femnist."
-    )
-
-
-def utility_settings(run):
-    """What of the run the convex model uses; the data are in the job's input."""
-    data, training, privacy = run.data, run.training, run.privacy
-    split = [data.subjects, data.test_fraction, data.validation_fraction]
-    return [
-        *split,
-        training.batch_size,
-        privacy.epsilon,
-        privacy.delta,
-    ]
 
 
 # Section 4 of v3: a convex model, trained by the engine that trains everything, beside the papers' bounds.

@@ -6,6 +6,8 @@ import math
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import Loss, Shift, from_dp_event
@@ -86,7 +88,8 @@ def _pld_or_large(loss: Loss, delta: float, resolution: float) -> float:
     if bound > _LARGEST_EPSILON:
         return min(bound, capped_bound(loss, delta, large_epsilon))
     grid = grid_width(loss, mu, resolution)
-    return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+    epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+    return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
 
 
 def large_epsilon(loss: Loss, delta: float) -> float:
@@ -110,13 +113,17 @@ def grid_width(loss: Loss, mu: float, resolution: float) -> float:
 
 
 def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
-    """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic)."""
+    """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic).
+
+    Infinite where dp-accounting's quotient of masses leaves the range of floating-point numbers.
+    """
     composed: Any = None
     for part in loss:
         step = _step_pld(part.noise_multiplier, part.shift, grid)
         steps = step if part.steps == 1 else step.self_compose(part.steps)
         composed = steps if composed is None else composed.compose(steps)
-    return float(composed.get_epsilon_for_delta(delta))
+    with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
+        return float(composed.get_epsilon_for_delta(delta))
 
 
 def truncated_poisson_epsilon(

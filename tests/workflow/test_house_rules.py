@@ -117,7 +117,7 @@ def test_the_bare_profile_name_resolves():
 
 
 def test_snakemake_finds_the_default_profile():
-    """It looks for ``profiles/default`` beside the Snakefile, and for other names of ``--workflow-profile`` there too."""
+    """It looks for ``profiles/default`` beside the Snakefile, and for others there too."""
     link = ROOT / "profiles"
     assert link.is_symlink() and os.readlink(link) == "workflow/profiles"
     assert (link / "default" / "config.yaml").is_file()

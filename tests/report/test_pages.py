@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,9 +51,10 @@ def environment_of(folder: Path, facts: dict[str, object]) -> None:
     list_files(folder)
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five runs, the last on real data and elsewhere, collected, with a scorecard."""
+    tmp_path = tmp_path_factory.mktemp("scenario")
     fakes = [*grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4)]
     fakes.append(Fake("fed_avg", "shakespeare", 7, rounds=4, synthetic=False))
     folders = write_runs(tmp_path / "runs", fakes)
@@ -64,6 +66,12 @@ def scenario(tmp_path: Path) -> Path:
     pd.DataFrame(SCORES, columns=list(COLUMNS)).to_csv(tmp_path / "scorecard.csv", index=False)
     (tmp_path / "template.rst").write_text(f"Before.\n\n{MARK}\n\nAfter.\n")
     return tmp_path
+
+
+@pytest.fixture
+def scenario(made: Path, tmp_path: Path) -> Path:
+    """A copy of the scenario, to be changed."""
+    return shutil.copytree(made, tmp_path / "scenario")
 
 
 def opening(folder: Path) -> str:

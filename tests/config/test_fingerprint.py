@@ -14,6 +14,7 @@ import pytest
 
 from subjectdp.config.fingerprint import LIBRARY, STAGES, clear_cache, closure, entry_modules, fingerprint
 from subjectdp.config.source_file import read_source
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,6 +263,18 @@ def test_every_algorithm_is_a_stage(copy: Path) -> None:
     assert [name for name in ALGORITHMS if before[name] != after[name]] == ["user_ldp"]
 
 
+def test_every_data_set_is_a_stage() -> None:
+    for name in DATASETS:
+        assert {"subjectdp.data.prepare", DATASETS[name].reader} <= set(
+            closure(entry_modules(f"prepare:{name}"))
+        )
+
+
+@pytest.mark.parametrize("registry", ["algorithms/registry", "data/catalogue"])
+def test_an_entry_more_in_a_registry_runs_nothing_again(copy: Path, registry: str) -> None:
+    assert changed_stages(copy, prints(copy), registry, add_code) == set()
+
+
 def test_every_figure_is_a_stage() -> None:
     from subjectdp.analysis.registry import FIGURES
 
@@ -275,6 +288,8 @@ def test_unknown_stages_and_modules() -> None:
         fingerprint("trian")
     with pytest.raises(ConfigError, match=r"Unknown figure 'figure9'"):
         fingerprint("figure:figure9")
+    with pytest.raises(ConfigError, match=r"Unknown data set 'femnst'. Did you mean 'femnist'\?"):
+        fingerprint("prepare:femnst")
     with pytest.raises(ConfigError, match=r"Unknown algorithm 'fedavg'"):
         fingerprint("train:fedavg")
     with pytest.raises(ConfigError, match=r"Unknown module 'subjectdp.trainin'"):

@@ -3,6 +3,12 @@
 SOURCE_RECORD = f"{paths.source_dir('{data_key}')}/source.json"
 
 
+PREPARING_CODE = {
+    name: fingerprint(f"prepare:{name}")
+    for name in {data.dataset for data in DATA.values()}
+}
+
+
 # The archives themselves are no outputs: Snakemake deletes the outputs of a failed job, and a download that broke off
 # has to be there to be resumed. The list of them, with their hashes, is written last.
 rule fetch:
@@ -41,7 +47,7 @@ rule prepare:
         runtime=grows(60),
     params:
         data=settings(DATA, "data_key"),
-        code=fingerprint("prepare"),
+        code=lambda wildcards: PREPARING_CODE[DATA[wildcards.data_key].dataset],
     script:
         "../scripts/prepare.py"
 

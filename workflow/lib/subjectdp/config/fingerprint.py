@@ -34,7 +34,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     # Not subjectdp.data.prepare, which holds the steps of fetching and of preparing: an edited parser must not
     # fetch (or generate) the archives again. Preparing refuses a record of files that it does not understand.
     "fetch": ("subjectdp.data.fetch", "subjectdp.data.embedded.*"),
-    "prepare": ("subjectdp.data.prepare", *(facts.reader for facts in DATASETS.values())),
+    "prepare": ("subjectdp.data.prepare",),
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.analysis.collect",),
@@ -57,7 +57,8 @@ def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
     """Hex digest of the code that a stage may run.
 
     Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, ``train:NAME`` the
-    one that trains with one algorithm, and a module or ``package.*`` is a stage of its own.
+    one that trains with one algorithm, ``prepare:NAME`` the one that reads one data set, and a module or
+    ``package.*`` is a stage of its own.
     Raises ConfigError for an unknown stage or module.
     """
     root = Path(library)
@@ -74,6 +75,10 @@ def entry_modules(stage: str) -> tuple[str, ...]:
         if name not in ALGORITHMS:
             raise unknown("algorithm", name, ALGORITHMS)
         return f"{PACKAGE}.training.run", ALGORITHMS[name]
+    if kind == "prepare" and name:
+        if name not in DATASETS:
+            raise unknown("data set", name, DATASETS)
+        return *STAGES[kind], DATASETS[name].reader
     if kind == "figure" and name:
         figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
         if name not in figures:

@@ -73,7 +73,7 @@ faults: venv
 
 # 12,000 inputs, a few minutes; those that fail are kept. The last line reads `N inputs, N right, N refused, N failed`.
 fuzz: venv
-	PYTHONPATH=tests:workflow/lib OMP_NUM_THREADS=1 $(BIN)/python -m hostile.run --keep results/hostile $(ARGS)
+	PYTHONPATH=tests:workflow/lib OMP_NUM_THREADS=1 $(BIN)/python -m hostile.run --keep results/logs/hostile $(ARGS)
 
 # About twenty minutes on an idle machine; tables in results/bench. Ends with the goals: met, or missed by how much.
 bench: venv

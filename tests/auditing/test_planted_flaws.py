@@ -22,7 +22,7 @@ from subjectdp.auditing.training import audit_training
 from subjectdp.auditing.vector import World
 from subjectdp.mechanisms import noise
 from subjectdp.mechanisms.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan
-from subjectdp.training import federation
+from subjectdp.training import silo_step
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian
@@ -108,7 +108,7 @@ def test_half_the_noise_in_the_training_loop(
     places = canaries.planned_facts(stage.facts).items[0]
     settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, round(0.05 * places))
     if planted:
-        monkeypatch.setattr(federation, "add_gaussian", half_noise)
+        monkeypatch.setattr(silo_step, "add_gaussian", half_noise)
     result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), stage, canaries, settings, 2000)
     found = split_bound(result.scores[result.members], result.scores[~result.members], cases.DELTA).epsilon
     assert found > 4 if planted else found < 3

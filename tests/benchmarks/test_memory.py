@@ -14,13 +14,14 @@ pytestmark = pytest.mark.skipif(memory.unmeasurable() is not None, reason=str(me
 MB = 1 << 20
 
 
-@pytest.mark.parametrize("megabytes", [8, 64])
+# Up to a few MB may come from freed memory that glibc cannot give back in a process with a past, such as this one.
+@pytest.mark.parametrize("megabytes", [64, 192])
 def test_growth_is_what_a_step_holds_at_its_peak(megabytes):
     def step() -> None:
         torch.ones(megabytes * MB, dtype=torch.uint8)  # freed at once: only the peak shows it
 
     found = memory.in_fork(lambda: memory.growth(step))
-    assert megabytes * MB <= found < megabytes * MB + 8 * MB
+    assert (megabytes - 8) * MB < found < (megabytes + 8) * MB
 
 
 def test_what_was_there_before_does_not_count():

@@ -28,9 +28,14 @@ def check_name(name: str, kind: str, where: str) -> None:
 
 
 def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
-    """DataError if two of ``names`` look alike: equal once composed (Unicode NFKC) and without outer blanks."""
+    """DataError if a name is there twice, or two look alike: equal once composed (Unicode NFKC) and stripped."""
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(unicodedata.normalize("NFKC", name).strip(), name)
-        if other is not name:
-            raise DataError(f"{where}: {kind} {in_words(other)} and {in_words(name)} cannot be told apart.")
+        look = unicodedata.normalize("NFKC", name).strip()
+        if look in seen and seen[look] == name:
+            raise DataError(f"{where}: {kind} are not unique, {in_words(name)} is there twice.")
+        if look in seen:
+            raise DataError(
+                f"{where}: {kind} {in_words(seen[look])} and {in_words(name)} cannot be told apart."
+            )
+        seen[look] = name

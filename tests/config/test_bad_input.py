@@ -78,7 +78,11 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("training.server_optimizer.name", "sgd", ["'sgd'", "adam, momentum, none"]),
     ("training.evaluate_every", 0, ["at least 1", "0"]),
     ("model.name", "resnet", ["'resnet'", "leaf_cnn"]),
-    ("model.name", "leaf_lstm", ["'leaf_lstm'", "leaf_cnn or small_cnn or logistic when data.dataset is femnist"]),
+    (
+        "model.name",
+        "leaf_lstm",
+        ["'leaf_lstm'", "leaf_cnn or small_cnn or logistic when data.dataset is femnist"],
+    ),
     ("model.parameters", ["hidden"], ["a mapping", "hidden"]),
     ("seed", -1, ["at least 0", "-1"]),
     ("seed", 0.5, ["a whole number", "0.5"]),

@@ -36,7 +36,7 @@ EXCLUDED = (
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
 )
-_POINTS = 8
+_POINTS = 5
 _LARGEST_EVENT = 64  # atoms that a recorded event may have
 
 
@@ -184,7 +184,7 @@ def epsilon_over_rounds(
     rounds: Sequence[int] | None = None,
     every_silo: bool = True,
 ) -> list[tuple[int, float]]:
-    """(rounds, ε) after some numbers of executed rounds (default: about eight, the last one included).
+    """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
 
     Data-dependent σ or divisors are taken as constants here, as in ``epsilon_if_constant``. By privacy loss
     distributions on a coarse grid, or for integer noise by the Rényi bounds that hold for it.

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_FEWEST = 1 << 14  # multiplications a row of inputs from which on the lookup is worth it
+_FEWEST = 1 << 23  # multiplications of a call from which on its longer way to the kernel is worth it
 
 
 def _operators() -> tuple[Any, Any] | None:
@@ -29,20 +29,19 @@ def _operators() -> tuple[Any, Any] | None:
 _ONEDNN = _operators()
 
 
-def _covered(inputs: Tensor, weight: Tensor) -> bool:
+def _covered(inputs: Tensor, weight: Tensor, rows: int) -> bool:
     return (
         _ONEDNN is not None
         and inputs.device.type == "cpu"
         and inputs.dtype is torch.float32
         and weight.dtype is torch.float32
-        and inputs.numel() > 0
-        and weight.numel() >= _FEWEST
+        and rows * weight.numel() >= _FEWEST
     )
 
 
 def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``inputs`` (..., d_in) · ``weight`` (d_out, d_in)ᵀ + ``bias``, without autograd."""
-    if _ONEDNN is None or not _covered(inputs, weight):
+    if _ONEDNN is None or not _covered(inputs, weight, inputs.shape[:-1].numel()):
         return F.linear(inputs, weight, bias)
     result: Tensor = _ONEDNN[0](inputs, weight, bias, "none", [], "")
     return result
@@ -73,7 +72,7 @@ def projected(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def repeated(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
     """x (rows, d_in) · ``weight`` (d_out, d_in)ᵀ + addend, for many x: ``weight`` is laid out once."""
-    if _ONEDNN is None or not _covered(weight, weight) or rows == 0:
+    if _ONEDNN is None or not _covered(weight, weight, rows):
         turned = weight.t()
 
         def plain(inputs: Tensor, addend: Tensor | None) -> Tensor:

@@ -57,12 +57,25 @@ def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
     }
     assert (sound["lower_bound"] < 3).all() and (sound["lower_bound"] > 0.8).all(), "and none is trivial"
     assert (sound["verdict"] == "not refuted").all()
-    assert sound["true_epsilon"].between(3.98, 4.0001).all()
+    calibrated = sound[sound["claimed_epsilon"] == 4.0]
+    assert calibrated["true_epsilon"].between(3.98, 4.0001).all()
+
+
+def test_updates_noised_once_are_attacked_for_a_silo_and_for_an_item(rows: pd.DataFrame) -> None:
+    """The item's ε is the accountant's: below the silo's, as not every round draws the item."""
+    silo, item = (
+        chosen(rows[rows["setting"].str.contains(words)], "monte_carlo", "sound").iloc[0]
+        for words in ("silo's whole data, 10 noised updates", "one item, 10 noised updates")
+    )
+    assert silo["algorithm"] == item["algorithm"] == "joint_noise"
+    assert silo["claimed_epsilon"] == 4.0
+    assert item["claimed_epsilon"] == item["true_epsilon"] == pytest.approx(2.575, abs=0.01)
+    assert 0.8 < item["lower_bound"] < silo["lower_bound"] < 2.5
 
 
 def test_no_bound_lies_above_the_accountants_epsilon(rows: pd.DataFrame) -> None:
     known = rows[rows["true_epsilon"].notna()]
-    assert len(known) == 15
+    assert len(known) == 17
     assert (known["lower_bound"] < known["true_epsilon"]).all()
 
 
@@ -123,7 +136,7 @@ def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:
 def test_the_full_audit_covers_the_papers_scale() -> None:
     cases = monte_carlo_cases("full")
     names = {case.name for case in cases}
-    assert len(names) == len(cases) == 14
+    assert len(names) == len(cases) == 16
     rule = next(
         case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16
     )

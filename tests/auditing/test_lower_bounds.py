@@ -100,6 +100,13 @@ def test_both_directions_are_tried() -> None:
     assert split_bound(-absent, -present, DELTA).direction == "present"
 
 
+def test_scores_that_are_all_alike_are_told_apart() -> None:
+    """Every run of a world at one score, as where both lie off the table of scores: all that the runs can prove."""
+    present, absent = np.full(2000, 7.0, np.float32), np.full(2000, -7.0, np.float32)
+    assert split_bound(present, absent, DELTA).epsilon == counts_epsilon(1000, 1000, 0, 1000, DELTA)
+    assert split_bound(absent, absent, DELTA).epsilon == 0.0
+
+
 def test_the_judging_half_is_untouched_by_the_choice() -> None:
     """Pure noise, searched for the best threshold: the judged bound is not fooled."""
     fooled = [split_bound(*normal_scores(0.0, 2000, seed), DELTA).epsilon > 0 for seed in range(100)]

@@ -10,10 +10,13 @@ import pytest
 from torch import Tensor
 
 from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.joint_noise import plain_step
 from subjectdp.algorithms.registry import algorithm, mechanism
-from subjectdp.auditing import cases
+from subjectdp.auditing import cases, vector
 from subjectdp.auditing.canaries import Canaries
+from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.auditing.montecarlo import world_scores
 from subjectdp.auditing.scores import scores_of
@@ -21,7 +24,7 @@ from subjectdp.auditing.stages import generated_stage
 from subjectdp.auditing.training import audit_training
 from subjectdp.auditing.vector import World
 from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan
+from subjectdp.mechanisms.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan, PrivacyUnit
 from subjectdp.training import silo_step
 
 SOUND = AccountingMode.SOUND
@@ -35,6 +38,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def half_noise(total: Tensor, std: float, key: bytes) -> Tensor:
     return add_gaussian(total, std / 2, key)
+
+
+def updates(cache: Path, unit: PrivacyUnit | None = None) -> PrivacyPlan:
+    """Five rounds of four silos whose updates of 50 steps are clipped and noised once."""
+    return Case("joint_noise", None, SOUND, 4, 4, 5, 50, 0, "planted", unit, updates=True).plan(cache)
 
 
 def sound_plan(
@@ -56,6 +64,42 @@ def test_half_the_noise(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     assert bound(plan, plan, audited) < 3
     monkeypatch.setattr(noise, "add_gaussian", half_noise)
     assert bound(plan, plan, audited) > 4
+
+
+def test_half_the_noise_on_updates(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    plan, audited = updates(cache), algorithm("joint_noise")
+    assert 1 < bound(plan, plan, audited, 20_000) < 3
+    monkeypatch.setattr(noise, "add_gaussian", half_noise)
+    assert bound(plan, plan, audited, 20_000) > 4
+
+
+def test_updates_that_are_not_clipped(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    plan = updates(cache)
+    monkeypatch.setattr(vector.VectorStep, "clip", lambda step, update: update)
+    assert bound(plan, plan, algorithm("joint_noise"), 2_000) > 4
+
+
+def test_one_noise_for_the_updates_of_all_silos(cache: Path) -> None:
+    """The sum of clipped updates with the noise of a single silo: √N too little."""
+    plan, audited = updates(cache), algorithm("joint_noise")
+
+    def once(server: Any) -> None:
+        still = [server.train_locally(silo, plain_step).sub_(server.model) for silo in server.silos]
+        loud = server.noisy_update(0, still[0])
+        clipped = [update.clamp(-plan.settings.clip_norm, plan.settings.clip_norm) for update in still[1:]]
+        server.set_model(server.model + sum(clipped, loud) / server.silo_count)
+
+    assert bound(plan, plan, replace(audited, update_round=once), 20_000) > 4
+
+
+def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
+    """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
+    plan, audited = updates(cache, PrivacyUnit.ITEM), algorithm("joint_noise")
+    silos = tuple(replace(silo, steps_per_round=1) for silo in plan.silos)
+    right, wrong = (
+        unit_epsilon(p, PrivacyUnit.ITEM, every_silo=False) for p in (plan, replace(plan, silos=silos))
+    )
+    assert wrong < bound(plan, plan, audited, 20_000) < right
 
 
 def test_a_sampler_that_takes_too_many(cache: Path) -> None:

@@ -10,21 +10,40 @@ import pytest
 import torch
 from scipy import stats
 
-from auditing.worst_case import CANARY_ITEMS, CLIP, SILOS, federation, plan, same_batch, same_noise
+from auditing.worst_case import (
+    CANARY,
+    CANARY_ITEMS,
+    CLIP,
+    SILO_ITEMS,
+    SILOS,
+    federation,
+    plan,
+    same_batch,
+    same_noise,
+    update_plan,
+)
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.auditing.vector import (
     SERVER,
+    UPDATE,
     VectorBatch,
     VectorFederation,
     VectorRound,
     VectorStep,
     World,
-    check_auditable,
 )
+from subjectdp.auditing.worst_case import canary_items, check_auditable, held_silos
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import AccountingMode, NoiseDistribution, SamplingMethod, SiloSchedule
+from subjectdp.mechanisms.plan import (
+    AccountingMode,
+    NoiseDistribution,
+    PrivacyUnit,
+    SamplingMethod,
+    SiloSchedule,
+)
 from subjectdp.sampling.batches import batch_statistics, sample_items
+from subjectdp.training import silo_step
 from subjectdp.training.federation import Federation, SiloStep
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
@@ -39,11 +58,11 @@ LOCAL = [
 ]
 
 
-def twin(real: Federation, round_: int, silo: int, batches: dict[int, Any]) -> VectorStep:
+def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step: int = 0) -> VectorStep:
     """The vector step that sees the mini-batch and the noise of the real one."""
-    noise = same_noise(real, round_, silo, 0)
+    noise = same_noise(real, round_, silo, step)
     return VectorStep(
-        real.plan, silo, lambda: same_batch(batches[silo]), lambda total, std: total + std * noise
+        real.plan, silo, lambda: same_batch(batches[silo, step]), lambda total, std: total + std * noise
     )
 
 
@@ -56,7 +75,7 @@ def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingM
         step = SiloStep(real, round_, 0, 0)
         batch = step.sample_batch()
         expected = audited.local_step(step)
-        result = audited.local_step(twin(real, round_, 0, {0: batch}))  # type: ignore[arg-type]
+        result = audited.local_step(twin(real, round_, 0, {(0, 0): batch}))  # type: ignore[arg-type]
         torch.testing.assert_close(result, expected, rtol=2e-5, atol=1e-6)
         seen.add(int((batch.owners == batch.owners.max()).sum()))
     assert len(seen) > 2, "mini-batches with different counts were compared"
@@ -68,7 +87,7 @@ def test_server_rounds_are_equal(name: str, variant: str | None) -> None:
     audited = algorithm(name, variant)
     for round_ in range(1, 20):
         before = real.theta.clone()
-        batches = {silo: SiloStep(real, round_, silo, 0).sample_batch() for silo in range(SILOS)}
+        batches = {(silo, 0): SiloStep(real, round_, silo, 0).sample_batch() for silo in range(SILOS)}
         real.run_round(round_)
 
         class Twin(VectorFederation):
@@ -81,6 +100,71 @@ def test_server_rounds_are_equal(name: str, variant: str | None) -> None:
         real.theta.zero_()
         real.engine.flat.load(real.theta)
     assert SERVER == -1
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_rounds_of_updates_are_equal(steps: int) -> None:
+    """``update_round`` on one run of the worst case and in the training loop: same mini-batches, noise and model."""
+    real = federation(update_plan(steps), others=-50.0)
+    audited, turned = algorithm("joint_noise"), set()
+    for round_ in range(1, 15):
+        places = [(silo, step) for silo in range(SILOS) for step in range(steps)]
+        batches = {place: SiloStep(real, round_, *place).sample_batch() for place in places}
+        turned.add(sum(any(CANARY in batches[i, t].owners for t in range(steps)) for i in range(SILOS)))
+        before = real.theta.clone()
+        real.run_round(round_)
+
+        class Twin(VectorFederation):
+            def step(self, round_: int, silo: int, step: int) -> VectorStep:
+                return twin(real, round_, silo, batches, step)  # noqa: B023
+
+        server = VectorRound(Twin(audited, real.plan, World(0, "twin", True, 1)), round_)
+        audited.update_round(server)  # type: ignore[arg-type, misc]
+        torch.testing.assert_close(server.released(), before - real.theta, rtol=1e-4, atol=1e-5)
+        real.theta.zero_()
+    assert len(turned) > 2, (
+        "rounds in which the canary turns different numbers of updates around were compared"
+    )
+    assert UPDATE == silo_step.UPDATE
+
+
+def release_of_updates(unit: PrivacyUnit, present: bool, q: float = 0.05) -> torch.Tensor:
+    """(2000,) the sum of a round's updates of 4 steps in units of C, without noise."""
+    quiet = update_plan(4, unit, q)
+    quiet = replace(quiet, silos=tuple(replace(silo, noise_multiplier=0.0) for silo in quiet.silos))
+    audited = VectorFederation(algorithm("joint_noise"), quiet, World(0, "sum", present, 2000))
+    ((kind, release),) = list(audited.releases())
+    assert kind == 0
+    return release
+
+
+@pytest.mark.parametrize(
+    ("unit", "turned"),
+    [
+        (PrivacyUnit.SILO, {1: 1.0}),
+        (PrivacyUnit.ITEM, {0: 0.6561, 1: 0.3439}),  # 0.9^4
+        # k = 4 items at each of 3 silos, p = 1 - 0.9^16 = 0.8147 a silo
+        (PrivacyUnit.SUBJECT, {0: 0.00636, 1: 0.08392, 2: 0.36894, 3: 0.54078}),
+    ],
+)
+def test_a_unit_turns_as_many_updates_around_as_draw_it(unit: PrivacyUnit, turned: dict[int, float]) -> None:
+    """Absent: every silo's update is -C. Present: +C at the silos whose steps draw the unit (worked out by hand)."""
+    absent = release_of_updates(unit, False, 0.1)
+    torch.testing.assert_close(absent, torch.full_like(absent, -float(SILOS)))
+    counts = (release_of_updates(unit, True, 0.1) + SILOS) / 2
+    torch.testing.assert_close(counts, counts.round(), rtol=0, atol=1e-4)
+    for count in range(SILOS + 1):
+        share, expected = float((counts.round() == count).float().mean()), turned.get(count, 0.0)
+        assert share == pytest.approx(expected, abs=4.5 * (expected * (1 - expected) / 2000) ** 0.5)
+
+
+def test_what_the_unit_of_a_plan_is() -> None:
+    facts = {unit: (canary_items(p), held_silos(p)) for unit in PrivacyUnit for p in [update_plan(2, unit)]}
+    assert facts == {
+        PrivacyUnit.ITEM: (1, 1),
+        PrivacyUnit.SUBJECT: (CANARY_ITEMS, SILOS),
+        PrivacyUnit.SILO: (SILO_ITEMS, 1),
+    }
 
 
 def test_releases_are_scaled_to_the_sum() -> None:
@@ -127,6 +211,8 @@ def test_batch_law_is_the_samplers() -> None:
         assert stats.chi2_contingency(common).pvalue > 1e-3
     absent = BatchLaw(schedule, SamplingMethod.POISSON, 5, present=False)
     assert absent.other_sizes == law.other_sizes
+    replaced = BatchLaw(schedule, SamplingMethod.POISSON, 5, present=False, replaced=True)
+    assert replaced.other_items == len(owners) and replaced.canary_items == 0
     assert not absent.canary_count(100, generator).any()
 
 
@@ -151,6 +237,7 @@ def test_only_poisson_sampling_is_audited() -> None:
 def test_what_the_worst_case_does_not_run_is_refused() -> None:
     fine = plan("joint_noise", None, SOUND)
     check_auditable(fine)
+    check_auditable(update_plan(5))
     silo, settings = fine.silos[0], fine.settings
     refused = [
         (plan("fed_avg", None, SOUND), "no noise"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,11 @@ from subjectdp.mechanisms.plan import (
     AccountingMode,
     DivisorRule,
     Horizontal,
+    Mechanism,
     NoiseRule,
     PlanSettings,
     PrivacyPlan,
+    PrivacyUnit,
     SamplingMethod,
     SiloSchedule,
 )
@@ -60,10 +63,15 @@ class Gradients:
 
 
 def plan(
-    name: str, variant: str | None, mode: AccountingMode, noise: float = 1.3, q: float = 0.15
+    name: str,
+    variant: str | None,
+    mode: AccountingMode,
+    noise: float = 1.3,
+    q: float = 0.15,
+    mechanism: Mechanism | None = None,
 ) -> PrivacyPlan:
     """A plan by hand, equal silos, one step a round."""
-    mechanism = algorithm(name, variant).mechanism(variant, mode)
+    mechanism = algorithm(name, variant).mechanism(variant, mode) if mechanism is None else mechanism
     settings = PlanSettings(
         mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, max(1, round(q * SILO_ITEMS))
     )
@@ -101,6 +109,16 @@ def federation(plan: PrivacyPlan, others: float, seed: int = 5) -> Federation:
         seed,
         Recorder("worst", 1, lambda line: None),
     )
+
+
+def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:
+    """A plan by hand whose updates of some local steps are clipped and noised once, read for a unit."""
+    mechanism = algorithm("joint_noise").of_updates
+    if mechanism is None:
+        raise AssertionError("joint noise declares no mechanism for updates")
+    mechanism = replace(mechanism, claimed_unit=unit)
+    made = plan("joint_noise", None, AccountingMode.SOUND, q=q, mechanism=mechanism)
+    return replace(made, silos=tuple(replace(silo, steps_per_round=steps) for silo in made.silos))
 
 
 def same_batch(real: Any) -> VectorBatch:

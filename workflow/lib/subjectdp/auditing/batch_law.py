@@ -26,11 +26,17 @@ class BatchLaw:
 
     Attributes:
         canary_items: items of the canary subject at this silo: k, or 0 where it is absent.
-        other_sizes: items a subject -> number of other subjects of that size, the same whether it is present or not.
+        other_sizes: items a subject -> number of other subjects of that size, the same whether it is present or not;
+            ``replaced``: the items of an absent canary are those of others instead.
     """
 
     def __init__(
-        self, schedule: SiloSchedule, method: SamplingMethod, canary_items: int, present: bool = True
+        self,
+        schedule: SiloSchedule,
+        method: SamplingMethod,
+        canary_items: int,
+        present: bool = True,
+        replaced: bool = False,
     ) -> None:
         if method is not SamplingMethod.POISSON:
             raise expected(
@@ -40,7 +46,7 @@ class BatchLaw:
             raise expected("items of the canary", canary_items, f"0 to {schedule.items}", PrivacyError)
         self.probability = schedule.sampling_probability
         self.canary_items = canary_items if present else 0
-        self.other_items = schedule.items - canary_items
+        self.other_items = schedule.items - (canary_items if present or not replaced else 0)
         self.other_sizes = _even_sizes(self.other_items, max(1, schedule.subjects - int(canary_items > 0)))
 
     def canary_count(self, runs: int, generator: torch.Generator) -> Tensor:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from subjectdp.accounting.planning import make_plan
-from subjectdp.algorithms.registry import mechanism
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     FederationFacts,
     Horizontal,
+    Mechanism,
     PlanSettings,
     PrivacyPlan,
+    PrivacyUnit,
     SamplingMethod,
 )
 
@@ -35,6 +39,8 @@ class Case:
         steps: local steps T of a round (None: one epoch, 50).
         runs: of each world.
         setting: what the attacker faces, in words.
+        unit: attacked instead of the unit that the plan claims (None), at the ε that the accountant states for it.
+        updates: whether whole updates are clipped and noised once.
     """
 
     algorithm: str
@@ -46,6 +52,8 @@ class Case:
     steps: int | None
     runs: int
     setting: str
+    unit: PrivacyUnit | None = None
+    updates: bool = False
 
     @property
     def name(self) -> str:
@@ -53,11 +61,22 @@ class Case:
         return f"{self.algorithm}:{self.variant}:{self.mode.value}:{self.setting}"
 
     def plan(self, cache_dir: Path | str | None = None) -> PrivacyPlan:
-        """The plan of the case, made as training makes it."""
+        """The plan of the case, made as training makes it, and read for its ``unit``."""
         facts = federation(self.silos, self.held)
         horizontal = Horizontal.SOUND if self.mode is SOUND else Horizontal.ROUNDS_OVER_SQRT_S
         settings = plan_settings(self.mode, horizontal, self.rounds, self.steps, cache_dir)
-        return make_plan(mechanism(self.algorithm, self.variant, self.mode), facts, settings)
+        plan = make_plan(self._mechanism(), facts, settings)
+        if self.unit is None:
+            return plan
+        return replace(plan, mechanism=replace(plan.mechanism, claimed_unit=self.unit))
+
+    def _mechanism(self) -> Mechanism:
+        found = algorithm(self.algorithm, self.variant)
+        if not self.updates:
+            return found.mechanism(self.variant, self.mode)
+        if found.of_updates is None:
+            raise expected("algorithm that noises updates", self.algorithm, "joint_noise", PrivacyError)
+        return found.of_updates
 
 
 def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:
@@ -114,6 +133,7 @@ def _full() -> tuple[Case, ...]:
         Case("user_ldp", None, SOUND, 1, 1, 100, None, 20_000, one),
         Case("central_sub_dp", "v0", SOUND, 16, 16, 100, None, 40_000, "at all of 16 silos, 100 rounds"),
         Case("joint_noise", None, SOUND, 16, 16, 100, 1, 40_000, "one item, 100 rounds of 1 step"),
+        *_updates(16, 100, 40_000),
     )
 
 
@@ -131,4 +151,14 @@ def _small() -> tuple[Case, ...]:
         Case("user_ldp", None, SOUND, 1, 1, 100, 1, 20_000, one),
         Case("central_sub_dp", "v0", SOUND, 4, 4, 50, None, 20_000, "at all of 4 silos, 50 rounds"),
         Case("joint_noise", None, SOUND, 4, 4, 50, 1, 20_000, "one item, 50 rounds of 1 step"),
+        *_updates(4, 10, 20_000),
     )
+
+
+def _updates(silos: int, rounds: int, runs: int) -> Iterator[Case]:
+    """Updates of one epoch noised once: a silo's whole data, as calibrated, and one item, as the accountant says."""
+    words = f"{rounds} noised updates of {silos} silos"
+    for unit, name in ((None, "a silo's whole data"), (PrivacyUnit.ITEM, "one item")):
+        yield Case(
+            "joint_noise", None, SOUND, silos, silos, rounds, None, runs, f"{name}, {words}", unit, True
+        )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon
-from subjectdp.auditing.vector import canary_items
+from subjectdp.auditing.worst_case import canary_items
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.mechanisms.noise import keyed_generator
 from subjectdp.mechanisms.plan import NoiseRule, PrivacyPlan

@@ -138,8 +138,9 @@ def _best_threshold(
 
     ordered, right = np.sort(negatives), np.sort(positives)
     counts = _candidate_counts(len(ordered))
-    top = max(float(ordered[-1]), float(right[0]))
-    thresholds = np.append(ordered[len(ordered) - counts[counts > 0]], np.nextafter(np.float32(top), np.inf))
+    # one without false alarms as well: the lowest right guess if all of them lie above, else just above the alarms
+    top = max(float(np.nextafter(np.float32(ordered[-1]), np.float32(np.inf))), float(right[0]))
+    thresholds = np.append(ordered[len(ordered) - counts[counts > 0]], top)
     alarms = len(ordered) - np.searchsorted(ordered, thresholds, side="left")
     hits = len(right) - np.searchsorted(right, thresholds, side="left")
     error = (1.0 - confidence) / 2.0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
-from subjectdp.auditing.vector import claimed_unit, held_silos
+from subjectdp.auditing.worst_case import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -64,7 +64,9 @@ def scores_of(
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit) -> LikelihoodRatio:
     step = unit_losses(plan, unit, every_silo=True)[0][0]
-    return _likelihood_ratio(step, -1.0 if plan.mechanism.clipping is Clipping.PER_BATCH else 0.0)
+    # where the canary may turn a clipped vector around, each silo releases −C without it
+    turned = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
+    return _likelihood_ratio(step, -float(len(plan.silos)) if turned else 0.0)
 
 
 @cache

@@ -20,7 +20,7 @@ from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, gaussian_est
 from subjectdp.auditing.montecarlo import audit_plan
 from subjectdp.auditing.one_run import one_run_epsilon
 from subjectdp.auditing.training import Stage, audit_training, plan_with_canaries
-from subjectdp.auditing.vector import claimed_unit
+from subjectdp.auditing.worst_case import claimed_unit
 from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,8 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
         "gaussian_estimate": gaussian_estimate(present, absent, plan.settings.delta),
         **_rates(bound),
     }
-    claim = case.algorithm, case.variant, case.mode.value, case.setting, cases.EPSILON
+    claimed = cases.EPSILON if case.unit is None else true
+    claim = case.algorithm, case.variant, case.mode.value, case.setting, claimed
     return Finding("monte_carlo", *claim, true, bound.epsilon, case.runs, bound.direction, details)
 
 

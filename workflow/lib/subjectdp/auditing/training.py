@@ -17,7 +17,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, Data, canary_slice
 from subjectdp.auditing.one_run import Guesses, guess
 from subjectdp.auditing.scores import LikelihoodRatio, scores_of
-from subjectdp.auditing.vector import public_divisor
+from subjectdp.auditing.worst_case import public_divisor
 from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.mechanisms.clipping import ClippingEngine

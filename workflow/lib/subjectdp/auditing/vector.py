@@ -1,7 +1,7 @@
 """The algorithms' own pseudo-code run for many independent runs at once, on a worst-case subject.
 
 The worst case: the clipped gradient of every item of the canary subject is +C along one axis that no other item
-touches (where a whole mini-batch is clipped: the canary turns the mean from −C to +C). On that axis a vector of P
+touches (where a whole mini-batch or update is clipped: the canary turns it from −C to +C). On that axis a vector of P
 parameters is one number, so that a tensor can hold one number for each of many runs. :class:`VectorStep` and
 :class:`VectorRound` are the protocols of the algorithms over such tensors; the local step and the server round that
 run on them are those that train. A test holds them equal to the training loop's own step for the same mini-batches
@@ -19,23 +19,25 @@ import torch
 from torch import Tensor
 
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.algorithms.protocols import LocalStep, ServerRound
+from subjectdp.algorithms.protocols import LocalStep, ServerRound, UpdateRound
 from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.worst_case import (
+    canary_items,
+    check_auditable,
+    claimed_unit,
+    held_silos,
+    public_divisor,
+)
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.plan import (
-    Clipping,
-    DivisorRule,
-    NoiseDistribution,
-    NoiseRule,
-    PrivacyPlan,
-    PrivacyUnit,
-    TrustModel,
-)
+from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
 from subjectdp.sampling.keys import Purpose, key_bytes
 
 SERVER = -1
-_HUGE = 1e6  # unclipped gradient of an item where the mean of the mini-batch is clipped, in units of C
+UPDATE = -1  # the "step" of the noise on a silo's whole update
+# Unclipped gradients in units of C, where a whole mini-batch or update is clipped: one mini-batch with the canary
+# outweighs a million without it, and one without it is still far longer than C.
+_CANARY, _OTHERS = 1e12, -1e6
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,8 @@ class VectorStep:
 
     def gradient_sum(self, batch: VectorBatch) -> Tensor:
         """Unclipped: the canary's items outweigh all others, which point the other way."""
-        others = torch.where(batch.others_present, -_HUGE, 0.0)
-        return torch.where(batch.canary > 0, _HUGE, others) * self._clip_norm
+        others = torch.where(batch.others_present, _OTHERS, 0.0)
+        return torch.where(batch.canary > 0, _CANARY, others) * self._clip_norm
 
     def clipped_sum(self, batch: VectorBatch, weights: Tensor | None = None) -> Tensor:
         total = batch.canary * self._clip_norm
@@ -151,9 +153,9 @@ class VectorFederation:
         self._sampler = noise.keyed_generator(world.key("sampling"))
         held = held_silos(plan)
         items = canary_items(plan)
-        sampling = plan.settings.sampling
+        sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
         self._laws = [
-            BatchLaw(silo, sampling, items if index < held else 0, world.present)
+            BatchLaw(silo, sampling, items if index < held else 0, world.present, replaced)
             for index, silo in enumerate(plan.silos)
         ]
 
@@ -167,9 +169,7 @@ class VectorFederation:
             if self.plan.mechanism.trust is TrustModel.LOCAL:
                 yield from self._local_releases(round_)
             else:
-                server = VectorRound(self, round_)
-                self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
-                yield 0, server.released() * (server.divisor / self.plan.settings.clip_norm)
+                yield 0, self._summed_release(round_)
 
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
         """One local step of one silo."""
@@ -182,6 +182,16 @@ class VectorFederation:
 
         return VectorStep(self.plan, silo, batch, normal)
 
+    def _summed_release(self, round_: int) -> Tensor:
+        server, update_round = VectorRound(self, round_), self.algorithm.update_round
+        if self.plan.mechanism.clipping is Clipping.PER_UPDATE and update_round is not None:
+            update_round(cast(UpdateRound, server))
+            scale = float(server.silo_count)
+        else:
+            self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
+            scale = server.divisor
+        return server.released() * (scale / self.plan.settings.clip_norm)
+
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
         for silo in range(held_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
@@ -190,32 +200,8 @@ class VectorFederation:
                 yield silo, release * scale
 
 
-def check_auditable(plan: PrivacyPlan) -> None:
-    """Raises PrivacyError for what the vectorised worst case does not run."""
-    mechanism, settings = plan.mechanism, plan.settings
-    summed = mechanism.trust is not TrustModel.LOCAL
-    reasons = {
-        "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
-        "clips whole updates": mechanism.clipping is Clipping.PER_UPDATE,
-        "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
-        "draws the silos of a round": settings.silos_per_round is not None,
-        "has silos with clip norms or rates of their own": any(
-            silo.clip_norm_factor != 1.0 or silo.learning_rate_factor != 1.0 for silo in plan.silos
-        ),
-        "noises each silo's average at the server": summed
-        and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
-        "sums several local steps (see auditing.counterexample)": summed
-        and any(silo.steps_per_round > 1 for silo in plan.silos),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise PrivacyError(
-                f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}."
-            )
-
-
 class VectorRound:
-    """One round in each run (``algorithms.protocols.ServerRound``) from a model at zero with learning rate 1."""
+    """One round in each run (``algorithms.protocols.UpdateRound``) from a model at zero with learning rate 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
         self._federation, self._round = federation, round_
@@ -252,34 +238,12 @@ class VectorRound:
         step = self._federation.step(self._round, SERVER, 0)
         return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
 
+    def noisy_update(self, silo: int, update: Tensor) -> Tensor:
+        step = self._federation.step(self._round, silo, UPDATE)
+        return step.add_noise(step.clip(update), self._federation.plan.silos[silo].noise_multiplier)
+
     def set_model(self, model: Tensor) -> None:
         self._released = self.model - model
 
     def descend(self, gradient: Tensor) -> None:
         self._released = gradient
-
-
-def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
-    """What the plan's claim is about."""
-    return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
-
-
-def canary_items(plan: PrivacyPlan) -> int:
-    """Items of the canary at a silo: the most that one unit may have."""
-    if claimed_unit(plan) is PrivacyUnit.ITEM:
-        return 1
-    return max(silo.max_items_per_subject for silo in plan.silos)
-
-
-def held_silos(plan: PrivacyPlan) -> int:
-    """Silos that hold the canary: the first ones, as many as may hold one unit."""
-    return 1 if claimed_unit(plan) is PrivacyUnit.ITEM else plan.silos_per_subject
-
-
-def public_divisor(plan: PrivacyPlan, silo: int) -> float:
-    """What the observer undoes the division with: the divisor, or its expectation where it depends on the data."""
-    from subjectdp.accounting.sound import expected_subjects
-
-    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
-        return expected_subjects(plan.silos[silo])
-    return plan.silos[silo].divisor

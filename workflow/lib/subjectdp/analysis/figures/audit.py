@@ -102,8 +102,7 @@ def _draw(axes: Axes, findings: pd.DataFrame, colors: dict[str, str]) -> None:
                 markerfacecolor="none",
                 linestyle="none",
             )
-    for claim in sorted(findings["claimed_epsilon"].unique()):
-        axes.axvline(claim, color=_GREY, linestyle="--", linewidth=1.2)
+    _draw_claims(axes, [float(claim) for claim in findings["claimed_epsilon"]])
     axes.set_xscale("log")
     axes.set_ylim(-0.7, len(findings) - 0.3)
     axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
@@ -111,6 +110,16 @@ def _draw(axes: Axes, findings: pd.DataFrame, colors: dict[str, str]) -> None:
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
+
+
+def _draw_claims(axes: Axes, claims: list[float]) -> None:
+    """A line beside each attack (from top to bottom), in one piece over neighbours with the same claim."""
+    top = len(claims) - 0.3
+    for place, (claim, below) in enumerate(zip(claims, [*claims[1:], float("nan")], strict=True)):
+        bottom = len(claims) - 1.5 - place
+        if below != claim:
+            axes.plot([claim, claim], [bottom, top], color=_GREY, linestyle="--", linewidth=1.2)
+            top = bottom
 
 
 def _annotate(axes: Axes, x: float, y: float, value: float) -> None:

@@ -1,0 +1,67 @@
+"""What the worst-case unit of a plan is, and which plans it can be attacked in; see ``auditing.vector``."""
+
+from __future__ import annotations
+
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.plan import (
+    DivisorRule,
+    NoiseDistribution,
+    NoiseRule,
+    PrivacyPlan,
+    PrivacyUnit,
+    TrustModel,
+)
+
+
+def check_auditable(plan: PrivacyPlan) -> None:
+    """Raises PrivacyError for what the vectorised worst case does not run."""
+    from subjectdp.accounting.sound import releases
+
+    mechanism, settings = plan.mechanism, plan.settings
+    summed = mechanism.trust is not TrustModel.LOCAL
+    reasons = {
+        "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
+        "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
+        "draws the silos of a round": settings.silos_per_round is not None,
+        "has silos with clip norms or rates of their own": any(
+            silo.clip_norm_factor != 1.0 or silo.learning_rate_factor != 1.0 for silo in plan.silos
+        ),
+        "noises each silo's average at the server": summed
+        and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+        "sums several local steps (see auditing.counterexample)": summed
+        and any(releases(plan, silo) > 1 for silo in plan.silos),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise PrivacyError(
+                f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}."
+            )
+
+
+def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
+    """What the plan's claim is about."""
+    return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
+
+
+def canary_items(plan: PrivacyPlan) -> int:
+    """Items of the canary at a silo: the most that one unit may have; a silo's data are the first silo's."""
+    unit = claimed_unit(plan)
+    if unit is PrivacyUnit.SILO:
+        return plan.silos[0].items
+    if unit is PrivacyUnit.ITEM:
+        return 1
+    return max(silo.max_items_per_subject for silo in plan.silos)
+
+
+def held_silos(plan: PrivacyPlan) -> int:
+    """Silos that hold the canary: the first ones, as many as may hold one unit."""
+    return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
+
+
+def public_divisor(plan: PrivacyPlan, silo: int) -> float:
+    """What the observer undoes the division with: the divisor, or its expectation where it depends on the data."""
+    from subjectdp.accounting.sound import expected_subjects
+
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+        return expected_subjects(plan.silos[silo])
+    return plan.silos[silo].divisor

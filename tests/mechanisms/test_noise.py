@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.noise import add_gaussian, keyed_generator
+from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.mechanisms.normals import PIECE
 from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.sampling.torch_keys import keyed_generator
 
 SIZE = 40_000
 
@@ -55,44 +56,40 @@ def test_the_same_key_gives_the_same_bits_and_seed_zero_is_a_seed() -> None:
 def test_keys_that_share_their_first_64_bits_still_differ() -> None:
     """A generator seeded with 32 or 64 bits of the key would repeat itself here."""
     first, second = bytes(32), bytes(31) + b"\x01"
-    one = torch.empty(1000).normal_(generator=keyed_generator(first))
-    two = torch.empty(1000).normal_(generator=keyed_generator(second))
+    one, two = (add_gaussian(torch.zeros(1000), 1.0, key) for key in (first, second))
     assert not bool((one == two).any())
+    assert not bool((uniform(first) == uniform(second)).any())
 
 
-def test_tails_are_those_of_the_normal_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the tail drawn anew from 1 on, a third of all numbers are: their law and their number are still right."""
-    monkeypatch.setattr(noise, "TAIL", 1.0)
-    drawn = add_gaussian(torch.zeros(400_000), 1.0, bytes(range(32))).double().numpy()
-    assert fits(drawn, 1.0)
-    beyond = np.abs(drawn)[np.abs(drawn) > 1.0]
-    assert (
-        stats.kstest(beyond, lambda x: (stats.norm.sf(1.0) - stats.norm.sf(x)) / stats.norm.sf(1.0)).pvalue
-        > 1e-4
+def uniform(key: bytes) -> torch.Tensor:
+    return torch.rand(1000, generator=keyed_generator(key))
+
+
+def test_a_sum_of_float64_gets_the_same_numbers() -> None:
+    single, double = (
+        add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64)
     )
-    plain = torch.empty(400_000).normal_(generator=keyed_generator(bytes(range(32)))).numpy()
-    kept = np.abs(plain) <= 1.0
-    assert np.array_equal(plain[kept].astype(np.float64), drawn[kept])
-    assert (plain[~kept] != drawn[~kept]).mean() > 0.999 and np.array_equal(np.sign(plain), np.sign(drawn))
+    assert double.dtype is torch.float64
+    torch.testing.assert_close(single, double.float())
 
 
-def test_numbers_beyond_the_reach_of_24_bits_occur() -> None:
-    generator = noise._tail_generator(bytes(32))
-    lengths = np.array([noise._beyond_tail(generator) for _ in range(20_000)])
-    assert lengths.min() > noise.TAIL
-    found, probability = int((lengths > 5.8).sum()), stats.norm.sf(5.8) / stats.norm.sf(noise.TAIL)
-    assert stats.binomtest(found, len(lengths), probability).pvalue > 1e-4 and found > 0
+@pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 1024, 2)])
+def test_any_shape_in_place(shape: tuple[int, ...]) -> None:
+    total = torch.zeros(shape)
+    assert add_gaussian(total, 1.0, bytes(32)) is total and bool((total != 0).all())
+    flat = add_gaussian(torch.zeros(total.numel()), 1.0, bytes(32))
+    assert torch.equal(total.view(-1), flat)
 
 
 def test_the_pieces_of_a_draw_do_not_show() -> None:
     """The same stream whatever the piece: no number is drawn twice, none is lost at a border."""
-    size = 2 * noise._PIECE + 17
+    size = 2 * PIECE + 17
     drawn = add_gaussian(torch.zeros(size), 1.0, bytes([7]) * 32)
     assert len(torch.unique(drawn)) > size * 0.99
-    lagged = np.corrcoef(drawn[: noise._PIECE].numpy(), drawn[noise._PIECE : 2 * noise._PIECE].numpy())[0, 1]
-    assert abs(lagged) < 5 / np.sqrt(noise._PIECE)
-    longer = add_gaussian(torch.zeros(size + noise._PIECE), 1.0, bytes([7]) * 32)
-    assert torch.equal(longer[: 2 * noise._PIECE], drawn[: 2 * noise._PIECE])
+    lagged = np.corrcoef(drawn[:PIECE].numpy(), drawn[PIECE : 2 * PIECE].numpy())[0, 1]
+    assert abs(lagged) < 5 / np.sqrt(PIECE)
+    longer = add_gaussian(torch.zeros(size + PIECE), 1.0, bytes([7]) * 32)
+    assert torch.equal(longer[: 2 * PIECE], drawn[: 2 * PIECE])
 
 
 def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:

@@ -10,6 +10,7 @@ CLIPPING, PLAN = "mechanisms/clipping.py", "mechanisms/plan.py"
 SKELLAM, RING = "mechanisms/skellam.py", "mechanisms/secure_sum.py"
 
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "mechanisms/test_noise.py::"
+T_NORMALS, NORMALS = "mechanisms/test_normals.py::", "mechanisms/normals.py"
 T_GROUPS = "mechanisms/test_groups.py::"
 T_CLIP, MOVED = "mechanisms/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
@@ -91,8 +92,8 @@ SAMPLING = (
     mutant(
         "a random generator is seeded with 32 bits",
         NOISE,
-        "hashlib.shake_256(key)",
-        "hashlib.shake_256(key[:4])",
+        "np.frombuffer(key, dtype",
+        "np.frombuffer(key[:4] * 8, dtype",
         T_NOISE + "test_keys_that_share_their_first_64_bits_still_differ",
     ),
 )
@@ -101,16 +102,16 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the variance for the standard deviation",
         NOISE,
-        "part.add_(noise, alpha=std)",
-        "part.add_(noise, alpha=std * std)",
+        "numbers.dtype.type(std)",
+        "numbers.dtype.type(std * std)",
         T_NOISE + "test_noise_has_the_planned_law",
     ),
     mutant(
         "tails of the noise are cut off",
-        NOISE,
-        "lengths = np.array([_beyond_tail(generator) for",
-        "lengths = np.array([TAIL for",
-        T_NOISE + "test_tails_are_those_of_the_normal_law",
+        NORMALS,
+        "if radii.min() < uint32(_RARE):",
+        "if radii.min() < uint32(0):",
+        T_NORMALS + "test_a_draw_takes_its_rare_radii_from_the_tail",
     ),
     mutant(
         "all silos draw the same noise",

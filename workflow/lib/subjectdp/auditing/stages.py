@@ -55,7 +55,7 @@ class Points:
     """Normal clouds around one centre for each class, as a resident data set."""
 
     def __init__(self, items: int, seed: int) -> None:
-        from subjectdp.mechanisms.noise import keyed_generator
+        from subjectdp.sampling.torch_keys import keyed_generator
 
         generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
         self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)

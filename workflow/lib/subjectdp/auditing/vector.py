@@ -32,6 +32,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms import noise
 from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
 from subjectdp.sampling.keys import Purpose, key_bytes
+from subjectdp.sampling.torch_keys import keyed_generator
 
 SERVER = -1
 UPDATE = -1  # the "step" of the noise on a silo's whole update
@@ -150,7 +151,7 @@ class VectorFederation:
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
         self.algorithm, self.plan, self.world = algorithm, plan, world
-        self._sampler = noise.keyed_generator(world.key("sampling"))
+        self._sampler = keyed_generator(world.key("sampling"))
         held = held_silos(plan)
         items = canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO

@@ -15,6 +15,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import BudgetWeights
 
 _WIDTH = 32
 _NAMES = {
@@ -25,6 +26,7 @@ _NAMES = {
 }
 _SAMPLING = {
     SamplingMethod.POISSON: "Poisson, each item with probability",
+    SamplingMethod.POISSON_SUBJECTS: "Poisson, each subject with probability",
     SamplingMethod.FIXED_BATCH_SIZE: "batches of fixed size B without replacement, B over the silo's items =",
 }
 _CLIPPED = {
@@ -34,12 +36,19 @@ _CLIPPED = {
     Clipping.PER_SUBJECT: "each subject's mean gradient, then summed",
     Clipping.PER_BATCH: "the mean gradient of the mini-batch",
     Clipping.PER_UPDATE: "a silo's whole update of a round, once",
+    Clipping.PER_SUBJECT_UPDATE: "each subject's model update of a round, then summed",
 }
 _DIVISORS = {
     DivisorRule.BATCH_SIZE: "the public (expected) batch size",
     DivisorRule.EXPECTED_SUBJECTS: "the public expected number of subjects in a mini-batch",
     DivisorRule.REALISED_SUBJECTS: "the number of subjects in the mini-batch (data)",
     DivisorRule.ONE: "none",
+}
+_WEIGHTS = {
+    BudgetWeights.UNIFORM: "equal at the silos that hold it",
+    BudgetWeights.PROPORTIONAL: "by its items there",
+    BudgetWeights.OPTIMAL: "for the largest expected signal",
+    BudgetWeights.FIXED: "one part for each silo that may hold it",
 }
 _NOISED_BY = {
     TrustModel.LOCAL: "each silo",
@@ -56,9 +65,11 @@ _ACCOUNTANTS = {
 
 def card_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
     """The card of a plan with its statements (``statements.privacy_statements``)."""
-    return (
-        "\n".join([*_head(plan), "", *_published(statements["as_published"]), "", *_sound(statements)]) + "\n"
-    )
+    parts = [_head(plan), _published(statements["as_published"]), _sound(statements)]
+    predicted = statements.get("predicted")
+    if predicted is not None:
+        parts.insert(0, _predicted(predicted))
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
 def _line(name: str, value: object) -> str:
@@ -84,12 +95,40 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     yield _line("divisor", _DIVISORS[mechanism.divisor_rule])
 
 
+def _predicted(record: dict[str, Any]) -> Iterable[str]:
+    """What has to be said first of a run with the noise of subjects that it does not have."""
+    epsilon = "no epsilon" if record["epsilon"] is None else f"epsilon {record['epsilon']:.4g}"
+    wanted, unit = f"{record['subjects']:,} subjects", record["unit"]
+    yield f"PREDICTED NOISE: AN EXPERIMENT, NO GUARANTEE OF {epsilon.upper()} FOR THIS RUN"
+    yield f"  The noise on the average is what {wanted} would have; this run has {record['present']:,}."
+    yield f"  {wanted} alike would get {epsilon} at delta {record['delta']:g}, {unit} level."
+    yield '  What this run gives its own subjects stands below, under "What this run gives".'
+
+
 def _subjects(plan: PrivacyPlan) -> Iterable[str]:
+    if plan.mechanism.samples_subjects:
+        yield from _sampled_subjects(plan)
+        return
     most = _span([silo.max_items_per_subject for silo in plan.silos])
     kind = "enforced cap" if plan.cap_enforced else "seen in the data"
     yield _line(
         "items of a subject at a silo", f"at most {most} ({kind}), at up to {plan.silos_per_subject} silos"
     )
+
+
+def _sampled_subjects(plan: PrivacyPlan) -> Iterable[str]:
+    subject, held = plan.settings.subject, plan.silos_per_subject
+    items = "all of them" if subject.items is None else f"at most {subject.items}, drawn anew each time"
+    yield _line("items of a sampled subject", items)
+    if not plan.mechanism.shared_budget:
+        yield _line("silos of a subject", f"up to {held}, each clips it on its own")
+        return
+    yield _line(
+        "turns of a subject", "every round" if subject.every == 1 else f"every {subject.every} rounds"
+    )
+    budget = "squares" if plan.mechanism.trust is TrustModel.LOCAL else "clip norms"
+    yield _line("silos of a subject", f"up to {held}; the {budget} of its parts add up to one at most")
+    yield _line("parts of a subject's clip norm", _WEIGHTS[subject.weights])
 
 
 def _noise(plan: PrivacyPlan) -> Iterable[str]:
@@ -112,6 +151,11 @@ def _when(plan: PrivacyPlan) -> str:
     """How often noise is added, and to what."""
     if plan.mechanism.clipping is Clipping.PER_UPDATE:
         return "once a round"
+    if plan.mechanism.shared_budget:
+        where = "on the sum over silos" if plan.mechanism.trust is TrustModel.CENTRAL else "at each silo"
+        band = plan.settings.subject.noise_band
+        taken_back = "" if band == 1 else f", taken back in part by the next {band - 1}"
+        return f"once a round, {where}{taken_back}"
     if plan.mechanism.trust is not TrustModel.CENTRAL:
         return "in every local step"
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:

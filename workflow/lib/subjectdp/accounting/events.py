@@ -151,6 +151,7 @@ def unit_shift(
     is in none of them changes nothing, and the unit that is in one may turn the clipped update around (2C).
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
+    Where subjects are sampled, q is a subject's probability and ``k``, ``items`` and ``local_steps`` play no part.
     Raises PrivacyError where no bound exists.
     """
     if clipping is Clipping.NONE:
@@ -162,12 +163,29 @@ def unit_shift(
                 "silo's other contributions are not bounded by a constant."
             )
         return sampled_gaussian(1.0, 2.0)
+    if sampling is SamplingMethod.POISSON_SUBJECTS:
+        return _sampled_subject(clipping, unit, q)
     own = k if unit is PrivacyUnit.SUBJECT else 1
     if clipping is Clipping.PER_UPDATE:
         return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
     weights = participation(sampling, q, own, items)
     values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]
     return Shift.of(values, _renormalised(weights)).trimmed()
+
+
+def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
+    """Whole subjects are drawn with probability q and clipped as one: a subject moves the sum by C or not at all.
+
+    An item may turn its subject's clipped contribution around (2C).
+    """
+    if clipping not in (Clipping.PER_SUBJECT, Clipping.PER_SUBJECT_UPDATE):
+        raise expected(
+            "clipping where subjects are sampled",
+            str(clipping),
+            "that of a subject's whole part",
+            PrivacyError,
+        )
+    return sampled_gaussian(q, 1.0 if unit is PrivacyUnit.SUBJECT else 2.0)
 
 
 def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: int, k: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from subjectdp.accounting import published, sound
+from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import ACCOUNTANTS, CERTIFYING
@@ -52,13 +52,14 @@ def make_plan(
     plan = with_terms(draft_plan(mechanism, facts, settings), terms)
     if settings.mode is AccountingMode.SOUND:
         check_sound(plan)
-    return with_plan_noise(plan, facts)
+    return subject_planning.with_prediction(with_plan_noise(plan, facts), facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
     """The plan still without noise: sampling, steps, divisors and rounds. Raises ConfigError as make_plan does."""
-    _check(facts, settings)
+    _check(facts, settings, mechanism)
     _check_updates(mechanism, settings)
+    subject_planning.check(mechanism, facts, settings)
     return PrivacyPlan(
         mechanism=mechanism,
         settings=settings,
@@ -192,6 +193,8 @@ def _schedule(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
 ) -> SiloSchedule:
     """One silo's schedule, still without noise."""
+    if mechanism.samples_subjects:
+        return subject_planning.schedule(mechanism, facts, settings, silo)
     items, batch = facts.items[silo], settings.batch_size
     steps = math.ceil(items / batch) if settings.local_steps is None else settings.local_steps
     capped = facts.cap_enforced and facts.max_items_per_subject is not None
@@ -229,7 +232,8 @@ def check_sound(plan: PrivacyPlan) -> None:
     if settings.noise_distribution is NoiseDistribution.SKELLAM and settings.accountant != "rdp_integer":
         allowed = "'rdp_integer' with joint.noise skellam (the others assume Gaussian noise)"
         raise expected("accountant in sound mode", settings.accountant, allowed, PrivacyError)
-    if mechanism.claimed_unit is PrivacyUnit.SUBJECT and not plan.cap_enforced:
+    counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and not mechanism.samples_subjects
+    if counted and not plan.cap_enforced:
         raise PrivacyError(
             f"{name} in sound mode needs an enforced cap on the items of a subject at a silo: set "
             "partition.max_items_per_subject. A maximum that is read from the data is itself private."
@@ -255,12 +259,12 @@ def _check_updates(mechanism: Mechanism, settings: PlanSettings) -> None:
         raise expected("joint.noise", str(settings.noise_distribution), "gaussian with joint.clipping update")
 
 
-def _check(facts: FederationFacts, settings: PlanSettings) -> None:
+def _check(facts: FederationFacts, settings: PlanSettings, mechanism: Mechanism) -> None:
     """Refuses settings that do not fit the facts. Raises ConfigError."""
     silos = len(facts.items)
     if silos == 0 or min(facts.items) < 1:
         raise expected("items of every silo", facts.items, "at least 1")
-    if not 1 <= settings.batch_size <= min(facts.items):
+    if not (mechanism.samples_subjects or 1 <= settings.batch_size <= min(facts.items)):
         raise expected(
             "training.batch_size",
             settings.batch_size,

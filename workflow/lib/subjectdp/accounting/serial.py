@@ -24,6 +24,7 @@ from subjectdp.mechanisms.plan import (
     SiloSchedule,
     TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import BudgetWeights, Prediction, SubjectSettings
 
 _ENUMS: dict[str, Any] = {
     "mode": AccountingMode,
@@ -37,6 +38,7 @@ _ENUMS: dict[str, Any] = {
     "horizontal": Horizontal,
     "sampling": SamplingMethod,
     "noise_distribution": NoiseDistribution,
+    "weights": BudgetWeights,
 }
 
 
@@ -51,6 +53,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> PrivacyPlan:
             silos_per_subject=int(content["silos_per_subject"]),
             cap_enforced=bool(content["cap_enforced"]),
             group_noise_multipliers=tuple(tuple(table) for table in content["group_noise_multipliers"]),
+            prediction=_prediction(content.get("prediction")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"Expected a privacy plan, got a record that is none: {error}.") from error
@@ -62,5 +65,14 @@ def _made(kind: Any, content: Mapping[str, Any]) -> Any:
     return kind(**values)
 
 
+def _prediction(content: Mapping[str, Any] | None) -> Prediction | None:
+    if content is None:
+        return None
+    multipliers = tuple(float(value) for value in content["noise_multipliers"])
+    return Prediction(int(content["subjects"]), int(content["present"]), multipliers)
+
+
 def _value(key: str, value: Any) -> Any:
+    if key == "subject":
+        return _made(SubjectSettings, value)
     return value if value is None or key not in _ENUMS else _ENUMS[key](value)

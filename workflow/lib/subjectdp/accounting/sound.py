@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from subjectdp.accounting import silo_terms
+from subjectdp.accounting import silo_terms, subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     Loss,
@@ -39,6 +39,8 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
+    if plan.mechanism.shared_budget:
+        return subject_losses.budget_losses(plan, unit, noise_copies(plan) if noise_is_summed(plan) else 1.0)
     schedules = [_with_constant_noise(plan, silo) for silo in range(len(plan.silos))]
     if noise_is_summed(plan):
         return _summed_losses(plan, schedules, unit, every_silo)
@@ -258,6 +260,6 @@ def _worst_of(schedules: list[SiloSchedule]) -> SiloSchedule:
 
 
 def expected_subjects(schedule: SiloSchedule) -> float:
-    """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1."""
+    """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1 (items are sampled)."""
     mean = schedule.items / max(1, schedule.subjects)
     return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))

@@ -12,6 +12,7 @@ from subjectdp.accounting.cache import versions
 from subjectdp.accounting.epsilon import SEARCH
 from subjectdp.accounting.events import Loss
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import (
     Adjacency,
@@ -43,6 +44,8 @@ _LARGEST_EVENT = 64  # atoms that a recorded event may have
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
+    ``predicted`` is null but for a run with the noise of more subjects than it has (:func:`predicted_statement`).
+
     ``as_published`` always carries ``guarantee: false``. A sound ε is null where none can be given, with the reason;
     where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
     a public constant.
@@ -54,6 +57,7 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
     return {
         "as_published": published_statement(plan),
         "sound": {name: sound_statement(plan, unit, every) for name, unit, every in scopes},
+        "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
         "excluded": list(EXCLUDED),
     }
@@ -62,7 +66,7 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     """The paper's claim for the plan: never a guarantee of ours."""
     mechanism, settings = plan.mechanism, plan.settings
-    if mechanism.clipping is Clipping.PER_UPDATE:
+    if mechanism.clipping is Clipping.PER_UPDATE or mechanism.beyond_papers:
         return _no_claim(mechanism, "none: the papers of this project do not publish this mechanism")
     if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
         return _no_claim(mechanism, "no privacy is claimed")
@@ -84,6 +88,27 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "guarantee": False,
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
         "reference": mechanism.reference,
+    }
+
+
+def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
+    """What the subjects that the noise was made for would get; null for a run with noise for its own subjects.
+
+    Nothing of it holds for the run itself: ``sound`` says what does.
+    """
+    full, prediction = predicted_plan(plan), plan.prediction
+    if full is None or prediction is None:
+        return None
+    unit = full.mechanism.claimed_unit or PrivacyUnit.SUBJECT
+    statement = sound_statement(full, unit, every_silo=True)
+    return {
+        "subjects": prediction.subjects,
+        "present": prediction.present,
+        "epsilon": statement["epsilon"],
+        "delta": plan.settings.delta,
+        "unit": str(unit),
+        "guarantee": False,
+        "reason": statement["reason"],
     }
 
 
@@ -150,21 +175,22 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     """What has to hold for the statement, for people to check one by one."""
-    yield "the number of items at each silo is public (it fixes the sampling probability and the local steps)"
+    subjects = plan.mechanism.samples_subjects
+    if subjects:
+        where = "the federation" if plan.mechanism.shared_budget else "each silo"
+        yield f"the number of subjects of {where} is public (it fixes the divisor)"
+    else:
+        yield "the number of items at each silo is public (it fixes the sampling probability and the local steps)"
     if unit is PrivacyUnit.SUBJECT:
         yield "which subject an item belongs to, and at how many silos a subject may be, is public"
-        if plan.cap_enforced:
+        if subjects:
+            pass  # a subject is clipped as one, however many items it has
+        elif plan.cap_enforced:
             yield "the cap on a subject's items at a silo is enforced before training"
         else:
             yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
-        poisson = plan.settings.sampling is SamplingMethod.POISSON
-        law = (
-            "item is sampled independently in every step"
-            if poisson
-            else "batch is a draw without replacement"
-        )
-        yield f"every {law}, and the draws stay secret"
+        yield from _sampling_assumptions(plan)
     central = plan.mechanism.trust is TrustModel.CENTRAL
     yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
     if plan.mechanism.trust is TrustModel.LOCAL:
@@ -176,6 +202,21 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
     else:
         yield "only each silo's own noise is counted: over several local steps other silos' noise may cancel"
+
+
+def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
+    settings, budget = plan.settings, plan.mechanism.shared_budget
+    if settings.sampling is SamplingMethod.POISSON:
+        yield "every item is sampled independently in every step, and the draws stay secret"
+    elif settings.sampling is SamplingMethod.FIXED_BATCH_SIZE:
+        yield "every batch is a draw without replacement, and the draws stay secret"
+    elif any(silo.sampling_probability < 1 for silo in plan.silos):
+        where = (
+            "in every round, by one coin that all silos share" if budget else "at every silo in every step"
+        )
+        yield f"every subject is sampled independently {where}, and the draws stay secret"
+    if budget:
+        yield "silos clip a subject to its parts of one common budget, whatever other subjects there are"
 
 
 def epsilon_over_rounds(

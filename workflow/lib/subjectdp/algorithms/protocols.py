@@ -48,13 +48,19 @@ class LocalStep(Protocol):
     """One local step t of one silo in one round."""
 
     def sample_batch(self) -> Batch:
-        """Draws the step's mini-batch as the plan says."""
+        """Draws the step's mini-batch as the plan says: items one by one, or whole subjects."""
 
     def gradient_sum(self, batch: Batch) -> Vector:
         """Σ_j g(s_j), nothing clipped."""
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Vector:
         """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]."""
+
+    def subject_sum(self, batch: Batch) -> Vector:
+        """Σ_a Clip(mean_{j∈S_a} g(s_j), C_a), C_a the subject's clip norm at this silo: C, or its part of a budget."""
+
+    def subject_update_sum(self, batch: Batch) -> Vector:
+        """Σ_a Clip(θ_a - θ, C_a), θ_a the model after local steps on subject a's items of the mini-batch alone."""
 
     def clip(self, vector: Vector) -> Vector:
         """A vector scaled to L2 norm at most C."""

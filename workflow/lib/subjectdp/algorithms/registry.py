@@ -20,6 +20,9 @@ ALGORITHMS: dict[str, str] = {
     "higrad_avg_dp": "subjectdp.algorithms.higrad_avg_dp",
     "central_sub_dp": "subjectdp.algorithms.central_sub_dp",
     "joint_noise": "subjectdp.algorithms.joint_noise",
+    "subject_release": "subjectdp.algorithms.subject_release",
+    "subject_sampling": "subjectdp.algorithms.subject_sampling",
+    "capped_item_dp": "subjectdp.algorithms.capped_item_dp",
 }
 
 

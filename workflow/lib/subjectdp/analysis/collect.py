@@ -49,6 +49,8 @@ RUN_COLUMNS = [
     "epsilon_sound_subject_one_silo",
     "epsilon_sound_subject",
     "epsilon_over_rounds",
+    "predicted_subjects",
+    "epsilon_predicted",
     "wall_seconds",
     "peak_memory_mb",
     "config",
@@ -259,7 +261,15 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
         "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
+        **_predicted(privacy.get("predicted")),
     }
+
+
+def _predicted(record: dict[str, Any] | None) -> dict[str, float]:
+    """Of a run with the noise of N subjects that it does not have: N, and their ε; NaN for any other run."""
+    if record is None:
+        return {"predicted_subjects": math.nan, "epsilon_predicted": math.nan}
+    return {"predicted_subjects": float(record["subjects"]), "epsilon_predicted": epsilon_of(record)}
 
 
 def epsilon_of(statement: Any) -> float:

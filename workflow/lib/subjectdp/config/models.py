@@ -215,6 +215,11 @@ class PrivacyConfig(Section):
     accountant: Literal["pld", "rdp", "prv"] = Field(
         default="pld", description="Accountant that calibrates the noise."
     )
+    predicted_subjects: Count | None = Field(
+        default=None,
+        description="Experiment, sound mode only: train with the noise on the average that so many subjects would have "
+        "at epsilon; the run itself gives its own, fewer subjects a larger epsilon, which is stated. null: off.",
+    )
 
 
 class JointConfig(Section):
@@ -261,6 +266,46 @@ class JointConfig(Section):
     )
     noise_factors: tuple[Positive, ...] = Field(
         default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
+    )
+
+
+class SubjectConfig(Section):
+    """Algorithms that sample whole subjects: subject_release (all keys) and subject_sampling (the first two)."""
+
+    sampling_probability: Annotated[float, Field(gt=0, le=1), _NotBool] = Field(
+        default=1.0, description="Probability q_s that a subject takes part; 1: everybody does."
+    )
+    items: Count | None = Field(
+        default=None,
+        description="Most items G of a sampled subject at a silo, drawn anew each time; null: all of them.",
+    )
+    trust: Literal["local", "secure_aggregation", "central"] = Field(
+        default="local",
+        description="Who sees what: every silo's noisy sum (local), their sum alone (secure_aggregation), or a trusted "
+        "server the silos' sums before it adds the noise (central).",
+    )
+    weights: Literal["uniform", "proportional", "optimal", "fixed"] = Field(
+        default="uniform",
+        description="How a subject's clip norm is split over its silos: equally, by its items there, for the largest "
+        "expected signal, or in one part for each silo that may hold it (fixed: no silo asks another).",
+    )
+    item_noise: NonNegative = Field(
+        default=4.0,
+        description="optimal weights: variance of an item's gradient over the squared length of its subject's.",
+    )
+    contribution: Literal["gradient", "update"] = Field(
+        default="gradient",
+        description="What is clipped: a subject's mean gradient, the server descends (training.optimizer); or its "
+        "model's update after training.local_steps steps on its items, the server adds it (server_optimizer).",
+    )
+    every: Count = Field(
+        default=1,
+        description="Rounds from one turn of a subject to its next; 1: each round is everybody's turn.",
+    )
+    noise_band: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] | None = Field(
+        default=1,
+        description="Rounds that a draw of noise reaches over: 1 for independent noise, more for noise that later "
+        "rounds partly take back (needs sampling_probability 1); null: the best for rounds and every.",
     )
 
 
@@ -383,6 +428,9 @@ class RunConfig(Section):
     )
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="Privacy target and accounting.")
     joint: JointConfig = Field(default=JointConfig(), description="Joint noise (joint_noise only).")
+    subject: SubjectConfig = Field(
+        default=SubjectConfig(), description="Sampled subjects (subject_release, subject_sampling)."
+    )
     training: TrainingConfig = Field(default=TrainingConfig(), description="Rounds, steps and optimisers.")
     model: ModelConfig = Field(default=ModelConfig(), description="Model.")
     performance: PerformanceConfig = Field(

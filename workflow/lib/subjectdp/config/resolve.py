@@ -22,9 +22,11 @@ from subjectdp.config.models import (
     RunConfig,
     Section,
     ServerOptimizerConfig,
+    SubjectConfig,
     TrainingConfig,
 )
 from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
+from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 
@@ -37,7 +39,8 @@ must not be able to carry whatever else the environment holds (tokens, passwords
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
-_EMBEDDED, _PRIVACY, _JOINT = EmbeddedConfig(), PrivacyConfig(), JointConfig()
+_EMBEDDED, _PRIVACY, _JOINT, _SUBJECT = EmbeddedConfig(), PrivacyConfig(), JointConfig(), SubjectConfig()
+_OF_RELEASE = ("trust", "weights", "item_noise", "contribution", "every", "noise_band")
 _Section = TypeVar("_Section", bound=Section)
 
 
@@ -51,6 +54,7 @@ def resolve_defaults(run: RunConfig) -> RunConfig:
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "privacy": _resolve_privacy(run),
             "joint": _resolve_joint(run),
+            "subject": _resolve_subject(run),
             "training": _resolve_training(run),
             "model": resolve_model(run),
         },
@@ -156,6 +160,23 @@ def _resolve_joint(run: RunConfig) -> JointConfig:
     return _with(joint, changes)
 
 
+def _resolve_subject(run: RunConfig) -> SubjectConfig:
+    """Only algorithms that sample subjects read the section; only a release once a round has a budget and turns."""
+    subject = run.subject
+    if run.algorithm.name not in SAMPLING_SUBJECTS:
+        return _SUBJECT
+    changes: dict[str, Any] = {}
+    if run.algorithm.name == "subject_sampling":
+        changes = {key: _default(SubjectConfig, key) for key in _OF_RELEASE}
+    elif subject.weights != "optimal":
+        changes = {"item_noise": _default(SubjectConfig, "item_noise")}
+    if subject.noise_band is None and "noise_band" not in changes:
+        from subjectdp.mechanisms.correlated_noise import best_band  # numpy: only where it is needed
+
+        changes["noise_band"] = best_band(run.training.rounds, subject.every)
+    return _with(subject, changes)
+
+
 def _resolve_training(run: RunConfig) -> TrainingConfig:
     training = run.training
     changes: dict[str, Any] = {
@@ -164,8 +185,10 @@ def _resolve_training(run: RunConfig) -> TrainingConfig:
     }
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
-    if run.algorithm.name == "central_sub_dp":
+    if run.algorithm.name in ("central_sub_dp", "subject_release") and training.local_steps is None:
         changes["local_steps"] = 1
+    if run.algorithm.name in SAMPLING_SUBJECTS:
+        changes["batch_size"] = _default(TrainingConfig, "batch_size")
     return _with(training, changes)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.mechanisms.plan import PrivacyUnit
@@ -36,6 +37,16 @@ SUBJECT_LEVEL = frozenset(
     if any(m.claimed_unit is PrivacyUnit.SUBJECT for m in algorithm(name).mechanisms)
 )
 """Algorithms whose paper claims privacy of a subject (or more)."""
+
+BEYOND_PAPERS = frozenset(
+    name for name in ALGORITHMS if all(m.beyond_papers for m in algorithm(name).mechanisms)
+)
+"""Algorithms of no paper of this project, for which only sound mode exists."""
+
+CAPPED = frozenset(
+    name for name in SUBJECT_LEVEL if not all(m.samples_subjects for m in algorithm(name).mechanisms)
+)
+"""Algorithms whose sound accounting counts a subject's items, and so needs a cap on them."""
 
 HORIZONTAL = frozenset(
     name for name in ALGORITHMS if any(m.horizontal_composition for m in algorithm(name).mechanisms)
@@ -119,7 +130,7 @@ def _rounds(run: RunConfig) -> Iterator[SubjectDPError]:
 
 
 def _sound_cap(run: RunConfig) -> Iterator[SubjectDPError]:
-    if run.privacy.mode != "sound" or run.algorithm.name not in SUBJECT_LEVEL:
+    if run.privacy.mode != "sound" or run.algorithm.name not in CAPPED:
         return
     cap, bound = run.partition.max_items_per_subject, run.privacy.max_items_per_subject
     if cap is None:
@@ -181,6 +192,43 @@ def _joint_integers(run: RunConfig) -> Iterator[SubjectDPError]:
         yield expected("training.optimizer", optimizer.name, allowed)
 
 
+def _sound_only(run: RunConfig) -> Iterator[SubjectDPError]:
+    name, sound = run.algorithm.name, run.privacy.mode == "sound"
+    if name in BEYOND_PAPERS and not sound:
+        allowed = f"sound when algorithm.name is {name} (no paper of this project publishes it)"
+        yield expected("privacy.mode", run.privacy.mode, allowed)
+    predicted = run.privacy.predicted_subjects
+    if predicted is None or name == "fed_avg":
+        return
+    if not sound:
+        yield expected("privacy.predicted_subjects", predicted, "null unless privacy.mode is sound")
+    if run.privacy.noise_multiplier is not None:
+        allowed = "null where privacy.noise_multiplier is given"
+        yield expected("privacy.predicted_subjects", predicted, allowed)
+
+
+def _sampled_subjects(run: RunConfig) -> Iterator[SubjectDPError]:
+    name, subject, training = run.algorithm.name, run.subject, run.training
+    if name not in SAMPLING_SUBJECTS:
+        return
+    if training.sampling != "poisson":
+        allowed = f"poisson when algorithm.name is {name} (a coin for each subject)"
+        yield expected("training.sampling", training.sampling, allowed)
+    if name == "subject_sampling":
+        return
+    if subject.contribution == "gradient" and training.local_steps not in (None, 1):
+        allowed = "1 or null when subject.contribution is gradient (update takes local steps)"
+        yield expected("training.local_steps", training.local_steps, allowed)
+    if subject.every > training.rounds:
+        yield expected("subject.every", subject.every, f"at most training.rounds ({training.rounds})")
+    band = subject.noise_band
+    if band is not None and band > training.rounds:
+        yield expected("subject.noise_band", band, f"at most training.rounds ({training.rounds})")
+    if band != 1 and subject.sampling_probability < 1:
+        allowed = "1 when subject.noise_band is not 1 (subject.every takes its place)"
+        yield expected("subject.sampling_probability", subject.sampling_probability, allowed)
+
+
 _RULES: tuple[Rule, ...] = (
     _variant,
     _model_fits,
@@ -194,4 +242,6 @@ _RULES: tuple[Rule, ...] = (
     _joint_silos,
     _joint_updates,
     _joint_integers,
+    _sound_only,
+    _sampled_subjects,
 )

@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subjectdp.config.models import DataConfig, RunConfig
 
+SAMPLING_SUBJECTS = ("subject_release", "subject_sampling")
+"""Algorithms that read the section ``subject``."""
+
 ID_VERSION = 1
 """Part of every hash; raised when the meaning of a key changes."""
 
@@ -85,11 +88,18 @@ def partition_ingredients(run: RunConfig) -> dict[str, Any]:
 def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
     """What the result of a resolved run depends on."""
     joint = resolved.algorithm.name == "joint_noise"
+    subjects = resolved.algorithm.name in SAMPLING_SUBJECTS
+    privacy = resolved.privacy.model_dump()
+    if (
+        resolved.privacy.predicted_subjects is None
+    ):  # a key that came later: ids from before it stay as they are
+        del privacy["predicted_subjects"]
     return {
         **partition_ingredients(resolved),
         **({"joint": resolved.joint.model_dump()} if joint else {}),
+        **({"subject": resolved.subject.model_dump()} if subjects else {}),
         "algorithm": resolved.algorithm.model_dump(),
-        "privacy": resolved.privacy.model_dump(),
+        "privacy": privacy,
         "training": resolved.training.model_dump(),
         "model": resolved.model.model_dump(),
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from subjectdp.config.resolve import TEST_FRACTION
+from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 
@@ -123,13 +124,28 @@ def work_of(
         pooled = min(pooled, 2 * training.evaluation_items)
     evaluations = math.ceil(executed / training.evaluate_every)
     trained = steps * training.batch_size
+    if run.algorithm.name in SAMPLING_SUBJECTS:
+        trained = _items_of_sampled_subjects(run, held, items.subjects) * executed * share
     each = model_size(run.model, run.data.dataset).multiplications
     # a backward pass costs two forward ones; multiply and add are two operations
     operations = 2.0 * each * (3 * trained + pooled * evaluations)
     return Work(round(steps), trained, pooled * evaluations, operations)
 
 
+def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: int) -> float:
+    """Items that pass through a model in a round of all silos: those of the subjects that take part."""
+    subject, steps = run.subject, run.training.local_steps
+    steps = 1 if steps is None else steps
+    drawn = [float(count) for count in held]
+    if subject.items is not None:
+        drawn = [min(count, float(subject.items) * subjects) for count in drawn]
+    return sum(drawn) * subject.sampling_probability / subject.every * steps
+
+
 def _local_steps(run: RunConfig, items: int) -> int:
+    if run.algorithm.name in SAMPLING_SUBJECTS:
+        several = run.training.local_steps if run.algorithm.name == "subject_sampling" else None
+        return 1 if several is None else several
     steps = run.training.local_steps
     return math.ceil(items / run.training.batch_size) if steps is None else steps
 

@@ -97,6 +97,7 @@ class Partition:
             cap_enforced=cap is not None,
             max_items_per_subject=cap,
             silos_per_subject=facts["silos_per_subject_limit"],
+            total_subjects=self.subjects,
         )
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.subject_settings import Prediction, SubjectSettings
 
 
 class PrivacyUnit(StrEnum):
@@ -35,6 +36,7 @@ class SamplingMethod(StrEnum):
 
     POISSON = "poisson"
     FIXED_BATCH_SIZE = "fixed_batch_size"
+    POISSON_SUBJECTS = "poisson_subjects"  # a coin for each subject, then all or some of its items
 
 
 class Clipping(StrEnum):
@@ -46,6 +48,7 @@ class Clipping(StrEnum):
     PER_SUBJECT = "per_subject"  # Σ_a Clip(mean_{j∈S_a} g_j)
     PER_BATCH = "per_batch"  # Clip(mean_j g_j): UserLDP
     PER_UPDATE = "per_update"  # Clip(θ_i - θ): what all local steps of a round did to the silo's model, once
+    PER_SUBJECT_UPDATE = "per_subject_update"  # Σ_a Clip(θ_a - θ): the same for the model of each subject
 
 
 class NoiseRule(StrEnum):
@@ -119,6 +122,9 @@ class Mechanism:
     horizontal_composition: bool  # True: the paper composes this algorithm over silos (Theorem 3.10/3.13)
     one_step_per_round: bool = False  # FedSGD-style: one mini-batch a silo and round
     published_steps_times_silos: bool = False  # CentralSubDP: s·R steps
+    samples_subjects: bool = False  # the sampler draws whole subjects, not items
+    shared_budget: bool = False  # a subject's clip norms at its silos are parts of one common budget
+    beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
     reference: str = ""
 
 
@@ -132,6 +138,7 @@ class FederationFacts:
     cap_enforced: bool  # True: largest_subject is bounded by an enforced cap
     max_items_per_subject: int | None  # the cap k, if any
     silos_per_subject: int  # most silos that hold one subject
+    total_subjects: int | None = None  # subjects of the whole federation; None: not known
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,8 @@ class PlanSettings:
         None  # Skellam: size of the ring of secure aggregation; None: the smallest that fits
     )
     wrap_probability: float = 1e-9  # Skellam: that a sum of the run leaves the ring
+    subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
+    predicted_subjects: int | None = None  # noise on the average as this many subjects would have it
 
 
 @dataclass(frozen=True)
@@ -206,6 +215,7 @@ class PrivacyPlan:
     silos_per_subject: int
     cap_enforced: bool
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
+    prediction: Prediction | None = None  # the noise is that of an average over more subjects than there are
 
     @property
     def clip_norm(self) -> float | None:

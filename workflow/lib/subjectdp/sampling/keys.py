@@ -21,6 +21,7 @@ class Purpose(StrEnum):
     PARTITION = "partition"
     SILO_SAMPLING = "silo_sampling"
     ITEM_SAMPLING = "item_sampling"
+    SUBJECT_SAMPLING = "subject_sampling"
     NOISE = "noise"
     DITHER = "dither"
     MODEL_INIT = "model_init"

@@ -33,9 +33,13 @@ def set_execution(federation: Federation, name: Execution, processes: int) -> No
     if name == "auto":
         recurrent = any(isinstance(layer, nn.RNNBase) for layer in model.modules()) and stackable(model)
         gpu = federation.device.type == "cuda"
-        name = "exact" if not gpu else "stacked" if recurrent else "padded"
+        subjects = federation.plan.mechanism.samples_subjects
+        name = "exact" if not gpu or subjects else "stacked" if recurrent else "padded"
     if name == "exact":
         return
+    if federation.plan.mechanism.samples_subjects:
+        allowed = "auto or exact with an algorithm that samples whole subjects"
+        raise expected("performance.execution", name, allowed, ConfigError)
     capacity = capacity_of(federation.plan, federation.engine.physical_batch_size)
     federation.gradients = PaddedGradients(federation.engine, federation.data, capacity)
     if name == "stacked":

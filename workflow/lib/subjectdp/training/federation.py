@@ -23,6 +23,7 @@ from subjectdp.data.partition import Partition
 from subjectdp.errors import ConfigError, expected
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.plan import Clipping, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
+from subjectdp.mechanisms.subject_weights import budget_weights, clip_norms
 from subjectdp.sampling.batches import sample_silos
 from subjectdp.training.environment import synchronise
 from subjectdp.training.evaluation import Evaluation, Score
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from subjectdp.training.stacking import StackedSilos
 
 Kind = Literal["train", "grid", "step"]
+_OF_UPDATES = (Clipping.PER_UPDATE, Clipping.PER_SUBJECT_UPDATE)
 
 
 class Federation:
@@ -99,7 +101,7 @@ class Federation:
         server = Round(self, round_, [int(i) for i in chosen])
         if self.grid is not None and self.algorithm.grid_round is not None:
             self.algorithm.grid_round(server)
-        elif self.plan.mechanism.clipping is Clipping.PER_UPDATE and self.algorithm.update_round is not None:
+        elif self.plan.mechanism.clipping in _OF_UPDATES and self.algorithm.update_round is not None:
             self.algorithm.update_round(server)
         else:
             self.algorithm.server_round(server, self.algorithm.local_step)
@@ -124,6 +126,16 @@ class Federation:
         """Tells the noise of algorithms apart, which share partition and sampling for a seed."""
         mechanism = self.plan.mechanism
         return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}"
+
+    @cached_property
+    def subject_clip_norms(self) -> NDArray[np.float32]:
+        """C_a of each subject at each silo, (silos, subjects); parts of a budget, where the plan has one."""
+        partition, plan = self.partition, self.plan
+        if not plan.mechanism.shared_budget:
+            return np.full((partition.silos, partition.subjects), plan.settings.clip_norm, np.float32)
+        settings = plan.settings.subject
+        rule = settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+        return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
 
     def grid_plan(self) -> GridPlan:
         """Grids and ring; ConfigError where the plan's noise is not integer."""

@@ -25,6 +25,12 @@ class Gradients(Protocol):
         """Σ_i w_i Clip(g_i, C) (P,) and the unclipped norms (items,)."""
         ...
 
+    def clipped_group_sum(
+        self, batch: Batch, groups: Tensor, weights: Tensor, clip_norms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Σ_a Clip(Σ_{i∈a} w_i g_i, C_a) (P,) and the unclipped norms (groups,); ``groups`` (items,) on the CPU."""
+        ...
+
     def trustworthy(self) -> bool:
         """False where an item since the last call had a gradient that is not finite: its step has to be done again.
 
@@ -46,6 +52,11 @@ class ExactGradients:
         self, batch: Batch, clip_norm: float, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         return self._engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
+
+    def clipped_group_sum(
+        self, batch: Batch, groups: Tensor, weights: Tensor, clip_norms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self._engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
 
     def trustworthy(self) -> bool:
         return True  # the engine itself leaves such items out

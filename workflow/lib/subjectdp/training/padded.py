@@ -20,7 +20,7 @@ from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.plan import PrivacyPlan, SamplingMethod
 from subjectdp.training.graphs import replayed
 from subjectdp.training.resident import ResidentData, to_device
-from subjectdp.training.silo_step import MiniBatch
+from subjectdp.training.silo_step import drawn_batch
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -90,6 +90,12 @@ class PaddedGradients:
     ) -> tuple[Tensor, Tensor]:
         return self._sum(batch, clip_norm, weights)
 
+    def clipped_group_sum(
+        self, batch: Batch, groups: Tensor, weights: Tensor, clip_norms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As drawn: whole groups do not fit places of one size."""
+        return self._engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
+
     def trustworthy(self) -> bool:
         doubt = bool(self._doubt)
         self._doubt.zero_()
@@ -126,6 +132,4 @@ class PaddedGradients:
 
 def drawn(batch: Batch) -> NDArray[np.int32]:
     """The addresses of a mini-batch that ``SiloStep.sample_batch`` has drawn."""
-    if not isinstance(batch, MiniBatch):
-        raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
-    return batch.addresses
+    return drawn_batch(batch).addresses

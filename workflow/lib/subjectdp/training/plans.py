@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.correlated_noise import best_band
 from subjectdp.mechanisms.plan import (
     AccountingMode,
     FederationFacts,
@@ -18,7 +20,9 @@ from subjectdp.mechanisms.plan import (
     PrivacyPlan,
     SamplingMethod,
     SiloTerms,
+    TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
@@ -28,10 +32,13 @@ if TYPE_CHECKING:
 def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
     """The privacy and schedule settings of a configuration."""
     privacy, training, joint = run.privacy, run.training, run.joint
+    sampling = SamplingMethod(training.sampling)
+    if run.algorithm.name in SAMPLING_SUBJECTS:
+        sampling = SamplingMethod.POISSON_SUBJECTS
     return PlanSettings(
         mode=AccountingMode(privacy.mode),
         horizontal=Horizontal(privacy.horizontal),
-        sampling=SamplingMethod(training.sampling),
+        sampling=sampling,
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         clip_norm=privacy.clip_norm,
@@ -49,6 +56,23 @@ def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
         gradient_bits=joint.bits,
         ring_bits=joint.ring_bits,
         wrap_probability=joint.wrap_probability,
+        subject=subject_settings(run),
+        predicted_subjects=privacy.predicted_subjects,
+    )
+
+
+def subject_settings(run: RunConfig) -> SubjectSettings:
+    """The settings of subject sampling and of the budget."""
+    subject, training = run.subject, run.training
+    band = subject.noise_band
+    return SubjectSettings(
+        sampling_probability=subject.sampling_probability,
+        items=subject.items,
+        every=subject.every,
+        weights=BudgetWeights(subject.weights),
+        item_noise=subject.item_noise,
+        local_steps=1 if training.local_steps is None else training.local_steps,
+        noise_band=best_band(training.rounds, subject.every) if band is None else band,
     )
 
 
@@ -78,6 +102,10 @@ def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
 
 def _mechanism(run: RunConfig, settings: PlanSettings) -> Mechanism:
     found = algorithm(run.algorithm.name, run.algorithm.variant)
+    if run.algorithm.name == "subject_release":
+        update = found.of_updates if run.subject.contribution == "update" else None
+        chosen = found.mechanism(None, settings.mode) if update is None else update
+        return replace(chosen, trust=TrustModel(run.subject.trust))
     if run.joint.clipping == "update" and found.of_updates is not None:
         return found.of_updates
     return found.mechanism(run.algorithm.variant, settings.mode)

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
+from subjectdp.mechanisms.correlated_noise import noise_coefficients
 from subjectdp.mechanisms.noise import add_gaussian
 from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, TrustModel
 from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items
 from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
+from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.grid import rounded_sum
 from subjectdp.training.resident import to_device
+from subjectdp.training.subject_updates import subject_update_sum
 
 if TYPE_CHECKING:
     from subjectdp.training.federation import Federation
@@ -67,8 +70,22 @@ class MiniBatch:
         return to_device(counts[inverse].astype(np.float32), self._device)
 
     @cached_property
+    def subject_groups(self) -> tuple[NDArray[np.int32], Tensor, Tensor]:
+        """The subjects; of each item, on the CPU, its subject's place among them; and the weight that makes a mean."""
+        subjects, places, counts = np.unique(self.owners, return_inverse=True, return_counts=True)
+        weights = (1.0 / counts)[places].astype(np.float32)
+        return subjects, torch.from_numpy(places.astype(np.int64)), to_device(weights, self._device)
+
+    @cached_property
     def _loaded(self) -> tuple[Tensor, Tensor]:
         return self._data.batch(self.addresses)
+
+
+def drawn_batch(batch: Batch) -> MiniBatch:
+    """The mini-batch itself; TypeError for one that ``SiloStep.sample_batch`` has not drawn."""
+    if not isinstance(batch, MiniBatch):
+        raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
+    return batch
 
 
 class SiloStep:
@@ -100,17 +117,27 @@ class SiloStep:
     def _batch(self) -> MiniBatch:
         federation, settings = self.federation, self.plan.settings
         items, owners = federation.partition.silo(self.silo)
-        positions = sample_items(
-            len(items),
-            self.plan.silos[self.silo],
-            settings.sampling,
-            settings.batch_size,
+        key = (federation.seed, self.round, self.silo, self.step)
+        if self.plan.mechanism.samples_subjects:
+            positions = self._subjects_items(owners)
+        else:
+            plan_silo = self.plan.silos[self.silo]
+            positions = sample_items(len(items), plan_silo, settings.sampling, settings.batch_size, *key)
+        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
+
+    def _subjects_items(self, owners: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Positions of the items of the subjects that take part."""
+        federation, settings = self.federation, self.plan.settings.subject
+        chosen = subjects_of_round(
+            federation.partition.subjects,
+            settings,
+            self.plan.silos[self.silo].sampling_probability,
             federation.seed,
             self.round,
-            self.silo,
-            self.step,
+            *(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),
         )
-        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
+        key = (federation.seed, self.round, self.silo, self.step)
+        return items_of_subjects(owners, chosen, settings.items, *key)
 
     def gradient_sum(self, batch: Batch) -> Tensor:
         total = self._gradients.gradient_sum(batch)
@@ -122,13 +149,32 @@ class SiloStep:
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
         clip_norm = self._clip_norm()
         total, norms = self._gradients.clipped_sum(batch, clip_norm, weights)
-        self._clipped_fraction = (norms > clip_norm).float().mean() if batch.items else float("nan")
-        if (
-            self.plan.mechanism.trust is TrustModel.CENTRAL
-            and self.plan.mechanism.noise_rule is NoiseRule.CONSTANT
-        ):
-            self._record(self.plan.silos[self.silo].noise_multiplier)
+        self._clipped(norms > clip_norm)
         return total
+
+    def subject_sum(self, batch: Batch) -> Tensor:
+        subjects, groups, weights = drawn_batch(batch).subject_groups
+        clip_norms = self._subject_clip_norms(subjects)
+        total, norms = self._gradients.clipped_group_sum(batch, groups, weights, clip_norms)
+        self._clipped(norms > clip_norms)
+        return total
+
+    def subject_update_sum(self, batch: Batch) -> Tensor:
+        subjects, groups, weights = drawn_batch(batch).subject_groups
+        clip_norms = self._subject_clip_norms(subjects)
+        total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
+        self._clipped(norms > clip_norms)
+        return total
+
+    def _subject_clip_norms(self, subjects: NDArray[np.int32]) -> Tensor:
+        return to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)
+
+    def _clipped(self, beyond: Tensor) -> None:
+        """Keeps the clipped fraction; a step whose noise a trusted server adds ends here."""
+        self._clipped_fraction = beyond.float().mean() if len(beyond) else float("nan")
+        mechanism = self.plan.mechanism
+        if mechanism.trust is TrustModel.CENTRAL and mechanism.noise_rule is NoiseRule.CONSTANT:
+            self._record(self.plan.silos[self.silo].noise_multiplier)
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()
@@ -144,11 +190,21 @@ class SiloStep:
         return self.plan.noise_multiplier(self.silo, batch.largest_group)
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key)
-        noisy = add_gaussian(total, self._std(noise_multiplier), key)
+        noisy = self._noisy(total, self._std(noise_multiplier))
         if self.silo != SERVER:
             self._record(noise_multiplier)
         return noisy
+
+    def _noisy(self, total: Tensor, std: float) -> Tensor:
+        """Noise of this step; correlated noise draws that of earlier rounds again, from their keys."""
+        band = self.plan.settings.subject.noise_band if self.plan.mechanism.shared_budget else 1
+        for age, coefficient in enumerate(noise_coefficients(min(band, self.round)).tolist()):
+            key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round - age))
+            if age == 0:
+                total = add_gaussian(total, std, key)
+            else:
+                total.add_(add_gaussian(torch.zeros_like(total), std, key), alpha=coefficient)
+        return total
 
     def release(self, update: Tensor) -> Tensor:
         """A silo's whole update, clipped and noised (``algorithms.protocols.UpdateRound``)."""
@@ -184,7 +240,10 @@ class SiloStep:
 
     @property
     def _key(self) -> tuple[str | int, ...]:
-        return self.federation.noise_name, self.round, self.silo, self.step
+        return self._key_of(self.round)
+
+    def _key_of(self, round_: int) -> tuple[str | int, ...]:
+        return self.federation.noise_name, round_, self.silo, self.step
 
     def _clip_norm(self) -> float:
         clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)

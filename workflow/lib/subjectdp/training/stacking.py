@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.errors import expected
 from subjectdp.mechanisms.stacked import StackedEngine
 from subjectdp.training.graphs import replayed
 from subjectdp.training.optimisers import descend, make_optimiser
@@ -54,6 +55,11 @@ class Deferred:
         self, batch: Batch, clip_norm: float, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         return self._ask(batch, clip_norm, weights)
+
+    def clipped_group_sum(
+        self, batch: Batch, groups: Tensor, weights: Tensor, clip_norms: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        raise expected("performance.execution", "stacked", "another one where subjects are clipped as one")
 
     def trustworthy(self) -> bool:
         return True  # whoever answers knows

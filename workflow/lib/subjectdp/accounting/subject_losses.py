@@ -1,0 +1,50 @@
+"""Losses of plans in which a subject's clip norms at its silos are parts of one budget: one release a round.
+
+All silos' sums of a round, whitened by their noise, move by at most one clip norm for one subject, whichever silos hold
+it (``mechanisms.subject_weights``). The round is thus one Gaussian release, subsampled with the subject's probability,
+as if a single trusted silo held everybody.
+"""
+
+from __future__ import annotations
+
+from subjectdp.accounting import silo_terms
+from subjectdp.accounting.events import Loss, MixtureSteps, Shift, unit_shift
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.correlated_noise import sensitivity
+from subjectdp.mechanisms.plan import PrivacyPlan, PrivacyUnit
+
+
+def turns(plan: PrivacyPlan) -> int:
+    """Rounds that a subject may take part in: ⌈R/b⌉."""
+    return -(-plan.rounds // plan.settings.subject.every)
+
+
+def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, noise_copies: float) -> list[Loss]:
+    """The loss of an item, or of a subject at any of its silos or all of them.
+
+    ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
+    silos, which nothing bounds, and for correlated noise under coins (``check_subjects``).
+    """
+    settings, schedule = plan.settings, plan.silos[0]
+    sigma = silo_terms.common_noise_multiplier(list(plan.silos)) * noise_copies
+    shift = unit_shift(
+        plan.mechanism.clipping,
+        unit,
+        settings.sampling,
+        max(silo.sampling_probability for silo in plan.silos),
+        schedule.max_items_per_subject,
+        schedule.items,
+    )
+    if settings.subject.noise_band == 1:
+        return [(MixtureSteps(sigma, shift, turns(plan)),)]
+    if len(shift.sensitivities) > 1:
+        raise expected(
+            "sampling probability with correlated noise",
+            schedule.sampling_probability,
+            "1 (subject.every takes its place)",
+            PrivacyError,
+        )
+    whole = shift.sensitivities[0] * sensitivity(
+        settings.subject.noise_band, plan.rounds, settings.subject.every
+    )
+    return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]

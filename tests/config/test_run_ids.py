@@ -171,7 +171,18 @@ JOINT_VALUES: dict[str, Any] = {
     "noise_factors": [1.0, 2.0],
 }
 JOINT_IN_SOUND_MODE = "clipping"  # tested on its own below
+SUBJECT_VALUES: dict[str, Any] = {
+    "sampling_probability": 0.5,
+    "items": 4,
+    "trust": "central",
+    "weights": "optimal",
+    "item_noise": 1.0,
+    "contribution": "update",
+    "every": 2,
+    "noise_band": 3,
+}
 NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
+IN_SOUND_MODE = {"privacy.predicted_subjects"}  # likewise
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
@@ -202,7 +213,8 @@ def test_no_key_is_forgotten() -> None:
     leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
     ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
     joint = {f"joint.{key}" for key in (*JOINT_VALUES, JOINT_IN_SOUND_MODE)}
-    assert leaves == set(OTHER_VALUES) | NOT_READ | joint | ignored
+    subject = {f"subject.{key}" for key in SUBJECT_VALUES}
+    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | joint | subject | ignored
 
 
 @pytest.mark.parametrize("key", JOINT_VALUES)
@@ -228,6 +240,52 @@ def test_clipping_of_updates_is_another_run_of_joint_noise_alone() -> None:
 
     assert identity("joint_noise", "update") != identity("joint_noise", "item")
     assert identity("local_item_dp", "update") == identity("local_item_dp", "item")
+
+
+def subject_identity(name: str, **subject: Any) -> str:
+    run = {"algorithm": name, "subject": subject, "privacy": {"mode": "sound"}, "training": {"batch_size": 9}}
+    return load_run({**run, "partition": {"max_items_per_subject": 5}}).run_id
+
+
+@pytest.mark.parametrize("key", SUBJECT_VALUES)
+def test_algorithms_that_sample_subjects_alone_read_their_section(key: str) -> None:
+    value, base = {key: SUBJECT_VALUES[key]}, {"weights": "optimal"} if key == "item_noise" else {}
+    assert subject_identity("subject_release", **{**base, **value}) != subject_identity(
+        "subject_release", **base
+    )
+    read = key in ("sampling_probability", "items")
+    sampling = subject_identity("subject_sampling", **value) != subject_identity("subject_sampling")
+    assert sampling == read
+    assert subject_identity("capped_item_dp", **value) == subject_identity("capped_item_dp")
+
+
+def test_what_a_release_does_not_read() -> None:
+    assert subject_identity("subject_release", item_noise=9.0) == subject_identity("subject_release")
+    runs = [
+        load_run(
+            {
+                "algorithm": "subject_release",
+                "privacy": {"mode": "sound"},
+                "training": {"batch_size": size, "local_steps": steps},
+            }
+        )
+        for size, steps in ((7, None), (512, 1))
+    ]
+    assert runs[0].run_id == runs[1].run_id
+    best = subject_identity("subject_release", every=4, noise_band=None)
+    assert best == subject_identity("subject_release", every=4, noise_band=4)
+    assert best != subject_identity("subject_release", every=4)
+
+
+def test_predicted_noise_is_another_run_and_an_old_id_stays() -> None:
+    def identity(**privacy: Any) -> str:
+        partition = {"max_items_per_subject": 5}
+        run = {"algorithm": "user_ldp", "privacy": {"mode": "sound", **privacy}, "partition": partition}
+        return load_run(run).run_id
+
+    assert identity(predicted_subjects=3500) != identity() != identity(predicted_subjects=4000)
+    assert identity(predicted_subjects=3500) != identity(predicted_subjects=4000)
+    assert load_run({"privacy": {"predicted_subjects": 9}}).run_id == load_run({}).run_id  # FedAvg reads none
 
 
 def test_factors_of_one_are_none() -> None:

@@ -99,7 +99,8 @@ def test_names_that_other_modules_hold_too() -> None:
     from subjectdp.config import models
     from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
     from subjectdp.config.scenario import Figure
-    from subjectdp.mechanisms.plan import AccountingMode, Horizontal, SamplingMethod
+    from subjectdp.mechanisms.plan import AccountingMode, Horizontal, SamplingMethod, TrustModel
+    from subjectdp.mechanisms.subject_settings import BudgetWeights
     from subjectdp.models.registry import MODELS, model_names
 
     def choices(section: type[Any], key: str) -> set[str]:
@@ -112,7 +113,11 @@ def test_names_that_other_modules_hold_too() -> None:
     assert set(MODELS_OF_DATASET["shakespeare"]) == set(model_names("text"))
     assert choices(models.PrivacyConfig, "mode") == {mode.value for mode in AccountingMode}
     assert choices(models.PrivacyConfig, "horizontal") == {rule.value for rule in Horizontal}
-    assert choices(models.TrainingConfig, "sampling") == {method.value for method in SamplingMethod}
+    of_subjects = SamplingMethod.POISSON_SUBJECTS  # which the algorithm chooses, not the user
+    methods = {method.value for method in SamplingMethod if method is not of_subjects}
+    assert choices(models.TrainingConfig, "sampling") == methods
+    assert choices(models.SubjectConfig, "weights") == {rule.value for rule in BudgetWeights}
+    assert choices(models.SubjectConfig, "trust") == {trust.value for trust in TrustModel}
     for name in ALGORITHMS:
         variants = [variant for variant in algorithm(name).variants if variant is not None]
         assert tuple(variants) == VARIANTS_OF_ALGORITHM.get(name, ())

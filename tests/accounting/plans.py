@@ -90,6 +90,29 @@ CENTRAL = replace(
 )
 JOINT = replace(_BASE, algorithm="joint_noise", trust=TrustModel.SECURE_AGGREGATION)
 
+CAPPED = replace(
+    _BASE,
+    algorithm="capped_item_dp",
+    claimed_unit=SUBJECT,
+    published_sampling=PublishedSampling.NONE,
+    horizontal_composition=True,
+    beyond_papers=True,
+)
+SUBJECT_SAMPLING = replace(
+    CAPPED,
+    algorithm="subject_sampling",
+    clipping=Clipping.PER_SUBJECT,
+    divisor_rule=DivisorRule.EXPECTED_SUBJECTS,
+    samples_subjects=True,
+)
+RELEASE = replace(
+    SUBJECT_SAMPLING,
+    algorithm="subject_release",
+    horizontal_composition=False,
+    one_step_per_round=True,
+    shared_budget=True,
+)
+
 
 def sound(mechanism: Mechanism) -> Mechanism:
     """The mechanism in sound mode: constant σ and a public divisor."""

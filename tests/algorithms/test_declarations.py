@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from accounting import plans
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
-from subjectdp.mechanisms.plan import AccountingMode, Mechanism, PrivacyUnit
+from subjectdp.mechanisms.plan import AccountingMode, Clipping, Mechanism, PrivacyUnit
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
@@ -20,6 +20,11 @@ PAPERS = [
     ("central_sub_dp", "v0", plans.CENTRAL),
     ("joint_noise", None, plans.JOINT),
 ]
+BEYOND = [
+    ("subject_release", None, plans.RELEASE),
+    ("subject_sampling", None, plans.SUBJECT_SAMPLING),
+    ("capped_item_dp", None, plans.CAPPED),
+]  # of no paper: only sound mode exists
 
 
 def facts_of(declared: Mechanism) -> dict[str, object]:
@@ -39,7 +44,21 @@ def test_what_the_algorithms_declare(name: str, variant: str | None, paper: Mech
 
 def test_no_algorithm_is_left_out() -> None:
     declared = {(name, variant) for name in ALGORITHMS for variant in algorithm(name).variants}
-    assert declared == {(name, variant) for name, variant, _ in PAPERS}
+    assert declared == {(name, variant) for name, variant, _ in (*PAPERS, *BEYOND)}
+
+
+@pytest.mark.parametrize(("name", "variant", "declared"), BEYOND)
+def test_what_is_declared_beyond_the_papers(name: str, variant: str | None, declared: Mechanism) -> None:
+    found = mechanism(name, variant, AccountingMode.SOUND)
+    assert facts_of(found) == facts_of(plans.sound(declared))
+    assert found.reference
+
+
+def test_updates_of_a_release_differ_by_what_is_clipped() -> None:
+    updates = algorithm("subject_release").of_updates
+    assert updates is not None
+    clipped = replace(plans.sound(plans.RELEASE), clipping=Clipping.PER_SUBJECT_UPDATE)
+    assert facts_of(updates) == facts_of(clipped)
 
 
 def test_only_fed_avg_claims_nothing() -> None:

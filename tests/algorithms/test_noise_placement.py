@@ -47,6 +47,7 @@ CASES = [
     ("higrad_avg_dp", "v3", SOUND, False, MEAN_OF_3 / 4.5),
     ("local_group_dp", None, SOUND, False, MEAN_OF_3 / BATCH),
     ("joint_noise", None, PUBLISHED, False, MEAN_OF_3 / BATCH),
+    ("capped_item_dp", None, SOUND, False, MEAN_OF_3 / BATCH),
     ("central_sub_dp", "v0", SOUND, False, 1 / (3 * BATCH)),
 ]
 

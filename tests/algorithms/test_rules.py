@@ -92,6 +92,7 @@ CASES = [
     ("higrad_avg_dp", "v3", SOUND, "higrad_v3_sound"),
     ("joint_noise", None, PUBLISHED, "joint_noise"),
     ("joint_noise", None, SOUND, "joint_noise"),
+    ("capped_item_dp", None, SOUND, "capped_item_dp"),
 ]
 
 

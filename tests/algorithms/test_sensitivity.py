@@ -50,6 +50,7 @@ CASES = [
     ("higrad_avg_dp", "v3", SOUND),
     ("central_sub_dp", "v0", PUBLISHED),
     ("joint_noise", None, PUBLISHED),
+    ("capped_item_dp", None, SOUND),
 ]
 SUMMED = [
     ("central_sub_dp", "v0", SOUND),
@@ -101,6 +102,7 @@ class World:
             replace(s, items=n, sampling_probability=1.0) for s, n in zip(self.plan.silos, sizes, strict=True)
         )
         self.federation.partition = partition
+        self.federation.__dict__.pop("subject_clip_norms", None)  # those of the partition before
         self.federation.plan = replace(self.plan, silos=tuple(silos))
         return self.federation
 

@@ -26,6 +26,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     SiloSchedule,
 )
+from subjectdp.mechanisms.subject_settings import SubjectSettings
 from subjectdp.training.federation import Federation
 from subjectdp.training.records import Recorder
 
@@ -74,19 +75,26 @@ def tiny_partition(one_item_a_subject: bool = False) -> Partition:
 
 
 def tiny_plan(
-    name: str, variant: str | None, mode: AccountingMode, steps: int = 2, noise: float = 0.0
+    name: str,
+    variant: str | None,
+    mode: AccountingMode,
+    steps: int = 2,
+    noise: float = 0.0,
+    subject: SubjectSettings = SubjectSettings(),  # noqa: B008 - frozen
 ) -> PrivacyPlan:
     mechanism = algorithm(name, variant).mechanism(variant, mode)
+    whole = mechanism.samples_subjects
     settings = PlanSettings(
         mode=mode,
         horizontal=Horizontal.SOUND,
-        sampling=SamplingMethod.POISSON,
+        sampling=SamplingMethod.POISSON_SUBJECTS if whole else SamplingMethod.POISSON,
         epsilon=4.0,
         delta=1e-5,
         clip_norm=CLIP,
         rounds=1,
         local_steps=steps,
         batch_size=BATCH,
+        subject=subject,
     )
     divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(
         mechanism.divisor_rule, float(BATCH)
@@ -95,7 +103,7 @@ def tiny_plan(
         SiloSchedule(
             items=items,
             subjects=SUBJECTS,
-            sampling_probability=BATCH / items,
+            sampling_probability=subject.sampling_probability if whole else BATCH / items,
             max_items_per_subject=8,
             steps_per_round=1 if mechanism.one_step_per_round else steps,
             noise_multiplier=0.0 if mechanism.clipping is Clipping.NONE else noise,

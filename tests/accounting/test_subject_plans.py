@@ -1,0 +1,314 @@
+"""Plans that sample subjects, share a budget, correlate noise or predict it: known answers and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from opacus.accountants.analysis import rdp
+from scipy import optimize, stats
+
+from accounting import plans
+from subjectdp.accounting.card import card_text
+from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.serial import plan_from_dict
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.statements import epsilon_over_rounds, privacy_statements
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.mechanisms.correlated_noise import best_band, sensitivity
+from subjectdp.mechanisms.plan import (
+    Clipping,
+    FederationFacts,
+    Mechanism,
+    PlanSettings,
+    PrivacyPlan,
+    SamplingMethod,
+    TrustModel,
+)
+from subjectdp.mechanisms.subject_settings import SubjectSettings
+
+LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
+SUBJECTS = SamplingMethod.POISSON_SUBJECTS
+MU = 0.92493  # of (4, 1e-5)
+
+
+def facts(silos: int = 16, held: int | None = None, total: int | None = 3500) -> FederationFacts:
+    """No cap on a subject's items: none is needed."""
+    return replace(plans.facts(silos, 20, held, enforced=False), total_subjects=total)
+
+
+def settings(subject: SubjectSettings | None = None, **changes: Any) -> PlanSettings:
+    base = {"mode": plans.SOUND, "sampling": SUBJECTS, "rounds": 100, "subject": subject or SubjectSettings()}
+    return plans.settings(**{**base, **changes})
+
+
+def release(
+    trust: TrustModel = LOCAL, silos: int = 16, held: int | None = None, **changes: Any
+) -> PrivacyPlan:
+    """SubjectRelease's plan; settings of subjects and of the plan by name."""
+    known = SubjectSettings.__dataclass_fields__
+    subject = SubjectSettings(**{key: value for key, value in changes.items() if key in known})
+    rest = {key: value for key, value in changes.items() if key not in known}
+    mechanism = replace(plans.sound(plans.RELEASE), trust=trust)
+    return make_plan(mechanism, facts(silos, held), settings(subject, **rest))
+
+
+def epsilon(plan: PrivacyPlan) -> float:
+    return unit_epsilon(plan, plans.SUBJECT, every_silo=True)
+
+
+def gaussian_epsilon(mu: float, delta: float = plans.DELTA) -> float:
+    """Balle and Wang's analytic Gaussian, written out with scipy's normal law."""
+
+    def excess(value: float) -> float:
+        first = stats.norm.cdf(mu / 2 - value / mu)
+        return float(first - math.exp(value) * stats.norm.cdf(-mu / 2 - value / mu) - delta)
+
+    return float(optimize.brentq(excess, 0.0, 300.0))
+
+
+# --- one release a round -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rounds", "sigma"), [(25, 5.406), (100, 10.812), (200, 15.290)])
+def test_noise_of_full_participation_is_the_root_of_the_rounds(rounds: int, sigma: float) -> None:
+    """σ = √R/μ, whoever holds the subject: local trust pays nothing for 16 silos; secure aggregation shares it."""
+    for silos in (1, 16):
+        plan = release(silos=silos, rounds=rounds)
+        assert plan.silos[0].noise_multiplier == pytest.approx(sigma, abs=1e-3)
+        assert plan.silos[0].noise_multiplier == pytest.approx(math.sqrt(rounds) / MU, rel=1e-5)
+        assert epsilon(plan) == pytest.approx(4.0, abs=2e-3)
+        assert epsilon(plan) <= 4.0
+    shared = release(SECURE, rounds=rounds)
+    assert shared.silos[0].noise_multiplier == pytest.approx(sigma / 4, abs=1e-3)
+    assert release(CENTRAL, rounds=rounds).silos[0].noise_multiplier == pytest.approx(sigma, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("held", "trust", "factor"), [(16, LOCAL, 1), (16, SECURE, 1), (1, LOCAL, 4), (1, SECURE, 1)]
+)
+def test_noise_on_the_average_gradient(held: int, trust: TrustModel, factor: float) -> None:
+    """0.0031 C over 100 rounds with 3,500 subjects: local trust costs nothing where they are spread, 4 x where not."""
+    plan = release(trust, held=held)
+    total = math.sqrt(sum(silo.noise_multiplier**2 for silo in plan.silos))
+    divisor = sum(silo.divisor for silo in plan.silos)
+    signal = math.sqrt(held) if trust is LOCAL else 1.0  # what a subject adds up to over its silos
+    assert divisor == pytest.approx(3500 * signal)
+    assert total / divisor * 1.0 == pytest.approx(factor * 10.812 / 3500, rel=1e-3)
+
+
+@pytest.mark.parametrize("q", [0.02, 0.1, 0.5])
+def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> None:
+    plan = release(sampling_probability=q)
+    sigma = plan.silos[0].noise_multiplier
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
+    ledger = PLDAccountant()
+    ledger.compose(dp_accounting.SelfComposedDpEvent(event, 100))
+    assert ledger.get_epsilon(plans.DELTA) == pytest.approx(epsilon(plan), rel=2e-3)
+    assert 3.99 < epsilon(plan) <= 4.0
+    orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+    renyi = rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=100, orders=orders)
+    assert rdp.get_privacy_spent(orders=orders, rdp=renyi, delta=plans.DELTA)[0] >= epsilon(plan)
+    assert plan.silos[0].divisor == pytest.approx(3500 * q * 4 / 16)
+
+
+def test_turns_cost_as_many_rounds_as_a_subject_takes_part_in() -> None:
+    for every, count in ((1, 100), (3, 34), (10, 10)):
+        plan = release(every=every)
+        assert plan.silos[0].noise_multiplier == pytest.approx(math.sqrt(count) / MU, rel=1e-5)
+        assert sum(silo.divisor for silo in plan.silos) == pytest.approx(3500 / every * 4)
+
+
+def test_an_item_may_turn_its_subject_around() -> None:
+    plan = release()
+    assert unit_epsilon(plan, plans.ITEM, False) == pytest.approx(gaussian_epsilon(2 * MU), rel=1e-3)
+    one = unit_epsilon(plan, plans.SUBJECT, every_silo=False)
+    assert one == pytest.approx(epsilon(plan))
+
+
+def test_updates_are_accounted_like_gradients() -> None:
+    of_updates = replace(plans.sound(plans.RELEASE), clipping=Clipping.PER_SUBJECT_UPDATE)
+    plan = make_plan(of_updates, facts(), settings(SubjectSettings(local_steps=7), local_steps=7))
+    assert [silo.steps_per_round for silo in plan.silos] == [1] * 16
+    assert plan.silos[0].noise_multiplier == release().silos[0].noise_multiplier
+
+
+def test_colluding_silos_leave_less_noise_in_the_sum() -> None:
+    """3 of 16 tell theirs: 13 remain."""
+    plan = release(SECURE, colluding_silos=3)
+    assert plan.silos[0].noise_multiplier == pytest.approx(10.812 / math.sqrt(13), abs=1e-3)
+
+
+# --- correlated noise ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every", "band"), [(1, 1), (4, 1), (4, 5), (8, 7)])
+def test_correlated_noise_is_one_gaussian_of_its_sensitivity(every: int, band: int) -> None:
+    plan = release(rounds=240, every=every, noise_band=band)
+    assert plan.silos[0].noise_multiplier == pytest.approx(sensitivity(band, 240, every) / MU, rel=1e-5)
+    assert gaussian_epsilon(sensitivity(band, 240, every) / plan.silos[0].noise_multiplier) == pytest.approx(
+        4.0, rel=1e-5
+    )
+    over = epsilon_over_rounds(plan, plans.SUBJECT, [60, 120, 240])
+    assert [e for _, e in over] == sorted(e for _, e in over)
+    assert over[-1][1] == pytest.approx(4.0, rel=1e-5)
+
+
+def test_correlated_noise_needs_turns_not_coins() -> None:
+    with pytest.raises(PrivacyError, match="with correlated noise"):
+        release(every=4, noise_band=3, sampling_probability=0.5)
+    with pytest.raises(PrivacyError, match="with correlated noise"):
+        plan = release(every=4, noise_band=3)
+        silos = tuple(replace(silo, sampling_probability=0.5) for silo in plan.silos)
+        epsilon(replace(plan, silos=silos))
+
+
+# --- sampled subjects at each silo, capped items -------------------------------------------------------------------
+
+
+def sampled(q: float, silos: int = 1, **changes: Any) -> PrivacyPlan:
+    base: dict[str, Any] = {"rounds": 100, "local_steps": 50, "subject": SubjectSettings(q)}
+    return make_plan(plans.sound(plans.SUBJECT_SAMPLING), facts(silos), settings(**{**base, **changes}))
+
+
+def test_whole_subjects_have_the_noise_multiplier_of_items() -> None:
+    """q_s = q of LocalItemDP: σ 1.709 at one silo, 6.216 where all of 16 hold the subject; 70.6 subjects a step."""
+    one = sampled(plans.Q)
+    assert one.silos[0].noise_multiplier == pytest.approx(1.709, abs=2e-3)
+    assert one.silos[0].divisor == pytest.approx(70.6, abs=0.05)
+    assert sampled(plans.Q, 16).silos[0].noise_multiplier == pytest.approx(6.216, abs=6e-3)
+
+
+def test_capped_items_are_a_mixture_of_gaussians() -> None:
+    """k = 8 at one silo, 5,000 steps: 12.385; a smaller cap needs less."""
+    found = {}
+    for cap in (1, 2, 8):
+        mechanism = plans.sound(plans.CAPPED)
+        plan = make_plan(mechanism, plans.facts(1, cap), plans.settings(mode=plans.SOUND))
+        found[cap] = plan.silos[0].noise_multiplier
+    assert found[1] == pytest.approx(1.709, abs=2e-3)
+    assert found[2] == pytest.approx(3.187, abs=4e-3)
+    assert found[8] == pytest.approx(12.385, abs=0.013)
+
+
+def test_capped_items_need_a_cap_and_sampled_subjects_do_not() -> None:
+    with pytest.raises(PrivacyError, match="enforced cap"):
+        make_plan(
+            plans.sound(plans.CAPPED), plans.facts(1, 8, enforced=False), plans.settings(mode=plans.SOUND)
+        )
+    assert not sampled(0.1).cap_enforced
+
+
+# --- predicted noise -------------------------------------------------------------------------------------------------
+
+
+def few(total: int = 180) -> FederationFacts:
+    return replace(facts(total=total), subjects=(total,) * 16)
+
+
+def test_predicted_noise_is_that_of_the_average_of_more_subjects() -> None:
+    """180 subjects with the noise of 3,500: the same noise on the average; ε of the run itself is the larger one."""
+    mechanism = plans.sound(plans.RELEASE)
+    plan = make_plan(mechanism, few(), settings(predicted_subjects=3500))
+    more = make_plan(mechanism, facts(), settings())
+    for mine, theirs in zip(plan.silos, more.silos, strict=True):
+        assert mine.noise_multiplier / mine.divisor == pytest.approx(theirs.noise_multiplier / theirs.divisor)
+    assert epsilon(plan) == pytest.approx(gaussian_epsilon(MU * 3500 / 180), rel=1e-3)
+    statements = privacy_statements(plan)
+    assert statements["sound"]["subject"]["epsilon"] == pytest.approx(epsilon(plan))
+    predicted = statements["predicted"]
+    assert (predicted["subjects"], predicted["present"], predicted["guarantee"]) == (3500, 180, False)
+    assert predicted["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    first = card_text(plan, statements).splitlines()[0]
+    assert first == "PREDICTED NOISE: AN EXPERIMENT, NO GUARANTEE OF EPSILON 4 FOR THIS RUN"
+    assert f"epsilon {epsilon(plan):.4g}" in card_text(plan, statements)
+
+
+def test_other_runs_predict_nothing() -> None:
+    plan = release()
+    statements = privacy_statements(plan)
+    assert statements["predicted"] is None
+    assert "PREDICTED" not in card_text(plan, statements)
+
+
+@pytest.mark.parametrize("mechanism", [plans.HIGRAD_V1, plans.CAPPED, plans.LOCAL_GROUP, plans.LOCAL_ITEM])
+def test_predicted_noise_of_algorithms_that_sample_items(mechanism: Mechanism) -> None:
+    """As many times the subjects, items and items of a mini-batch: q stays, the divisor grows."""
+    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
+    sound = plans.sound(mechanism)
+    given = make_plan(sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10))
+    predicted = make_plan(
+        sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10, predicted_subjects=3600)
+    )
+    large = replace(small, items=(26_000,) * 4, subjects=(3_600,) * 4, total_subjects=3600)
+    more = make_plan(sound, large, plans.settings(mode=plans.SOUND, batch_size=520, rounds=10))
+    assert predicted.silos[0].noise_multiplier == pytest.approx(given.silos[0].noise_multiplier / 20)
+    assert predicted.silos[0].noise_multiplier / predicted.silos[0].divisor == pytest.approx(
+        more.silos[0].noise_multiplier / more.silos[0].divisor, rel=2e-3
+    )
+
+
+def test_what_is_divided_by_nothing_keeps_its_noise() -> None:
+    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
+    changes: dict[str, Any] = {"mode": plans.SOUND, "batch_size": 26, "rounds": 5}
+    both = [
+        make_plan(plans.sound(plans.USER_LDP), small, plans.settings(**changes, predicted_subjects=n))
+        for n in (None, 3600)
+    ]
+    assert both[0].silos == both[1].silos
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"predicted_subjects": 100}, ConfigError, "at least 180"),
+        ({"predicted_subjects": 3500, "noise_multiplier": 1.0}, ConfigError, "noise_multiplier is given"),
+        ({"mode": plans.PUBLISHED}, PrivacyError, "sound with algorithm subject_release"),
+        ({"sampling": SamplingMethod.POISSON}, PrivacyError, "poisson_subjects with algorithm"),
+        ({"subject": SubjectSettings(0.0)}, ConfigError, r"subject.sampling_probability.*in \(0, 1\]"),
+        ({"subject": SubjectSettings(math.nan)}, ConfigError, "subject.sampling_probability"),
+        ({"subject": SubjectSettings(items=0)}, ConfigError, "subject.items"),
+        ({"subject": SubjectSettings(every=101)}, ConfigError, "at most the 100 rounds"),
+        ({"subject": SubjectSettings(noise_band=101)}, ConfigError, "at most the 100 rounds"),
+        ({"subject": SubjectSettings(item_noise=-1.0)}, ConfigError, "subject.item_noise"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        make_plan(plans.sound(plans.RELEASE), few(), settings(**changes))
+
+
+def test_a_federation_of_unknown_size_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="subjects of the federation"):
+        make_plan(plans.sound(plans.RELEASE), facts(total=None), settings())
+    with pytest.raises(PrivacyError, match="poisson or fixed_batch_size"):
+        make_plan(plans.sound(plans.HIGRAD_V1), plans.facts(), settings())
+    with pytest.raises(PrivacyError, match="unless privacy.mode is sound"):
+        make_plan(
+            plans.HIGRAD_V1, replace(plans.facts(), total_subjects=9), plans.settings(predicted_subjects=10)
+        )
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"every": 4, "noise_band": 3, "items": 2}, {"predicted_subjects": 9000}]
+)
+def test_a_plan_comes_back_from_its_record(changes: dict[str, Any]) -> None:
+    plan = release(SECURE, **changes)
+    assert plan_from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_nothing_is_claimed_as_published() -> None:
+    statements = privacy_statements(release())
+    assert statements["as_published"]["epsilon"] is None
+    assert statements["as_published"]["claim"].startswith("none: the papers of this project do not publish")
+    assert statements["sound"]["subject"]["mu_gdp"] == pytest.approx(gdp_mu(4.0, 1e-5), rel=1e-3)
+
+
+def test_the_best_band_is_kept_out_of_full_participation() -> None:
+    assert release(rounds=50, noise_band=best_band(50, 1)) == release(rounds=50)

@@ -1,0 +1,339 @@
+"""SubjectRelease and SubjectSampling: one round against a float64 loop, the noise, and what neighbours move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algorithms import tiny
+from algorithms.test_noise_placement import WIDE, variance_fits
+from algorithms.test_rules import ROUND, SEED, Reference
+from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, check, worlds
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.mechanisms.correlated_noise import noise_coefficients
+from subjectdp.mechanisms.plan import AccountingMode, Clipping, PrivacyPlan, TrustModel
+from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.sampling.subjects import subjects_of_round
+from subjectdp.training.federation import Round, SiloStep
+
+LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
+SOUND = AccountingMode.SOUND
+RULES = list(BudgetWeights)
+
+
+def release_plan(
+    trust: TrustModel = LOCAL, updates: bool = False, noise: float = 0.0, **subject: object
+) -> PrivacyPlan:
+    settings = SubjectSettings(**subject)  # type: ignore[arg-type]
+    plan = tiny.tiny_plan("subject_release", None, SOUND, 1, noise, settings)
+    facts = algorithm("subject_release").of_updates if updates else plan.mechanism
+    if facts is None:
+        raise AssertionError("SubjectRelease declares no mechanism for updates")
+    return replace(plan, mechanism=replace(facts, trust=trust))
+
+
+def sampling_plan(noise: float = 0.0, steps: int = 2, **subject: object) -> PrivacyPlan:
+    settings = SubjectSettings(**subject)  # type: ignore[arg-type]
+    return tiny.tiny_plan("subject_sampling", None, SOUND, steps, noise, settings)
+
+
+# --- one round -----------------------------------------------------------------------------------------------------
+
+
+class SubjectReference(Reference):
+    """Float64: subjects one by one, their budgets from the definitions of the rules."""
+
+    def __init__(
+        self, rule: BudgetWeights, trust: TrustModel, steps: int = 1, items: int | None = None
+    ) -> None:
+        super().__init__(steps)
+        self.rule, self.squared, self.items = rule, trust is LOCAL, items
+        self.counts = self.partition.counts().astype(float)
+
+    def weight(self, subject: int, silo: int) -> float:
+        own = self.counts[:, subject]
+        held = own > 0
+        shares = {
+            BudgetWeights.UNIFORM: held * 1.0,
+            BudgetWeights.PROPORTIONAL: own,
+            BudgetWeights.FIXED: np.ones(3),
+        }.get(self.rule)
+        if shares is None:
+            shares = np.sqrt(own / (own + 4.0))
+            if not self.squared:
+                shares = (shares == shares.max()) * 1.0
+        total = math.sqrt((shares**2).sum()) if self.squared else shares.sum()
+        return float(shares[silo] / total)
+
+    def mean_gradient(self, theta: Tensor, addresses: list[int]) -> Tensor:
+        return torch.stack([self.gradient(theta, a) for a in addresses]).mean(0)
+
+    def contribution(self, addresses: list[int], updates: bool) -> Tensor:
+        if not updates:
+            return self.mean_gradient(self.start, addresses)
+        theta = self.start.clone()
+        for _ in range(self.steps):
+            theta = theta - tiny.RATE * self.mean_gradient(theta, addresses)
+        return theta - self.start
+
+    def total(self, updates: bool, taking_part: NDArray[np.bool_]) -> Tensor:
+        total = torch.zeros_like(self.start)
+        for silo in range(3):
+            items, owners = self.partition.silo(silo)
+            for subject in np.unique(owners):
+                if taking_part[subject]:
+                    addresses = [int(a) for a in items[owners == subject]]
+                    vector = self.contribution(addresses, updates)
+                    bound = self.weight(int(subject), silo) * tiny.CLIP
+                    total += vector * (bound / max(bound, float(vector.norm())))
+        return total
+
+
+def after_a_round(plan: PrivacyPlan) -> Tensor:
+    federation = tiny.tiny_federation(plan, seed=SEED)
+    federation.run_round(ROUND)
+    return federation.theta.double()
+
+
+@pytest.mark.parametrize("trust", list(TrustModel))
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("updates", [False, True])
+def test_a_round_is_the_float64_loop(rule: BudgetWeights, trust: TrustModel, updates: bool) -> None:
+    steps = 3 if updates else 1
+    plan = release_plan(trust, updates, weights=rule, local_steps=steps)
+    reference = SubjectReference(rule, trust, steps)
+    total = reference.total(updates, np.ones(51, bool)) / (3 * 4.5)
+    expected = reference.start + (total if updates else -tiny.RATE * total)
+    assert torch.allclose(after_a_round(plan), expected, atol=3e-6)
+    assert float((expected - reference.start).norm()) > 0.01
+
+
+def test_only_those_who_take_part_contribute() -> None:
+    plan = release_plan(sampling_probability=0.5, every=2)
+    chosen = subjects_of_round(51, plan.settings.subject, 0.5, SEED, ROUND)
+    assert 0 < chosen[:7].sum() < 7, "the draw of this seed must take some and leave some"
+    total = SubjectReference(BudgetWeights.UNIFORM, LOCAL).total(False, chosen) / (3 * 4.5)
+    expected = Reference(1).start - tiny.RATE * total
+    assert torch.allclose(after_a_round(plan), expected, atol=3e-6)
+
+
+def test_rules_and_trust_make_a_difference() -> None:
+    """Guards the comparison: every combination moves the model in a way of its own."""
+    found = [after_a_round(release_plan(trust, weights=rule)) for trust in (LOCAL, SECURE) for rule in RULES]
+    for i, first in enumerate(found):
+        for second in found[:i]:
+            assert float((first - second).norm()) > 1e-4
+    assert torch.equal(after_a_round(release_plan(SECURE)), after_a_round(release_plan(CENTRAL)))
+
+
+@pytest.mark.parametrize("items", [None, 1, 2])
+def test_subject_sampling_is_dp_sgd_over_subjects(items: int | None) -> None:
+    """Every local step: the drawn subjects' means, clipped to C, over the public divisor; then the mean of models."""
+    plan = sampling_plan(steps=3, sampling_probability=0.6, items=items)
+    federation = tiny.tiny_federation(plan, seed=SEED)
+    reference, models = Reference(3), []
+    for silo in range(3):
+        theta = reference.start.clone()
+        for step in range(3):
+            batch = SiloStep(federation, ROUND, silo, step).sample_batch()
+            total = torch.zeros_like(theta)
+            for subject in set(batch.owners.tolist()):
+                own = [int(a) for a, o in zip(batch.addresses, batch.owners, strict=True) if o == subject]
+                assert items is None or len(own) <= items
+                total += reference.clip(torch.stack([reference.gradient(theta, a) for a in own]).mean(0))
+            theta = theta - tiny.RATE * total / 4.5
+        models.append(theta)
+    assert torch.allclose(after_a_round(plan), torch.stack(models).mean(0), atol=3e-6)
+
+
+def test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others() -> None:
+    """A subject of a release is drawn at all of its silos or at none; elsewhere each silo and step draws anew."""
+
+    def drawn(plan: PrivacyPlan, round_: int, step: int = 0) -> list[set[int]]:
+        federation = tiny.tiny_federation(plan, seed=SEED)
+        batches = [SiloStep(federation, round_, silo, step).sample_batch() for silo in range(3)]
+        return [set(batch.owners.tolist()) for batch in batches]
+
+    everywhere = [set(tiny.tiny_partition().silo(silo)[1].tolist()) for silo in range(3)]
+    differing = 0
+    for round_ in range(1, 20):
+        found = drawn(release_plan(sampling_probability=0.5), round_)
+        union = set().union(*found)
+        assert found == [held & union for held in everywhere]
+        own = drawn(sampling_plan(sampling_probability=0.5), round_)
+        union = set().union(*own)
+        differing += own != [held & union for held in everywhere]
+        assert own != drawn(sampling_plan(sampling_probability=0.5), round_, 1)
+    assert differing > 10
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("updates", [False, True])
+@pytest.mark.parametrize(("trust", "draws"), [(LOCAL, 3), (SECURE, 3), (CENTRAL, 1)])
+def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int, updates: bool) -> None:
+    noisy = release_plan(trust, updates, noise=2.0, local_steps=3)
+    quiet = release_plan(trust, updates, noise=0.0, local_steps=3)
+    models = []
+    for plan in (noisy, quiet):
+        federation = tiny.tiny_federation(plan, model=WIDE)
+        federation.run_round(1)
+        models.append(federation.theta.double())
+    rate = 1.0 if updates else tiny.RATE
+    std = rate * 2.0 * tiny.CLIP * math.sqrt(draws) / (3 * 4.5)
+    assert variance_fits(models[0] - models[1], std)
+    for factor in (0.8, 1.25):
+        assert not variance_fits(models[0] - models[1], std * factor)
+
+
+def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
+    """(rounds, P): what ``add_noise`` adds in each round, in units of σC."""
+    federation = tiny.tiny_federation(plan, model=WIDE)
+    zero = torch.zeros_like(federation.theta)
+    scale = plan.silos[silo].noise_multiplier * tiny.CLIP
+    return torch.stack(
+        [SiloStep(federation, r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)]
+    )
+
+
+@pytest.mark.parametrize("band", [1, 2, 4])
+def test_correlated_noise_is_the_matrix_times_independent_noise(band: int) -> None:
+    """The draws of independent noise, weighted; their covariance over the parameters; every silo has its own."""
+    plain = noises(release_plan(noise=2.0), 6, 0)
+    found = noises(release_plan(noise=2.0, noise_band=band), 6, 0)
+    coefficients = noise_coefficients(band)
+    expected = torch.zeros_like(plain)
+    for t in range(6):
+        for age in range(min(band, t + 1)):
+            expected[t] += float(coefficients[age]) * plain[t - age]
+    assert torch.allclose(found, expected, atol=1e-5)
+    size = found.shape[1]
+    covariance = (found.double() @ found.double().T / size).numpy()
+    decoder = np.array(
+        [[coefficients[i - j] if 0 <= i - j < band else 0.0 for j in range(6)] for i in range(6)]
+    )
+    np.testing.assert_allclose(covariance, decoder @ decoder.T, atol=6 / math.sqrt(size))
+    other = noises(release_plan(noise=2.0, noise_band=band), 6, 1)
+    assert abs(float((found[0] * other[0]).mean())) < 6 / math.sqrt(size)
+
+
+def test_correlated_noise_takes_itself_back() -> None:
+    """The sum of all rounds' noise is shorter than that of independent draws, by the factor of the matrices."""
+    rounds, band = 12, 4
+    independent = noises(release_plan(noise=2.0), rounds, 0).sum(0).double()
+    correlated = noises(release_plan(noise=2.0, noise_band=band), rounds, 0).sum(0).double()
+    summed = np.cumsum(np.pad(noise_coefficients(band), (0, rounds - band)))
+    assert variance_fits(independent, math.sqrt(rounds))
+    assert variance_fits(correlated, float(np.linalg.norm(summed)))
+
+
+def test_rows_tell_noise_and_clipping_of_each_release() -> None:
+    federation = tiny.tiny_federation(release_plan(noise=1.5, noise_band=2), seed=SEED)
+    federation.run_round(ROUND)
+    rows = federation.recorder.step_rows
+    assert [(row[1], row[2], row[6]) for row in rows] == [(silo, 0, 1.5) for silo in range(3)]
+    assert [row[3] for row in rows] == list(tiny.ITEMS)
+    assert all(0.0 < row[7] <= 1.0 for row in rows)
+
+
+# --- what neighbours move -------------------------------------------------------------------------------------------
+
+
+def sums_of(world: World, keep: NDArray[np.bool_], updates: bool) -> Tensor:
+    """(silos, P) what the silos would release, without noise."""
+    federation = world.holding(keep)
+    federation.theta.copy_(federation.engine.flat.vector)
+    rows = []
+    for silo in range(3):
+        step = SiloStep(federation, 1, silo, 0)
+        batch = step.sample_batch()
+        rows.append(step.subject_update_sum(batch) if updates else step.subject_sum(batch))
+    return torch.stack(rows).double()
+
+
+def moves(plan: PrivacyPlan, by_item: bool = False) -> Iterator[tuple[float, float]]:
+    """(moved, stated) of everything that is seen of a round, for a subject or an item that is taken away."""
+    updates = plan.mechanism.clipping is Clipping.PER_SUBJECT_UPDATE
+    for world in worlds(plan):
+        world.federation.optimiser.learning_rate = 3.0  # updates beyond the clip norm
+        before = sums_of(world, world.everything, updates)
+        units = range(0, len(world.owners), 2) if by_item else range(SUBJECTS)
+        for unit in units:
+            without = world.owners != unit
+            if by_item:
+                without = np.arange(len(world.owners)) != unit
+            if without.all() or len(np.unique(world.silos[without])) < 3:
+                continue  # nobody, or the silo's only items: a federation of the same silos holds some everywhere
+            change = before - sums_of(world, without, updates)
+            seen = change if plan.mechanism.trust is LOCAL else change.sum(0)
+            yield float(seen.norm()), tiny.CLIP * (2.0 if by_item else 1.0)
+
+
+CASES = [(LOCAL, False), (LOCAL, True), (SECURE, False), (SECURE, True), (CENTRAL, False)]
+
+
+@pytest.mark.parametrize(("trust", "updates"), CASES)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm(
+    rule: BudgetWeights, trust: TrustModel, updates: bool
+) -> None:
+    """All silos' sums side by side where each is seen, their sum where that alone is; 1,600 neighbours."""
+    # where only the sum is seen, parts of a subject at several silos have to point one way
+    tight = 0.95 if trust is LOCAL or rule is BudgetWeights.OPTIMAL else 0.6
+    if rule is BudgetWeights.FIXED:
+        tight *= 0.9
+    check(moves(release_plan(trust, updates, weights=rule)), 80, tight=tight)
+
+
+@pytest.mark.parametrize("trust", [LOCAL, SECURE])
+@pytest.mark.parametrize("rule", RULES)
+def test_an_item_moves_it_by_at_most_twice_the_clip_norm(rule: BudgetWeights, trust: TrustModel) -> None:
+    check(moves(release_plan(trust, weights=rule), by_item=True), 130, tight=0.2)
+
+
+def test_subject_sampling_is_moved_by_the_clip_norm_at_each_silo() -> None:
+    def found() -> Iterator[tuple[float, float]]:
+        for world in worlds(sampling_plan(steps=1)):
+            before = sums_of(world, world.everything, False)
+            for subject in range(SUBJECTS):
+                without = world.owners != subject
+                if len(np.unique(world.silos[without])) == 3:
+                    for moved in (before - sums_of(world, without, False)).norm(dim=1):
+                        yield float(moved), tiny.CLIP
+
+    check(found(), 1040)
+
+
+def test_sums_of_subjects_with_items_that_are_not_numbers_stay_bounded() -> None:
+    """Neither a gradient nor an update that is not finite contributes, and the others' do."""
+    for updates in (False, True):
+        plan = release_plan(LOCAL, updates)
+        federation = tiny.tiny_federation(plan, model=LINEAR, seed=SEED)
+        items, owners = federation.partition.silo(0)
+        bad = int(owners[0])
+        federation.data.inputs[items[0]] = math.inf  # type: ignore[attr-defined]
+        step = SiloStep(federation, ROUND, 0, 0)
+        batch = step.sample_batch()
+        total = step.subject_update_sum(batch) if updates else step.subject_sum(batch)
+        assert torch.isfinite(total).all()
+        assert float(total.norm()) > 0
+        bounds = federation.subject_clip_norms[0, np.unique(owners[owners != bad])]
+        assert float(total.norm()) <= float(bounds.sum()) * ROUNDING
+
+
+def test_a_round_leaves_the_engine_at_the_new_model() -> None:
+    federation = tiny.tiny_federation(release_plan(updates=True, local_steps=2), seed=SEED)
+    federation.run_round(ROUND)
+    assert torch.equal(federation.engine.flat.vector, federation.theta)
+    server = Round(federation, 2, [0, 1, 2])
+    before = federation.theta.clone()
+    server.one_step(0, algorithm("subject_release").local_step)
+    assert torch.equal(before, federation.theta)

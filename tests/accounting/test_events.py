@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from accounting.plans import FIXED, ITEM, POISSON, SILO, SUBJECT
 from subjectdp.accounting import gaussian
@@ -180,6 +181,35 @@ def test_the_fast_inverse_is_dp_accountings(k: int, q: float, sigma: float) -> N
     for epsilon in (0.01, 0.1, 0.5, 2.0):
         expected = theirs.get_delta_for_epsilon(epsilon)
         assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+def at_silos(silos: int, probability: float) -> Shift:
+    """2 clip norms at each of some silos that draw a subject (whole updates, noised jointly)."""
+    total = one = sampled_gaussian(probability, 2.0)
+    for _ in range(silos - 1):
+        total = total.convolve(one)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("silos", "probability"), [(30, 0.9), (100, 0.2), (16, 0.8), (4, 1 - 1e-9), (1, 1 - 1e-12)]
+)
+def test_a_chance_to_be_absent_that_is_nearly_nothing(silos: int, probability: float) -> None:
+    """From 2e-10 down to 1e-30 and less: one step's δ is that of the two densities, by integration."""
+    shift, sigma = at_silos(silos, probability), 2.0 * silos**0.5
+    points = np.linspace(-12 * sigma, shift.sensitivities[-1] + 12 * sigma, 100_001)
+    empty = stats.norm.pdf(points, scale=sigma)
+    held = sum(
+        p * stats.norm.pdf(points, value, sigma)
+        for value, p in zip(shift.sensitivities, shift.probabilities, strict=True)
+    )
+    step = points[1] - points[0]
+    found = mixture_pld(sigma, shift, 1e-2)
+    for epsilon in (0.1, 2.0, 8.0):
+        sides = (held - math.exp(epsilon) * empty, empty - math.exp(epsilon) * held)
+        expected = max(float(np.maximum(side, 0.0).sum() * step) for side in sides)
+        delta = found.get_delta_for_epsilon(epsilon)
+        assert expected * (1 - 1e-7) - 1e-9 <= delta <= expected * (1 + 1e-4) + 1e-8
 
 
 def test_events_survive_the_round_trip() -> None:

@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 _TABLE = 1 << 14
 _NEWTON_STEPS = 4
 _LARGEST_TABLE = 1 << 21  # numbers (atoms times points) that are worked on at a time
+_RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
@@ -27,7 +28,7 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld import privacy_loss_mechanism as mechanism
 
-    loss_class = _fast_loss()
+    loss_class, shift = _fast_loss(), without_rare_absence(shift)
     sides = []
     for adjacency in (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD):
         loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
@@ -40,12 +41,27 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     return pld.PrivacyLossDistribution(*(side.to_dense_pmf() for side in sides))
 
 
+def without_rare_absence(shift: Shift) -> Shift:
+    """The shift with a very small chance of 0 moved to its next value, which errs on the safe side.
+
+    A subject at many silos whose joint release nearly always holds it is absent from all with a chance such as 1e-30.
+    """
+    if shift.sensitivities[0] > 0.0 or shift.probabilities[0] >= _RARE:
+        return shift
+    return Shift.of((shift.sensitivities[1], *shift.sensitivities[1:]), shift.probabilities)
+
+
 @lru_cache(maxsize=1)
 def _fast_loss() -> Any:
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
 
     class FastMixtureLoss(MixtureGaussianPrivacyLoss):  # type: ignore[misc]
         """dp-accounting's mixture loss; only the binary search is replaced."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            if self.sensitivities.min() > 0.0:
+                self._sampling_prob = 1.0  # the sum of the probabilities, without its rounding
 
         def _inverse_privacy_losses_with_range(
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6

@@ -26,6 +26,7 @@ _FEMNIST = {
     "higrad_avg_dp:v3": (0.54, 1.90, 0.9, 3.69, 8.33),
     "central_sub_dp": (0.45, 2.30, 0.4, 3.1, "inf"),
     "joint_noise": (0.66, 1.40, 2.75, 20.0, 20.0),
+    "subject_release": (0.78, 0.80, 8.4, 4.0, 4.0),
 }
 _CLASSES = {"femnist": 62, "shakespeare": 80}
 _LIMITED = ("user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")
@@ -45,6 +46,7 @@ class Fake:
     learning_rate: float = 0.1
     synthetic: bool = True
     subjects: int = 60
+    predicted: int | None = None  # subjects whose noise the run has
     changes: tuple[tuple[str, Any], ...] = ()  # of the configuration, as section -> mapping
 
     @property
@@ -66,6 +68,7 @@ class Fake:
                     "privacy": {
                         "mode": self.mode,
                         "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",
+                        "predicted_subjects": self.predicted,
                         **self._changed("privacy"),
                     },
                     "training": {
@@ -216,6 +219,9 @@ def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, 
             "as_published": published if private and fake.mode == "as_published" else None,
             "sound": {name: {"epsilon": value} for name, value in stated.items() if value is not None},
             "over_rounds": _over_rounds(fake, stated),
+            "predicted": None
+            if fake.predicted is None
+            else {"subjects": fake.predicted, "present": fake.subjects, "epsilon": 4.0, "guarantee": False},
         },
         "partition": {"counts": {"subjects": fake.subjects, "train_items": 50 * fake.subjects}},
         "rounds_executed": fake.executed,

@@ -143,7 +143,7 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)
-def test_colours_of_the_papers_algorithms_differ_also_for_the_colour_blind(deficiency: str) -> None:
+def test_colours_of_the_algorithms_differ_also_for_the_colour_blind(deficiency: str) -> None:
     seen = {name: lab(DEFICIENCIES[deficiency] @ linear(s.color)) for name, s in ALGORITHM_STYLES.items()}
     for one, two in itertools.combinations(seen, 2):
         assert np.linalg.norm(seen[one] - seen[two]) > 10, (one, two)

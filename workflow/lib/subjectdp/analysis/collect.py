@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.analysis.frames import concatenate, read_frame, read_json
+from subjectdp.analysis.labels import predicted_label
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import sha256_of, write_frame
 from subjectdp.io.sealed import is_intact
@@ -213,7 +214,7 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
             "synthetic": bool(manifest["synthetic"]),
             "algorithm": algorithm["name"],
             "variant": variant,
-            "label": manifest["algorithm"],
+            "label": _label(manifest["algorithm"], privacy.get("predicted")),
             "mode": settings["mode"],
             "horizontal": settings["horizontal"],
             "alpha": alpha_of(config["partition"]),
@@ -263,6 +264,11 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
         **_predicted(privacy.get("predicted")),
     }
+
+
+def _label(label: str, predicted: dict[str, Any] | None) -> str:
+    """The algorithm's label; runs with predicted noise are never taken for others of the algorithm."""
+    return label if predicted is None else predicted_label(label, int(predicted["subjects"]))
 
 
 def _predicted(record: dict[str, Any] | None) -> dict[str, float]:

@@ -6,7 +6,7 @@ Imports nothing heavy, so that the Snakefile may read it; modules are imported w
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from subjectdp.errors import unknown
 
 if TYPE_CHECKING:
     from subjectdp.analysis.inputs import FigureInputs
+    from subjectdp.analysis.panels import Sheet
 
 _TRAINING = ("runs", "rounds", "steps")
 SUFFIXES = (".svg", ".png", ".csv", ".json")
@@ -84,4 +85,20 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
     module = importlib.import_module(entry(name).module_path)
     from subjectdp.analysis.panels import write_sheet
 
-    return write_sheet(module.build(inputs, name), folder)
+    return write_sheet(_with_predictions(module.build(inputs, name), inputs), folder)
+
+
+def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:
+    """The sheet, with a note before all others where it shows runs with the noise of subjects that they do not have."""
+    if inputs.runs is None or not sheet.runs:
+        return sheet
+    runs = inputs.read_runs()
+    shown = runs.loc[runs["run_id"].isin(sheet.runs), "predicted_subjects"].dropna()
+    if shown.empty:
+        return sheet
+    numbers = ", ".join(f"{int(number):,}" for number in sorted(shown.unique()))
+    note = (
+        f"PREDICTED NOISE: trained with the noise on the average that {numbers} subjects would have; an experiment, "
+        "the target ε is no guarantee for these runs"
+    )
+    return replace(sheet, notes=(note, *sheet.notes))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import matplotlib
 import matplotlib.colors
 
+from subjectdp.analysis.labels import algorithm_label
 from subjectdp.data.catalogue import DATASETS
 
 LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]]
@@ -38,13 +39,16 @@ ALGORITHM_STYLES: dict[str, Style] = {
     "HiGradAvgDP (v3)": Style("#56B4E9", "P", (0, (7, 1, 1, 1, 1, 1))),
     "CentralSubDP": Style("#CC79A7", "X", (0, (1, 1))),
     "JointNoise": Style("#6A4C93", "*", (0, (4, 2, 1, 2))),
+    "SubjectRelease": Style("#0000FC", "p", (0, (12, 1))),
+    "SubjectSampling": Style("#6C2400", ">", (0, (6, 2, 2, 2))),
+    "CappedItemDP": Style("#000090", "d", (0, (1, 2))),
 }
 _SPARE = (
     Style("#8C6D1F", "h", (0, (3, 1))),
     Style("#4D4D4D", "<", (0, (2, 2))),
-    Style("#117733", ">", (0, (6, 2, 2, 2))),
-    Style("#882255", "d", (0, (1, 2))),
-    Style("#332288", "p", (0, (9, 2))),
+    Style("#332288", "H", (0, (9, 2))),
+    Style("#999933", "8", (0, (2, 1))),
+    Style("#44AA99", "1", (0, (5, 3))),
 )
 DATASET_NAMES = {name: facts.label for name, facts in DATASETS.items()}
 RC: dict[str, Any] = {
@@ -82,18 +86,19 @@ def figure_style() -> Iterator[None]:
 
 def styles_for(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label; algorithms that the map does not know get spare styles in the order of their
-    names.
+    names. Predicted noise does not change an algorithm's style.
     """
     names = sorted(set(labels))
-    unknown = [name for name in names if name not in ALGORITHM_STYLES]
+    unknown = sorted({algorithm_label(name) for name in names} - ALGORITHM_STYLES.keys())
     spare = {name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}
-    return {name: ALGORITHM_STYLES.get(name) or spare[name] for name in names}
+    known = {**spare, **ALGORITHM_STYLES}
+    return {name: known[algorithm_label(name)] for name in names}
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
     """Labels in the order of the style map (the papers' order), unknown ones last by name."""
     order = {name: index for index, name in enumerate(ALGORITHM_STYLES)}
-    return sorted(set(labels), key=lambda name: (order.get(name, len(order)), name))
+    return sorted(set(labels), key=lambda name: (order.get(algorithm_label(name), len(order)), name))
 
 
 def dataset_name(dataset: str) -> str:

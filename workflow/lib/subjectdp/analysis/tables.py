@@ -97,6 +97,8 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: _largest(part[name]) for name in _EPSILONS[1:]},
+        "predicted_subjects": _largest(part["predicted_subjects"]),
+        "epsilon_predicted": _largest(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),
         "wall_seconds": round(_mean(part["wall_seconds"]), 1),
         "peak_memory_mb": round(_mean(part["peak_memory_mb"]), 1),

@@ -62,6 +62,7 @@ class Fake:
                         "distribution": "uniform" if self.alpha == 1 else "power",
                         "alpha": self.alpha,
                         "max_items_per_subject": 8 if self.mode == "sound" else None,
+                        **self._changed("partition"),
                     },
                     "model": self._changed("model"),
                     "joint": self._changed("joint"),

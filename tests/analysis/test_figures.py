@@ -214,8 +214,7 @@ def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without
     inputs = scenario(tmp_path / "s", fakes)
     make_figure("joint_noise", inputs, tmp_path)
     table = values(tmp_path, "joint_noise")
-    steps, once = "{} local steps a round", "5 local steps a round, one noised update"
-    assert set(table[table["panel"] == "a"]["series"]) == {"1 local step a round", steps.format(10), once}
+    assert set(table[table["panel"] == "a"]["series"]) == {"1 local step a round", "10 local steps a round"}
     accuracy = table[table["quantity"] == "final_accuracy"].set_index(["series", "x"])["mean"]
     assert sorted(x for name, x in accuracy.index if name == "Skellam noise") == [4, 8, 16]
     assert sorted(x for name, x in accuracy.index if name == "Gaussian noise, no rounding") == [4, 16]
@@ -230,6 +229,26 @@ def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without
     mean = 100 * real["final_test_accuracy"].mean()
     assert accuracy["Gaussian noise, no rounding", 4] == pytest.approx(mean)
     assert "bits of a clipped gradient's grid" in texts(tmp_path, "joint_noise")
+
+
+def test_updates_noised_once_have_a_row_with_a_line_for_each_number_of_silos(tmp_path: Path) -> None:
+    fakes = [Fake("joint_noise", rounds=4, local_steps=5)]
+    fakes += [
+        Fake(
+            "joint_noise",
+            rounds=4,
+            mode="sound",
+            local_steps=5,
+            changes=(*joint(clipping="update"), ("partition", {"silos": silos})),
+        )
+        for silos in (10, 300)
+    ]
+    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    table = values(tmp_path, "joint_noise")
+    shown = {panel: set(rows["series"]) for panel, rows in table.groupby("panel")}
+    once = {f"5 local steps a round, one noised update, {silos} silos" for silos in (10, 300)}
+    assert shown == {"a": {"5 local steps a round"}, "b": {"5 local steps a round"}, "c": once, "d": once}
+    assert sum("FEMNIST, one noised update" in text for text in texts(tmp_path, "joint_noise")) == 2
 
 
 def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:

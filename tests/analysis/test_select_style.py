@@ -85,6 +85,7 @@ def test_hiding_all_algorithms_is_an_error(tmp_path: Path) -> None:
         ("fed_avg", "as_published", "no privacy"),
         ("local_item_dp", "as_published", "published ε 4*; sound ε 3.99 item, 231 subject"),
         ("local_group_dp", "as_published", "published ε 4*; no sound ε"),
+        ("joint_noise", "as_published", "published ε 4*; sound ε 2.75 item, 20 subject"),
         ("central_sub_dp", "as_published", "published ε 4*; sound ε ∞ subject"),
         ("higrad_avg_dp:v3", "sound", "sound ε 4 subject"),
     ],

@@ -91,7 +91,7 @@ def privacy_note(rows: pd.DataFrame) -> str:
     if (rows["algorithm"] == "fed_avg").all():
         return "no privacy"
     columns = {"epsilon_sound_subject": "subject"}
-    if (rows["algorithm"] == "local_item_dp").all():
+    if rows["algorithm"].isin(["local_item_dp", "joint_noise"]).all():
         columns = {"epsilon_sound_item": "item", **columns}
     stated = [
         f"{_spread(rows, column)} {unit}" for column, unit in columns.items() if rows[column].notna().any()

@@ -19,8 +19,8 @@ _ONCE = "one noised update"
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """A row for each data set: accuracy and loss of joint noise, and LocalItemDP's accuracy where it was run.
 
-    Further panels where the scenario has such runs: updates that are clipped and noised once, and a row of integer
-    noise. Raises DataError without a run of joint noise.
+    Further rows where the scenario has such runs: updates that are clipped and noised once, by the number of silos, and
+    integer noise. Raises DataError without a run of joint noise.
     """
     runs = inputs.read_runs()
     if not (runs["algorithm"] == "joint_noise").any():
@@ -30,12 +30,16 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     runs = runs[runs["algorithm"].isin(["joint_noise", "local_item_dp"])]
     kinds = runs["config"].map(_kind)
     steps, notes = _steps(runs[kinds == "steps"], kinds)
-    updates = _with_series(runs[kinds == "update"], f", {_ONCE}")
+    updates = _by_silos(_with_series(runs[kinds == "update"], f", {_ONCE}"))
     shown, rounds = pd.concat([steps, updates]), inputs.read_rounds()
     order = sorted(set(shown["series"]), key=_steps_key)
     styles = dict(zip(order, sequence_styles(len(order)), strict=True))
     joint = shown[shown["algorithm"] == "joint_noise"]
-    rows = [_row(shown[shown["dataset"] == dataset], rounds, styles) for dataset in present(joint)]
+    rows = [
+        _row(part[part["dataset"] == dataset], rounds, styles, name)
+        for name, part in (("", steps), (_ONCE, updates))
+        for dataset in present(part[part["algorithm"] == "joint_noise"])
+    ]
     integers = runs[kinds == "integers"]
     for dataset in present(integers):
         rows.append(bits_row(runs[runs["dataset"] == dataset], integers[integers["dataset"] == dataset]))
@@ -70,6 +74,14 @@ def _with_series(runs: pd.DataFrame, more: str = "") -> pd.DataFrame:
     return runs.assign(series=[f"{steps_words(text)} a round{more}" for text in runs["config"]])
 
 
+def _by_silos(updates: pd.DataFrame) -> pd.DataFrame:
+    """The noise on the mean of the updates falls with the silos: a line for each number of them."""
+    names = [
+        f"{series}, {silos} silos" for series, silos in zip(updates["series"], updates["silos"], strict=True)
+    ]
+    return updates.assign(series=names)
+
+
 def _legend(joint: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
     return tuple(
         LegendEntry(f"{series}\n{privacy_note(joint[joint['series'] == series])}", styles[series])
@@ -78,20 +90,24 @@ def _legend(joint: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> 
     )
 
 
-def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
+def _row(
+    runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style], kind: str = ""
+) -> tuple[Panel, ...]:
     dataset = str(runs["dataset"].iloc[0])
+    heading = f"{dataset_name(dataset)}, {kind or 'joint noise'}"
     joint, local = runs[runs["algorithm"] == "joint_noise"], runs[runs["label"] == _LOCAL]
     panels = [
         curve_panel(
-            joint, rounds, metric, styles, series="series", heading=f"{dataset_name(dataset)}, joint noise"
+            joint, rounds, metric, styles, "series", heading, f"{dataset}_{word}{'_updates' if kind else ''}"
         )
-        for metric in ("test_accuracy", "test_loss")
+        for metric, word in (("test_accuracy", "accuracy"), ("test_loss", "loss"))
     ]
     if not local.empty:
-        heading, key = f"{dataset_name(dataset)}, {_LOCAL}", f"{dataset}_accuracy_local_noise"
-        panels.append(curve_panel(local, rounds, "test_accuracy", styles, "series", heading, key))
+        own, key = f"{dataset_name(dataset)}, {_LOCAL}", f"{dataset}_accuracy_local_noise"
+        panels.append(curve_panel(local, rounds, "test_accuracy", styles, "series", own, key))
     return tuple(panels)
 
 
-def _steps_key(series: str) -> tuple[bool, bool, int]:
-    return _ONCE in series, "epoch" in series, int(series.split()[0])
+def _steps_key(series: str) -> tuple[bool, bool, int, int]:
+    silos = int(series.split()[-2]) if _ONCE in series else 0
+    return _ONCE in series, "epoch" in series, int(series.split()[0]), silos

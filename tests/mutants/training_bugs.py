@@ -230,7 +230,7 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the noise stands after the division",
         "algorithms/local_item_dp.py",
-        "noisy = step.add_noise(total, step.noise_multiplier(batch))\n    return noisy / step.divisor(batch)",
+        "noisy = step.add_noise(total, step.noise_multiplier(batch))\n    return noisy.div_(step.divisor(batch))",
         "return step.add_noise(total / step.divisor(batch), step.noise_multiplier(batch))",
         AMOUNT,
     ),

@@ -28,7 +28,7 @@ def local_step(step: LocalStep) -> Vector:
     total = step.clipped_sum(batch)
     noise_multiplier = step.noise_multiplier(batch)
     if step.noise_before_average:
-        return step.add_noise(total, noise_multiplier) / step.divisor(batch)
+        return step.add_noise(total, noise_multiplier).div_(step.divisor(batch))
     return step.add_noise(total / step.divisor(batch), noise_multiplier)
 
 

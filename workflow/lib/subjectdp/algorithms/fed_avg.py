@@ -18,7 +18,7 @@ from subjectdp.mechanisms.plan import Clipping, NoiseRule
 def local_step(step: LocalStep) -> Vector:
     """θ ← θ − η (1/B) Σ_j ∇L(θ, s_j)."""
     batch = step.sample_batch()
-    return step.gradient_sum(batch) / step.divisor(batch)
+    return step.gradient_sum(batch).div_(step.divisor(batch))
 
 
 ALGORITHM = declare(

@@ -27,7 +27,7 @@ def local_step(step: LocalStep) -> Vector:
     batch = step.sample_batch()  # line 3
     total = step.clipped_sum(batch, weights=1.0 / batch.group_sizes)  # lines 4-11
     noisy = step.add_noise(total, step.noise_multiplier(batch))  # line 12
-    return noisy / step.divisor(batch)  # line 12: B in v1, |subjects(S)| in v3
+    return noisy.div_(step.divisor(batch))  # line 12: B in v1, |subjects(S)| in v3
 
 
 V1 = replace(

@@ -37,7 +37,7 @@ def local_step(step: LocalStep) -> Vector:
     """θ_i ← θ_i - γ (g_i + ξ_i), g_i the sum of the clipped gradients."""
     batch = step.sample_batch()
     total = step.clipped_sum(batch)
-    return step.add_noise(total, step.noise_multiplier(batch)) / step.divisor(batch)
+    return step.add_noise(total, step.noise_multiplier(batch)).div_(step.divisor(batch))
 
 
 def server_round(server: ServerRound, client: Step) -> None:
@@ -62,7 +62,7 @@ def grid_round(server: GridRound) -> None:
 def plain_step(step: LocalStep) -> Vector:
     """θ_i ← θ_i - γ Σ_j g_j: nothing is clipped or noised before the round's update is whole."""
     batch = step.sample_batch()
-    return step.gradient_sum(batch) / step.divisor(batch)
+    return step.gradient_sum(batch).div_(step.divisor(batch))
 
 
 def update_round(server: UpdateRound) -> None:

@@ -27,7 +27,7 @@ def local_step(step: LocalStep) -> Vector:
     batch = step.sample_batch()  # line 3
     total = step.clipped_sum(batch)  # lines 4-8
     noise_multiplier = step.noise_multiplier(batch)  # line 9: Z = LrgGrpCnt(S)
-    return step.add_noise(total, noise_multiplier) / step.divisor(batch)  # line 10
+    return step.add_noise(total, noise_multiplier).div_(step.divisor(batch))  # line 10
 
 
 ALGORITHM = declare(

@@ -23,7 +23,7 @@ def local_step(step: LocalStep) -> Vector:
     batch = step.sample_batch()
     total = step.clipped_sum(batch)
     noisy = step.add_noise(total, step.noise_multiplier(batch))
-    return noisy / step.divisor(batch)
+    return noisy.div_(step.divisor(batch))
 
 
 ALGORITHM = declare(

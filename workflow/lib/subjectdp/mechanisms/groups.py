@@ -67,9 +67,12 @@ class Part:
 
 
 def item_parts(items: int, capacity: int) -> Iterator[Part]:
-    """A batch of ``items`` single items in parts of at most ``capacity``."""
-    for start in range(0, items, capacity):
-        where = slice(start, min(start + capacity, items))
+    """A batch of ``items`` single items in parts of at most ``capacity`` and of nearly equal size."""
+    if items == 0:
+        return
+    size = -(-items // -(-items // capacity))  # the batch over the number of passes, rounded up
+    for start in range(0, items, size):
+        where = slice(start, min(start + size, items))
         yield Part(where, where, Grouping.of_items(where.stop - where.start))
 
 

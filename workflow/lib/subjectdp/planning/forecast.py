@@ -147,7 +147,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, d
 def predicted_memory_mb(run: RunConfig) -> float:
     """Peak memory of a run in MB: libraries, copies of the parameters, and what one physical batch keeps."""
     size = model_size(run.model, run.data.dataset)
-    batch = min(run.training.batch_size, run.performance.physical_batch_size)
+    batch = min(run.training.batch_size, run.performance.items_at_once("cpu"))
     batch = max(batch, run.performance.evaluation_batch_size // 3)  # no gradients: a third is kept at a time
     return BASE_MEMORY_MB + 4e-6 * (_COPIES * size.parameters + 2 * batch * size.values)
 

@@ -169,7 +169,7 @@ def make_federation(
     )
     data = ResidentData(prepared, device)
     _try_model(model, data, partition, prepared.classes, run.model.name)
-    engine = ClippingEngine(FlatParameters(model), run.performance.physical_batch_size)
+    engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)
     federation = Federation(
         found,

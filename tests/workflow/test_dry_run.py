@@ -169,3 +169,13 @@ def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
     done = project.snakemake("-n", check=False, SUBJECTDP_SLURM_MINUTES="30")
     assert done.returncode != 0
     assert "error: Expected SUBJECTDP_SLURM_MINUTES" in done.stdout and "Traceback" not in done.stdout
+
+
+@pytest.mark.workflow
+def test_the_plan_is_a_rule_and_prints_what_the_command_prints(project):
+    """Rules add keys to Snakemake's configuration for their captions: the plan must not take them for settings."""
+    printed = project.snakemake("plan", "--quiet", "--configfile", "config/scenarios/smoke.yaml").stdout
+    written = (project.root / "results" / "smoke" / "plan.txt").read_text()
+    assert written.startswith("Plan of the scenario smoke:")
+    assert written.splitlines()[0] in printed
+    assert (project.root / "results" / "smoke" / "plan.csv").exists()

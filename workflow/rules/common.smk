@@ -42,7 +42,8 @@ def checked(read, *arguments):
 # Snakemake has read the files already, the last one of equal keys winning: read again as what they are, plain data.
 for file in workflow.configfiles:
     checked(read_yaml, file)
-SCENARIO = checked(load_scenario_from_mapping, config)
+SETTINGS = dict(config)  # as read; captions' own keys come to `config` later
+SCENARIO = checked(load_scenario_from_mapping, SETTINGS)
 CLUSTER = checked(cluster_settings)
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = SCENARIO.partitions_by_id

@@ -9,6 +9,7 @@ rule plan:
     conda:
         "../../envs/pipeline.yaml"
     params:
+        scenario=SETTINGS,
         results=paths.RESULTS,
     script:
         "../scripts/plan.py"

@@ -5,6 +5,7 @@ from subjectdp.io.joblog import job_log
 from subjectdp.planning.report import plan_scenario
 
 with job_log(snakemake.log[0]):
-    _, text = plan_scenario(load_scenario_from_mapping(snakemake.config), snakemake.params.results)
+    scenario = load_scenario_from_mapping(snakemake.params.scenario)
+    _, text = plan_scenario(scenario, snakemake.params.results)
 
 print(text, end="", flush=True)

@@ -56,11 +56,33 @@ def test_account_v3_at_sixteen_silos(capsys: pytest.CaptureFixture[str]) -> None
         ("--algorithm user_ldp --unit silo --rounds 100 --noise-multiplier 76.45", 9.08),
         ("--algorithm higrad_avg_dp:v3 --mode as_published --rounds 100 --noise-multiplier 12.3763", 4.0),
         ("--algorithm joint_noise --own-noise-only --rounds 100 --noise-multiplier 1.7091 --silos 16", 4.0),
+        ("--algorithm capped_item_dp --rounds 100 --noise-multiplier 12.3851", 4.0),
+        ("--algorithm subject_sampling --rounds 100 --noise-multiplier 1.7091", 4.0),
     ],
 )
 def test_account(capsys: pytest.CaptureFixture[str], arguments: str, epsilon: float) -> None:
     record = run_json(capsys, "account", arguments, SCHEDULE)
     assert record["epsilon"] == pytest.approx(epsilon, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epsilon"),
+    [
+        ("--sampling-probability 1 --noise-multiplier 10.8116 --silos 16", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 2.7029 --silos 16 --trust secure_aggregation", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 10.8116 --trust central --clipping update", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 5.4058 --every 4", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 5.4058 --unit item --every 4", 9.0847),
+        ("--sampling-probability 0.02 --noise-multiplier 0.6857", 4.0),
+    ],
+)
+def test_account_of_one_release_a_round(
+    capsys: pytest.CaptureFixture[str], arguments: str, epsilon: float
+) -> None:
+    """100 rounds; no cap on a subject's items, and one release whatever the silos."""
+    record = run_json(capsys, "account --algorithm subject_release --rounds 100", arguments)
+    assert record["epsilon"] == pytest.approx(epsilon, rel=1e-2)
+    assert record["steps_per_round"] == 1
 
 
 def test_account_as_text(capsys: pytest.CaptureFixture[str]) -> None:

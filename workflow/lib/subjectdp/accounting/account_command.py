@@ -27,6 +27,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import SubjectSettings
 
 _NOMINAL_ITEMS = 1_000_000_000  # silo size where only a sampling probability is given
 
@@ -94,6 +95,8 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
 
     Raises ConfigError for a missing option, PrivacyError in sound mode for what cannot be accounted for.
     """
+    if options.algorithm == "subject_release" and options.steps_per_round is None:
+        options.steps_per_round = 1
     for name in ("algorithm", "rounds", "steps_per_round", "sampling_probability"):
         if getattr(options, name) is None:
             raise ConfigError(f"Expected --{name.replace('_', '-')} to be given (or --run, or --config).")
@@ -103,7 +106,7 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
     chosen = _mechanism(options)
     _needs(chosen, options)
     facts = _facts(options)
-    plan = planning.draft_plan(chosen, facts, _settings(options, facts))
+    plan = planning.draft_plan(chosen, facts, _settings(options, facts, chosen))
     plan = replace(plan, silos=tuple(replace(silo, sampling_probability=q) for silo in plan.silos))
     if plan.settings.mode is AccountingMode.SOUND:
         planning.check_sound(plan)
@@ -128,7 +131,7 @@ def _needs(chosen: Mechanism, options: argparse.Namespace) -> None:
     if cap is not None and cap < 1:
         raise expected("--max-items-per-subject", cap, "at least 1")
     subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == "subject"
-    if subject and cap is None:
+    if subject and cap is None and not chosen.samples_subjects:
         raise ConfigError("Expected --max-items-per-subject to be given for the subject as the privacy unit.")
     central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
     if options.items is None and (options.sampling == "fixed_batch_size" or central):
@@ -142,14 +145,16 @@ def _facts(options: argparse.Namespace) -> FederationFacts:
     items = _NOMINAL_ITEMS if options.items is None else options.items
     subjects = options.subjects or max(1, -(-options.items // cap) if options.items else 1)
     held = silos if options.silos_per_subject is None else options.silos_per_subject
-    return FederationFacts((items,) * silos, (subjects,) * silos, (cap,) * silos, True, cap, held)
+    total = max(1, subjects * silos // held)
+    return FederationFacts((items,) * silos, (subjects,) * silos, (cap,) * silos, True, cap, held, total)
 
 
-def _settings(options: argparse.Namespace, facts: FederationFacts) -> PlanSettings:
+def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mechanism) -> PlanSettings:
+    subjects = chosen.samples_subjects
     return PlanSettings(
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
-        sampling=SamplingMethod(options.sampling),
+        sampling=SamplingMethod.POISSON_SUBJECTS if subjects else SamplingMethod(options.sampling),
         epsilon=options.epsilon,
         delta=options.delta,
         clip_norm=1.0,
@@ -160,6 +165,11 @@ def _settings(options: argparse.Namespace, facts: FederationFacts) -> PlanSettin
         accountant=options.accountant,
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
+        subject=SubjectSettings(
+            options.sampling_probability if subjects else 1.0,
+            every=options.every,
+            noise_band=options.noise_band,
+        ),
     )
 
 

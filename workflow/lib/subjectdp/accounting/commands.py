@@ -1,10 +1,11 @@
-"""``subjectdp account``, ``subjectdp calibrate`` and ``subjectdp table1``."""
+"""``subjectdp account``, ``subjectdp calibrate``, ``subjectdp caps`` and ``subjectdp table1``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 _UNITS = ("item", "subject", "silo")
@@ -15,7 +16,7 @@ _SAMPLING = ("poisson", "fixed_batch_size")
 
 
 def add_parsers(commands: Any) -> None:
-    """Adds the three commands to an argparse sub-parser object; nothing heavy is imported before one runs."""
+    """Adds the commands to an argparse sub-parser object; nothing heavy is imported before one runs."""
     account = commands.add_parser(
         "account",
         help="print the privacy loss of a plan",
@@ -37,6 +38,7 @@ def add_parsers(commands: Any) -> None:
         help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
     )
     calibrate.set_defaults(run=_lazy("calibrate"), noise_multiplier=None)
+    _add_caps(commands)
     table1 = commands.add_parser(
         "table1",
         help="print Table 1 of the joint-noise paper",
@@ -46,11 +48,28 @@ def add_parsers(commands: Any) -> None:
     table1.set_defaults(run=_table1)
 
 
-def _lazy(name: str) -> Callable[[argparse.Namespace], None]:
-    def run(options: argparse.Namespace) -> None:
-        from subjectdp.accounting import account_command
+def _add_caps(commands: Any) -> None:
+    parser = commands.add_parser(
+        "caps",
+        help="print the noise that each cap on a subject's items needs",
+        description="Prints, for caps on a subject's items at a silo, the items kept and the noise of capped_item_dp.",
+    )
+    parser.add_argument("--partition", metavar="FOLDER", required=True, help="a partition without a cap")
+    parser.add_argument(
+        "--caps", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="caps k (default: 1 2 4 8 16)"
+    )
+    parser.add_argument("--rounds", type=int, required=True, help="rounds R")
+    parser.add_argument("--steps-per-round", type=int, default=1, help="local steps T (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, required=True, help="expected items B of a mini-batch")
+    parser.add_argument("--epsilon", type=float, default=4.0, help="target epsilon (default: %(default)s)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="delta (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of rows")
+    parser.set_defaults(run=_lazy("caps", "caps"))
 
-        getattr(account_command, name)(options)
+
+def _lazy(name: str, module: str = "account_command") -> Callable[[argparse.Namespace], None]:
+    def run(options: argparse.Namespace) -> None:
+        getattr(import_module(f"subjectdp.accounting.{module}"), name)(options)
 
     return run
 
@@ -84,7 +103,17 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
         "--clipping",
         choices=("item", "update"),
         default="item",
-        help="joint noise: clip items' gradients, or each silo's whole update once (default: %(default)s)",
+        help="joint noise: clip items' gradients, or each silo's whole update once; subject_release: a subject's mean "
+        "gradient, or its model's update (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, help="subject_release: rounds between a subject's turns (default: 1)"
+    )
+    parser.add_argument(
+        "--noise-band",
+        type=int,
+        default=1,
+        help="subject_release: rounds a draw of noise reaches over (default: 1)",
     )
     parser.add_argument(
         "--colluding-silos", type=int, default=0, help="joint noise: silos that tell their noise"
@@ -99,7 +128,7 @@ def _schedule_options(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode"
     )
     parser.add_argument("--steps-per-round", type=int, help="local steps T of a silo in a round")
-    parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo")
+    parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo, or of a subject")
     parser.add_argument("--max-items-per-subject", type=int, help="cap k on a subject's items at a silo")
     parser.add_argument("--items", type=int, help="items of a silo (needed for fixed batches)")
     parser.add_argument("--subjects", type=int, help="subjects of a silo")

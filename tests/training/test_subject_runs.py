@@ -1,0 +1,129 @@
+"""Algorithms beyond the papers from end to end: runs, processes, resuming, records, and what cannot run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from algorithms import tiny
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.mechanisms.plan import AccountingMode
+from subjectdp.training.execution import set_execution
+from subjectdp.training.gradients import ExactGradients
+from subjectdp.training.run import train_run
+from training import small_world
+from training.outcomes import outcome
+from training.test_resume import World, resumed_after
+
+SOUND = {"mode": "sound", "epsilon": 8.0, "delta": 1e-3}
+RELEASE: dict[str, Any] = {
+    "algorithm": "subject_release",
+    "privacy": SOUND,
+    "partition": {"max_items_per_subject": None},
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "a release a round": {},
+    "correlated noise, a trusted server": {
+        "subject": {"every": 2, "noise_band": 3, "trust": "central", "weights": "proportional"}
+    },
+    "coins, some items, the sum alone": {
+        "subject": {"sampling_probability": 0.6, "items": 2, "trust": "secure_aggregation"}
+    },
+    "updates": {
+        "subject": {"contribution": "update", "weights": "optimal"},
+        "training": {"local_steps": 2, "server_optimizer": {"name": "momentum", "learning_rate": 0.5}},
+    },
+    "some silos": {"training": {"silos_per_round": 2}, "subject": {"weights": "fixed"}},
+    "sampled subjects": {
+        "algorithm": "subject_sampling",
+        "subject": {"sampling_probability": 0.5},
+        "training": {"local_steps": 3},
+    },
+    "capped items": {"algorithm": "capped_item_dp", "partition": {"max_items_per_subject": 4}},
+    "predicted noise": {"privacy": {**SOUND, "predicted_subjects": 600}},
+}
+
+
+def config(name: str, **changes: Any) -> dict[str, Any]:
+    merged = {**RELEASE, **RUNS[name]}
+    base = small_world.config(training={"rounds": 3, "optimizer": {"name": "momentum"}})
+    made = small_world.config(**{**merged, **changes})
+    made["training"] = {**base["training"], **made["training"], "rounds": 3}
+    return made
+
+
+def trained(folder: Path, name: str, processes: int = 1) -> Path:
+    run = config(name, performance={"processes": processes})
+    prepared, partition = small_world.build(folder, run)
+    output = folder / f"{name}-{processes}"
+    train_run(run, prepared, partition, output, folder / "cache", lambda line: None)
+    return output
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, tmp_path: Path) -> None:
+    output = trained(tmp_path, name)
+    manifest = json.loads((output / "manifest.json").read_text())
+    steps = pd.read_parquet(output / "steps.parquet")
+    sound = manifest["privacy"]["sound"]["subject"]
+    assert sound["guarantee"] is True
+    assert manifest["privacy"]["as_published"]["epsilon"] is None
+    predicted = manifest["privacy"]["predicted"]
+    if name == "predicted noise":
+        assert sound["epsilon"] > 500
+        assert (predicted["subjects"], predicted["present"]) == (600, small_world.SUBJECTS)
+        assert predicted["epsilon"] == pytest.approx(8.0, rel=1e-3)
+    else:
+        assert predicted is None
+        assert 7.9 < sound["epsilon"] <= 8.0
+    assert (steps.noise_multiplier > 0).all()
+    assert steps.noise_multiplier.nunique() == 1
+    if manifest["plan"]["mechanism"]["shared_budget"]:
+        assert (steps.step == 0).all()
+    if "items" in RUNS[name].get("subject", {}):
+        assert steps.largest_group.max() == 2
+    if RUNS[name].get("subject", {}).get("every") == 2:
+        turns = steps.groupby("round").subjects.max()
+        assert turns.max() <= small_world.SUBJECTS and turns.sum() > 0
+
+
+@pytest.mark.parametrize("name", ["coins, some items, the sum alone", "updates"])
+def test_two_processes_train_the_run_of_one(name: str, tmp_path: Path) -> None:
+    assert outcome(trained(tmp_path, name)) == outcome(trained(tmp_path, name, 2))
+
+
+@pytest.mark.parametrize("name", ["correlated noise, a trusted server", "updates"])
+def test_a_run_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
+    """Correlated noise draws that of earlier rounds again: a checkpoint holds none of it."""
+    world = World(tmp_path)
+    changes = {key: value for key, value in {**RELEASE, **RUNS[name]}.items() if key != "training"}
+    steps = RUNS[name].get("training", {})
+    changes["training"] = {"local_steps": None, "optimizer": {"name": "momentum"}, **steps}
+    undisturbed = world.train("undisturbed", every=0, **changes)
+    world.killed("killed", 2, **changes)
+    world.killed("killed", 4, **changes)
+    folder = world.train("killed", **changes)
+    assert outcome(folder) == outcome(undisturbed)
+    assert resumed_after(folder) == [1, 3]
+
+
+def test_a_silo_beyond_the_bound_on_a_subjects_silos_stops_the_run() -> None:
+    """Weights are checked against the plan, not believed."""
+    plan = tiny.tiny_plan("subject_release", None, AccountingMode.SOUND)
+    plan = type(plan)(**{**vars(plan), "silos_per_subject": 1})
+    with pytest.raises(PrivacyError, match="silos of one subject"):
+        tiny.tiny_federation(plan).run_round(1)
+
+
+@pytest.mark.parametrize("execution", ["padded", "stacked"])
+def test_whole_subjects_run_as_drawn(execution: Any) -> None:
+    plan = tiny.tiny_plan("subject_sampling", None, AccountingMode.SOUND)
+    federation = tiny.tiny_federation(plan)
+    with pytest.raises(ConfigError, match="auto or exact with an algorithm that samples whole subjects"):
+        set_execution(federation, execution, 1)
+    set_execution(federation, "auto", 1)
+    assert isinstance(federation.gradients, ExactGradients)

@@ -54,6 +54,9 @@ def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
         "user_ldp",
         "central_sub_dp",
         "joint_noise",
+        "subject_release",
+        "subject_sampling",
+        "capped_item_dp",
     }
     assert (sound["lower_bound"] < 3).all() and (sound["lower_bound"] > 0.8).all(), "and none is trivial"
     assert (sound["verdict"] == "not refuted").all()
@@ -75,7 +78,7 @@ def test_updates_noised_once_are_attacked_for_a_silo_and_for_an_item(rows: pd.Da
 
 def test_no_bound_lies_above_the_accountants_epsilon(rows: pd.DataFrame) -> None:
     known = rows[rows["true_epsilon"].notna()]
-    assert len(known) == 17
+    assert len(known) == 24
     assert (known["lower_bound"] < known["true_epsilon"]).all()
 
 

@@ -19,7 +19,9 @@ from subjectdp.mechanisms.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
+    TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
 
 Size = Literal["small", "full"]
 
@@ -41,6 +43,8 @@ class Case:
         setting: what the attacker faces, in words.
         unit: attacked instead of the unit that the plan claims (None), at the ε that the accountant states for it.
         updates: whether whole updates are clipped and noised once.
+        subject: how subjects are sampled, where they are.
+        trust: instead of the algorithm's (None).
     """
 
     algorithm: str
@@ -54,6 +58,8 @@ class Case:
     setting: str
     unit: PrivacyUnit | None = None
     updates: bool = False
+    subject: SubjectSettings = SubjectSettings()
+    trust: TrustModel | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +71,12 @@ class Case:
         facts = federation(self.silos, self.held)
         horizontal = Horizontal.SOUND if self.mode is SOUND else Horizontal.ROUNDS_OVER_SQRT_S
         settings = plan_settings(self.mode, horizontal, self.rounds, self.steps, cache_dir)
-        plan = make_plan(self._mechanism(), facts, settings)
+        mechanism = self._mechanism()
+        if self.trust is not None:
+            mechanism = replace(mechanism, trust=self.trust)
+        if mechanism.samples_subjects:
+            settings = replace(settings, sampling=SamplingMethod.POISSON_SUBJECTS, subject=self.subject)
+        plan = make_plan(mechanism, facts, settings)
         if self.unit is None:
             return plan
         return replace(plan, mechanism=replace(plan.mechanism, claimed_unit=self.unit))
@@ -81,7 +92,7 @@ class Case:
 
 def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:
     """A federation of equal silos with an enforced cap; each subject may be at ``held`` of them."""
-    return FederationFacts((items,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held)
+    return FederationFacts((items,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held, subjects)
 
 
 def plan_settings(
@@ -134,6 +145,7 @@ def _full() -> tuple[Case, ...]:
         Case("central_sub_dp", "v0", SOUND, 16, 16, 100, None, 40_000, "at all of 16 silos, 100 rounds"),
         Case("joint_noise", None, SOUND, 16, 16, 100, 1, 40_000, "one item, 100 rounds of 1 step"),
         *_updates(16, 100, 40_000),
+        *_beyond(16, 100, 40_000),
     )
 
 
@@ -152,6 +164,7 @@ def _small() -> tuple[Case, ...]:
         Case("central_sub_dp", "v0", SOUND, 4, 4, 50, None, 20_000, "at all of 4 silos, 50 rounds"),
         Case("joint_noise", None, SOUND, 4, 4, 50, 1, 20_000, "one item, 50 rounds of 1 step"),
         *_updates(4, 10, 20_000),
+        *_beyond(4, 24, 20_000),
     )
 
 
@@ -162,3 +175,36 @@ def _updates(silos: int, rounds: int, runs: int) -> Iterator[Case]:
         yield Case(
             "joint_noise", None, SOUND, silos, silos, rounds, None, runs, f"{name}, {words}", unit, True
         )
+
+
+def _beyond(silos: int, rounds: int, runs: int) -> Iterator[Case]:
+    """The algorithms beyond the papers, a subject at every silo: budgets, coins, turns, correlated noise."""
+    everywhere = f"at all of {silos} silos, {rounds} rounds"
+    summed, turns = SubjectSettings(weights=BudgetWeights.FIXED), SubjectSettings(every=4, noise_band=3)
+    kinds: tuple[tuple[str, SubjectSettings, TrustModel, bool], ...] = (
+        ("one release a round", SubjectSettings(), TrustModel.LOCAL, False),
+        ("coins of 0.2", SubjectSettings(0.2), TrustModel.LOCAL, False),
+        ("updates, only their sum is seen", summed, TrustModel.SECURE_AGGREGATION, True),
+        ("a turn in 4 rounds, noise over 3", turns, TrustModel.LOCAL, False),
+        ("a trusted server, noise over 3", turns, TrustModel.CENTRAL, False),
+    )
+    for words, subject, trust, updates in kinds:
+        setting = f"{words}, {everywhere}"
+        yield Case(
+            "subject_release",
+            None,
+            SOUND,
+            silos,
+            silos,
+            rounds,
+            1,
+            runs,
+            setting,
+            None,
+            updates,
+            subject,
+            trust,
+        )
+    coins = SubjectSettings(0.1)
+    yield Case("subject_sampling", None, SOUND, silos, silos, rounds, 2, runs, everywhere, subject=coins)
+    yield Case("capped_item_dp", None, SOUND, 1, 1, rounds, 1, runs, f"1 silo, {rounds} rounds")

@@ -12,7 +12,8 @@ from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
 from subjectdp.auditing.scores import LikelihoodRatio, scores_of
-from subjectdp.auditing.vector import VectorFederation, World
+from subjectdp.auditing.subject_vector import federation_of
+from subjectdp.auditing.vector import World
 from subjectdp.mechanisms.plan import PrivacyPlan
 
 BLOCK = 1 << 14  # runs at once: their tensors stay in the processor's cache
@@ -32,7 +33,7 @@ def world_scores(
         part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            for kind, release in VectorFederation(audited, plan, part).releases():
+            for kind, release in federation_of(audited, plan, part).releases():
                 total += scores[kind](release)
         parts.append(total.numpy())
         progress(start + runs)

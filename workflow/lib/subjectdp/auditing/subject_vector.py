@@ -1,0 +1,139 @@
+"""The worst-case subject of ``auditing.vector`` for algorithms that sample whole subjects.
+
+Every item of the canary points along one axis that nobody else touches, with a gradient (or a model's update) far
+longer than its clip norm, at every silo that may hold it. The coins are one for all silos where the plan shares its
+budget, and each silo's and step's own elsewhere; the canary's turns start with the first round, which is the worst. Of
+a round's noisy sums the attacker takes the projection onto what the canary adds to them; of correlated noise, that of
+all rounds together, C applied to both (``mechanisms.correlated_noise``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.protocols import LocalStep, ServerRound
+from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorRound, VectorStep, World
+from subjectdp.auditing.worst_case import check_auditable, held_silos
+from subjectdp.mechanisms import noise, subject_weights
+from subjectdp.mechanisms.correlated_noise import noise_coefficients, strategy_coefficients
+from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, TrustModel
+from subjectdp.sampling.torch_keys import keyed_generator
+
+
+class CanaryBatch:
+    """A mini-batch in each run: whether the canary is in it, (runs,) 0 or 1."""
+
+    largest_group = 1  # not read: no noise of these plans depends on it
+
+    def __init__(self, canary: Tensor) -> None:
+        self.canary = canary
+
+
+class SubjectStep(VectorStep):
+    """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
+
+    def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
+        self._federation, self._round, self._step = federation, round_, step
+        self.weight = federation.weights[silo] if silo >= 0 else 0.0
+        super().__init__(federation.plan, silo, self._coins, self._noisy)
+
+    def subject_sum(self, batch: VectorBatch) -> Tensor:
+        """The canary's clipped mean gradient, where it is drawn."""
+        return batch.canary * (self.weight * self._clip_norm)
+
+    def subject_update_sum(self, batch: VectorBatch) -> Tensor:
+        """The canary's clipped update, as long as its mean gradient: both are far longer than the clip norm."""
+        return self.subject_sum(batch)
+
+    def _coins(self) -> VectorBatch:
+        return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
+
+    def _noisy(self, total: Tensor, std: float) -> Tensor:
+        world, band = self._federation.world, self._federation.band
+        for age, coefficient in enumerate(noise_coefficients(min(band, self._round)).tolist()):
+            key = world.key("noise", self._round - age, self.silo, self._step)
+            total = total + coefficient * noise.add_gaussian(torch.zeros_like(total), std, key)
+        return total
+
+
+class SubjectFederation(VectorFederation):
+    """All rounds of a plan that samples subjects, in every run of a world."""
+
+    def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
+        check_auditable(plan)
+        self.algorithm, self.plan, self.world = algorithm, plan, world
+        budget, settings = plan.mechanism.shared_budget, plan.settings.subject
+        self.band = settings.noise_band if budget else 1
+        self._every = settings.every if budget else 1
+        counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
+        self.weights = counts[:, 0].astype(float).tolist()
+        if budget:
+            rule = settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+            self.weights = subject_weights.budget_weights(counts, *rule)[:, 0].tolist()
+
+    def coins(self, round_: int, silo: int, step: int) -> Tensor:
+        """(runs,) 1 where the canary takes part."""
+        if not self.world.present or (round_ - 1) % self._every:
+            return torch.zeros(self.world.runs)
+        shared = self.plan.mechanism.shared_budget
+        place = (round_,) if shared else (round_, silo, step)
+        generator = keyed_generator(self.world.key("coins", *place))
+        probability = self.plan.silos[max(silo, 0)].sampling_probability
+        return (torch.rand(self.world.runs, generator=generator) < probability).float()
+
+    def step(self, round_: int, silo: int, step: int) -> SubjectStep:
+        return SubjectStep(self, round_, silo, step)
+
+    def releases(self) -> Iterator[tuple[int, Tensor]]:
+        """What depends on the canary; with a budget one number a turn, or one in all under correlated noise."""
+        if not self.plan.mechanism.shared_budget:
+            for round_ in range(1, self.plan.rounds + 1):
+                yield from self._local_releases(round_)
+            return
+        turns = range(1, self.plan.rounds + 1, self._every)
+        if self.band == 1:
+            for round_ in turns:
+                yield 0, self._projected(round_)
+            return
+        column = strategy_coefficients(self.band, self.plan.rounds)
+        strategy = np.array(
+            [[column[t - s] if t >= s else 0.0 for s in range(len(column))] for t in range(len(column))]
+        )
+        moved = strategy @ (np.arange(len(column)) % self._every == 0)
+        along = torch.from_numpy(strategy.T @ moved / np.linalg.norm(moved)).float()
+        seen = (self._projected(round_) * along[round_ - 1] for round_ in range(1, self.plan.rounds + 1))
+        yield 0, cast(Tensor, sum(seen, torch.zeros(self.world.runs)))
+
+    def _projected(self, round_: int) -> Tensor:
+        """A round's noisy sums along what the canary adds: its noise is that of one silo, or of the sum."""
+        clip_norm = self.plan.settings.clip_norm
+        if self.plan.mechanism.trust is TrustModel.LOCAL:
+            total = torch.zeros(self.world.runs)
+            for silo, weight in enumerate(self.weights):
+                if weight > 0:
+                    total += weight * self._silo_release(round_, silo) / clip_norm
+            return total
+        server = VectorRound(self, round_)
+        if (
+            self.plan.mechanism.clipping is Clipping.PER_SUBJECT_UPDATE
+            and self.algorithm.update_round is not None
+        ):
+            self.algorithm.update_round(cast("ServerRound", server))  # type: ignore[arg-type]
+            return -server.released() * (server.divisor / clip_norm)
+        self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
+        return server.released() * (server.divisor / clip_norm)
+
+    def _silo_release(self, round_: int, silo: int) -> Tensor:
+        return self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, 0)))
+
+
+def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:
+    """The vectorised federation that fits the plan's sampler."""
+    kind = SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
+    return kind(algorithm, plan, world)

@@ -139,7 +139,7 @@ def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:
 def test_the_full_audit_covers_the_papers_scale() -> None:
     cases = monte_carlo_cases("full")
     names = {case.name for case in cases}
-    assert len(names) == len(cases) == 16
+    assert len(names) == len(cases) == 23
     rule = next(
         case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16
     )

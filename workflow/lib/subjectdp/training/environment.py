@@ -17,7 +17,18 @@ import torch
 
 from subjectdp.errors import expected
 
-PACKAGES = ("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba")
+PACKAGES = (
+    "torch",
+    "opacus",
+    "dp-accounting",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "snakemake",
+    "pillow",
+    "scipy",
+    "numba",
+)
 # From glibc's malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD.
 _MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 _ROOT = Path(__file__).resolve().parents[4]

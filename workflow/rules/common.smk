@@ -138,6 +138,8 @@ def figure_inputs(figure):
         inputs["counterexample"] = collected("counterexample")
     if "utility" in needs:
         inputs["utility"] = collected("utility")
+    if "noise" in needs:
+        inputs["noise"] = collected("noise")
     if "partitions" in needs:
         shown = {run.partition_id: None for run in SCENARIO.runs_of_figure(figure)}
         inputs["partitions"] = [

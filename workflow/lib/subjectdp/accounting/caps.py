@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.planning import make_plan
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.errors import expected
@@ -73,9 +73,8 @@ def cap_table(
             silos_per_subject=silos_per_subject,
         )
         plan = make_plan(mechanism("capped_item_dp", None, AccountingMode.SOUND), facts, settings)
-        noise = math.sqrt(sum((silo.noise_multiplier / silo.divisor) ** 2 for silo in plan.silos))
         largest = max(silo.noise_multiplier for silo in plan.silos)
-        rows.append(CapRow(cap, float(kept.sum() / counts.sum()), largest, noise / len(plan.silos)))
+        rows.append(CapRow(cap, float(kept.sum() / counts.sum()), largest, averaged_noise(plan)))
     return rows
 
 

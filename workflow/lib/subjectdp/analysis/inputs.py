@@ -29,6 +29,7 @@ class FigureInputs:
     audit: Path | None = None  # audit.parquet of the audits
     accounting: Path | None = None  # accounting.parquet: the papers' settings by accounting alone
     utility: Path | None = None  # utility.parquet: excess loss of a convex model
+    noise: Path | None = None  # noise.parquet: noise on the averaged gradient, planned and measured
 
     def read_runs(self) -> pd.DataFrame:
         """The index of runs, one row a run."""
@@ -71,6 +72,12 @@ class FigureInputs:
         from subjectdp.utility.table import COLUMNS
 
         return read_frame(self._path("utility"), COLUMNS)
+
+    def read_noise(self) -> pd.DataFrame:
+        """Noise on the averaged gradient, planned and measured, one row an algorithm and schedule."""
+        from subjectdp.utility.noise_table import COLUMNS
+
+        return read_frame(self._path("noise"), COLUMNS)
 
     def read_counterexample(self) -> pd.DataFrame:
         """Cases of the counterexample to joint noise, one row each (``auditing.counterexample.Outcome``)."""

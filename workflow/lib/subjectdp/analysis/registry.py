@@ -36,6 +36,7 @@ class FigureEntry:
 
 
 _V1, _V3, _SCALE = "Paper v1", "Paper v3", "The papers' scale, from sampling alone"
+_BEYOND = "Beyond the papers"
 FIGURES: dict[str, FigureEntry] = {
     "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches"),
     "figure2": FigureEntry("figure2", _TRAINING, _V1, "Figure 2: uneven subject distributions"),
@@ -47,6 +48,11 @@ FIGURES: dict[str, FigureEntry] = {
     "accuracy_privacy": FigureEntry("accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε"),
     "epsilon_over_rounds": FigureEntry("epsilon_over_rounds", ("runs",), "Privacy", "Sound ε over rounds"),
     "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
+    "beyond_epsilon": FigureEntry("beyond_epsilon", ("runs",), _BEYOND, "Accuracy against subject-level ε"),
+    "beyond_subjects": FigureEntry("beyond_subjects", ("runs",), _BEYOND, "Accuracy against subjects"),
+    "beyond_noise": FigureEntry("beyond_noise", ("noise",), _BEYOND, "Noise on the averaged gradient"),
+    "beyond_rounds": FigureEntry("beyond_rounds", ("runs", "rounds"), _BEYOND, "Accuracy over rounds"),
+    "beyond_spread": FigureEntry("beyond_spread", ("runs",), _BEYOND, "Subjects over the silos"),
     "excess_loss": FigureEntry("excess_loss", ("utility",), _V3, "Section 4: bounds on the excess loss"),
     "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
     "joint_counterexample": FigureEntry(

@@ -1,0 +1,55 @@
+"""The noise on the gradient averaged over the silos of a round, as a plan lets expect it.
+
+Algorithms with different sampling, sums and divisors are compared by this number alone: a small noise multiplier on a
+sum of few subjects may hide more than a large one on a sum of many.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.mechanisms.correlated_noise import noise_coefficients
+from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, TrustModel
+
+
+def averaged_noise(plan: PrivacyPlan) -> float:
+    """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
+
+    The average is what the server's model moves by for a rate of 1 and one local step a round: of the silos' noisy
+    means, or of the one noisy sum over them. Correlated noise counts as it is in a late round, draws of earlier rounds
+    included.
+
+    Raises:
+        PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.
+    """
+    if plan.mechanism.noise_rule is NoiseRule.NONE:
+        return 0.0
+    _check(plan)
+    silos, clipping = plan.silos, plan.mechanism.clipping
+    sums = [silo.noise_multiplier * silo.clip_norm_factor for silo in silos]
+    whole = sum(silo.divisor for silo in silos)
+    if plan.mechanism.trust is TrustModel.CENTRAL:
+        return _late(plan) * sums[0] / whole
+    if plan.mechanism.shared_budget:
+        return _late(plan) * math.hypot(*sums) / whole
+    undivided = clipping is Clipping.PER_UPDATE or plan.mechanism.divisor_rule is DivisorRule.ONE
+    means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
+    return math.hypot(*means) / len(silos)
+
+
+def _check(plan: PrivacyPlan) -> None:
+    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
+        found = f"noise {rule}, divisor {divisor}"
+        raise expected("noise on the average of the plan", found, "public constants", PrivacyError)
+    chosen = plan.settings.silos_per_round
+    if chosen is not None and chosen != len(plan.silos):
+        raise expected("silos_per_round of the plan", chosen, f"all {len(plan.silos)}, or null", PrivacyError)
+
+
+def _late(plan: PrivacyPlan) -> float:
+    """Noise of a late round over that of one draw: the root of the sum of c̃² over the band."""
+    return float(np.linalg.norm(noise_coefficients(plan.settings.subject.noise_band)))

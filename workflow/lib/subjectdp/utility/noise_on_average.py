@@ -1,0 +1,146 @@
+"""The noise on the averaged gradient of each algorithm: by its plan, and measured in rounds of the run itself.
+
+A round is run twice from the same model with the same mini-batches and other noise. Whatever the gradients are, they
+cancel in the difference of the two models, and what is left is the difference of two noises, √2 times as wide as one.
+Sampling, clipping, noise, divisor and averaging are those of training.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from subjectdp.accounting.averaged_noise import averaged_noise
+from subjectdp.algorithms.registry import label
+from subjectdp.config.models import OptimizerConfig, RunConfig, ServerOptimizerConfig
+from subjectdp.config.resolve import resolve_defaults
+from subjectdp.data.partition import Partition, load_partition
+from subjectdp.data.store import PreparedData, load_prepared
+from subjectdp.errors import DataError, expected
+from subjectdp.io.atomic import write_frame
+from subjectdp.mechanisms.plan import PrivacyPlan
+from subjectdp.training.plans import plan_run
+from subjectdp.training.records import Recorder
+from subjectdp.training.run import make_federation
+from subjectdp.utility.noise_table import COLUMNS, PAPERS, SCENARIO
+
+log = logging.getLogger(__name__)
+
+PAPER_ROUNDS, PAPER_STEPS = 100, 50
+PAPER_PROBABILITY = 512 / 25_375
+"""The papers' FEMNIST: an item's probability in a mini-batch of a silo."""
+
+
+def write_noise(
+    runs: Iterable[tuple[Mapping[str, Any], Path | str, Path | str]],
+    target_parquet: Path | str,
+    cache_dir: Path | str | None = None,
+) -> pd.DataFrame:
+    """Writes noise.parquet (layout: ``utility.noise_table``) and returns it: each run by both schedules.
+
+    Args:
+        runs: of each, its configuration, prepared data set and partition; in sound mode, with noise.
+        target_parquet: the file to write.
+        cache_dir: where noise calibrations are kept.
+
+    Raises:
+        DataError: no runs.
+        SubjectDPError: a run whose plan is refused, or whose noise depends on data.
+    """
+    cache = None if cache_dir is None else Path(cache_dir)
+    rows = []
+    for config, prepared_folder, partition_folder in runs:
+        run = resolve_defaults(RunConfig.model_validate(dict(config)))
+        prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
+        for schedule in (SCENARIO, PAPERS):
+            rows.append(_row(run, schedule, prepared, partition, cache))
+            log.info("%(label)s, %(schedule)s: planned %(planned).4g, measured %(measured).4g", rows[-1])
+    if not rows:
+        raise expected("runs to measure the noise of", "none", "at least one run with noise", DataError)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    write_frame(target_parquet, table)
+    return table
+
+
+def measured_noise(
+    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition
+) -> tuple[float, int]:
+    """Std of the noise on the averaged gradient in clip norms, and the coordinates that it is a mean over.
+
+    From the plan's last round, each silo with one local step of plain SGD at a rate of 1.
+    """
+    single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
+    models = [_model_after_round(run, single, prepared, partition, name) for name in ("one", "other")]
+    difference = (models[0] - models[1]).double()
+    return float(difference.square().mean().div(2).sqrt()) / plan.settings.clip_norm, difference.numel()
+
+
+def _model_after_round(
+    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, noise: str
+) -> torch.Tensor:
+    """The global model after the plan's last round alone, with the noise of this name."""
+    plain = OptimizerConfig(name="sgd", learning_rate=1.0)
+    still = ServerOptimizerConfig(name="none")
+    training = run.training.model_copy(update={"optimizer": plain, "server_optimizer": still})
+    recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
+    changed = run.model_copy(update={"training": training})
+    federation = make_federation(changed, plan, prepared, partition, torch.device("cpu"), recorder)
+    federation.noise_name = noise
+    federation.run_round(plan.rounds)
+    return federation.theta
+
+
+def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
+    """The run with the papers' 100 rounds of 50 local steps and sampling fraction, all else as it is.
+
+    One release a round stays one release a round, so that it has 100 of them where the others have 5,000.
+    """
+    items = len(partition.train_items) / partition.silos
+    training = run.training.model_copy(
+        update={
+            "rounds": PAPER_ROUNDS,
+            "local_steps": PAPER_STEPS,
+            "batch_size": max(1, math.ceil(PAPER_PROBABILITY * items)),
+        }
+    )
+    subject = run.subject
+    if run.algorithm.name == "subject_sampling":
+        subject = subject.model_copy(update={"sampling_probability": PAPER_PROBABILITY})
+    return run.model_copy(update={"training": training, "subject": subject})
+
+
+def _row(
+    run: RunConfig, schedule: str, prepared: PreparedData, partition: Partition, cache: Path | None
+) -> dict[str, Any]:
+    chosen = run if schedule == SCENARIO else paper_schedule(run, partition)
+    plan = plan_run(chosen, partition, cache)
+    planned = averaged_noise(plan)
+    measured, coordinates = measured_noise(chosen, plan, prepared, partition)
+    name, variant = run.algorithm.name, run.algorithm.variant
+    predicted = plan.settings.predicted_subjects
+    return {
+        "dataset": prepared.dataset,
+        "synthetic": bool(prepared.synthetic),
+        "algorithm": name if variant is None else f"{name}:{variant}",
+        "label": label(name, variant),
+        "unit": str(plan.mechanism.claimed_unit),
+        "schedule": schedule,
+        "rounds": plan.rounds,
+        "local_steps": max(silo.steps_per_round for silo in plan.silos),
+        "sampling_probability": sum(silo.sampling_probability for silo in plan.silos) / len(plan.silos),
+        "epsilon": plan.settings.epsilon,
+        "delta": plan.settings.delta,
+        "clip_norm": plan.settings.clip_norm,
+        "subjects": partition.subjects,
+        "predicted_subjects": math.nan if predicted is None else float(predicted),
+        "planned": planned,
+        "measured": measured,
+        "coordinates": coordinates,
+    }

@@ -1,0 +1,46 @@
+# Beyond the papers: the one number that algorithms can be compared by, planned and measured (docs/beyond.md).
+
+
+def noise_runs():
+    """Of each private algorithm that the figure shows, the first run, and with it its data and partition."""
+    if "beyond_noise" not in SCENARIO.figures:
+        return []
+    first = {}
+    for run in SCENARIO.runs_of_figure("beyond_noise"):
+        if run.algorithm.name != "fed_avg":
+            key = run.data.dataset, run.algorithm.name, run.algorithm.variant
+            first.setdefault(key, run)
+    return list(first.values())
+
+
+rule noise:
+    input:
+        prepared=[
+            paths.prepared_file(run.data_key, "meta.json") for run in noise_runs()
+        ],
+        partitions=[
+            paths.partition_file(run.partition_id, "partition.json")
+            for run in noise_runs()
+        ],
+    output:
+        collected("noise"),
+    log:
+        log_of("noise"),
+    benchmark:
+        benchmark_of("noise")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=grows(3000),
+        runtime=grows(60),
+    params:
+        cache=paths.calibration_cache_dir(),
+        # `input` keeps whole configurations out of what Snakemake compares; ids stand for them.
+        runs=lambda wildcards, input: [run.model_dump_json() for run in noise_runs()],
+        run_ids=[run.run_id for run in noise_runs()],
+        code=[
+            fingerprint("subjectdp.utility.noise_on_average"),
+            fingerprint("subjectdp.algorithms.*"),
+        ],
+    script:
+        "../scripts/noise.py"

@@ -1,0 +1,17 @@
+"""Measures the noise on the averaged gradient of each algorithm of the scenario, beside what its plan says."""
+
+import json
+from pathlib import Path
+
+from subjectdp.io.joblog import job_log
+from subjectdp.utility.noise_on_average import write_noise
+
+with job_log(snakemake.log[0]):
+    prepared = [Path(path).parent for path in snakemake.input.prepared]
+    partitions = [Path(path).parent for path in snakemake.input.partitions]
+    configs = [json.loads(text) for text in snakemake.params.runs]
+    write_noise(
+        zip(configs, prepared, partitions, strict=True),
+        snakemake.output[0],
+        cache_dir=snakemake.params.cache,
+    )

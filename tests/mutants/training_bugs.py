@@ -116,22 +116,22 @@ NOISE_AND_CLIPPING = (
     mutant(
         "all silos draw the same noise",
         STEP,
-        "return self.federation.noise_name, self.round, self.silo, self.step",
-        "return self.federation.noise_name, self.round, self.step",
+        "return self.federation.noise_name, round_, self.silo, self.step",
+        "return self.federation.noise_name, round_, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "every round repeats the noise of the first",
         STEP,
-        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, round_, self.silo, self.step",
         "return self.federation.noise_name, self.silo, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "all steps of a round reuse one noise key",
         STEP,
-        "return self.federation.noise_name, self.round, self.silo, self.step",
-        "return self.federation.noise_name, self.round, self.silo, 0",
+        "return self.federation.noise_name, round_, self.silo, self.step",
+        "return self.federation.noise_name, round_, self.silo, 0",
         NEVER_SHARED,
     ),
     mutant(
@@ -158,10 +158,10 @@ NOISE_AND_CLIPPING = (
     mutant(
         "an empty mini-batch is skipped without noise",
         STEP,
-        "        noisy = add_gaussian(total, self._std(noise_multiplier), key)",
+        "        noisy = self._noisy(total, self._std(noise_multiplier))",
         "        noisy = total\n"
         "        if self._statistics.items or self.silo == SERVER:\n"
-        "            noisy = add_gaussian(total, self._std(noise_multiplier), key)",
+        "            noisy = self._noisy(total, self._std(noise_multiplier))",
         "algorithms/test_noise_placement.py::test_an_empty_batch_is_still_a_step_with_noise",
     ),
     mutant(

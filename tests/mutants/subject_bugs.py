@@ -1,0 +1,230 @@
+"""Planted bugs of sampled subjects, budgets over silos, correlated and predicted noise."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+WEIGHTS, NOISE = "mechanisms/subject_weights.py", "mechanisms/correlated_noise.py"
+SAMPLER, STEP = "sampling/subjects.py", "training/silo_step.py"
+UPDATES, PLANS = "training/subject_updates.py", "accounting/subject_planning.py"
+LOSSES, EVENTS = "accounting/subject_losses.py", "accounting/events.py"
+
+T_WEIGHTS, T_NOISE = "mechanisms/test_subject_weights.py::", "mechanisms/test_correlated_noise.py::"
+T_SAMPLER, T_PLANS = "sampling/test_subjects.py::", "accounting/test_subject_plans.py::"
+T_RELEASE = "algorithms/test_subject_release.py::"
+ROUND, COINS = (
+    T_RELEASE + "test_a_round_is_the_float64_loop",
+    T_RELEASE + "test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others",
+)
+MOVED = T_RELEASE + "test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm"
+NOT_FINITE = T_RELEASE + "test_sums_of_subjects_with_items_that_are_not_numbers_stay_bounded"
+
+SUBJECTS = (
+    mutant(
+        "local budgets are used where only the sum is seen",
+        WEIGHTS,
+        "squared = trust is TrustModel.LOCAL",
+        "squared = True",
+        T_WEIGHTS + "test_the_budget_is_used_where_a_silo_holds_the_subject",
+    ),
+    mutant(
+        "every silo clips a subject to the whole clip norm",
+        WEIGHTS,
+        "weights: Weights = np.divide(shares, scale, out=np.zeros_like(shares), where=held)",
+        "weights: Weights = held.astype(np.float64)",
+        T_WEIGHTS + "test_values_of_the_simple_rules",
+    ),
+    mutant(
+        "weights beyond the budget are believed",
+        WEIGHTS,
+        "and np.all(used <= 1 + 1e-12)",
+        "and np.all(used < np.inf)",
+        T_WEIGHTS + "test_weights_beyond_the_budget_are_refused",
+    ),
+    mutant(
+        "clip norms are rounded to nearest",
+        WEIGHTS,
+        "return np.where(above, np.nextafter(near, np.float32(0.0)), near).astype(np.float32)",
+        "return near",
+        T_WEIGHTS + "test_no_subject_has_more_than_its_budget_to_the_bit",
+    ),
+    mutant(
+        "weights depend on all subjects",
+        WEIGHTS,
+        "return counts.astype(np.float64)",
+        "return counts / max(1, counts.max()) + 1.0 * (counts.mean() > 3) * (counts > 0)",
+        T_WEIGHTS + "test_a_subject_decides_over_nobody_elses_weights",
+    ),
+    mutant(
+        "a subject's coin is more likely than planned",
+        SAMPLER,
+        "coins.random(subjects) < probability",
+        "coins.random(subjects) < min(1.0, 1.1 * probability)",
+        T_SAMPLER + "test_every_subset_has_its_poisson_probability",
+    ),
+    mutant(
+        "every round tosses the same coins",
+        SAMPLER,
+        "Purpose.SUBJECT_SAMPLING, round_, *place)",
+        "Purpose.SUBJECT_SAMPLING, *place)",
+        T_SAMPLER + "test_a_round_has_coins_of_its_own_and_so_has_a_place",
+    ),
+    mutant(
+        "a subject has two turns where it should have one",
+        SAMPLER,
+        "chosen &= starts == (round_ - 1) % settings.every",
+        "chosen &= starts % (settings.every // 2) == (round_ - 1) % (settings.every // 2)",
+        T_SAMPLER + "test_turns_are_exactly_so_many_rounds_apart_from_uniform_starts",
+    ),
+    mutant(
+        "a subject brings more items than it may",
+        SAMPLER,
+        "order[rank < most]",
+        "order[rank <= most]",
+        T_SAMPLER + "test_at_most_so_many_items_of_each_subject",
+    ),
+    mutant(
+        "a subject always brings its first items",
+        SAMPLER,
+        "order = np.lexsort((numbers, owners[positions]))",
+        "order = np.lexsort((positions, owners[positions]))",
+        T_SAMPLER + "test_the_kept_items_of_a_subject_are_a_uniform_subset",
+    ),
+    mutant(
+        "silos of one release toss coins of their own",
+        STEP,
+        "*(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),",
+        "*(self.silo, self.step),",
+        COINS,
+    ),
+    mutant(
+        "all silos and steps of sampled subjects share a coin",
+        STEP,
+        "*(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),",
+        "",
+        COINS,
+    ),
+    mutant(
+        "a subject's gradient is its sum, not its mean",
+        STEP,
+        "weights = (1.0 / counts)[places].astype(np.float32)",
+        "weights = np.ones(len(places), np.float32)",
+        ROUND,
+    ),
+    mutant(
+        "items are clipped before their subject's mean",
+        STEP,
+        "total, norms = self._gradients.clipped_group_sum(batch, groups, weights, clip_norms)",
+        "item_norms = clip_norms[groups]\n"
+        "        total, norms = self._gradients.clipped_sum(batch, item_norms, weights)\n"
+        "        clip_norms = item_norms",
+        ROUND,
+    ),
+    mutant(
+        "a subject's budget is forgotten in training",
+        STEP,
+        "to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)",
+        "to_device(self.federation.subject_clip_norms.max(0)[subjects] * 3, self.federation.device)",
+        MOVED,
+    ),
+    mutant(
+        "correlated noise adds where it should take back",
+        STEP,
+        "key), alpha=coefficient)",
+        "key), alpha=-coefficient)",
+        T_RELEASE + "test_correlated_noise_is_the_matrix_times_independent_noise",
+    ),
+    mutant(
+        "correlated noise starts anew in each round",
+        STEP,
+        "self._key_of(self.round - age)",
+        "(*self._key_of(self.round), age)",
+        T_RELEASE + "test_correlated_noise_takes_itself_back",
+    ),
+    mutant(
+        "a subject's update is not clipped",
+        UPDATES,
+        "return torch.where(finite, update, 0.0) * torch.where(finite, scale, 0.0)",
+        "return torch.where(finite, update, 0.0)",
+        MOVED,
+    ),
+    mutant(
+        "a subject starts from its neighbour's model",
+        UPDATES,
+        "        flat.load(theta)\n        optimiser",
+        "        optimiser",
+        ROUND,
+    ),
+    mutant(
+        "a subject's update that is not finite is released",
+        UPDATES,
+        "finite = torch.isfinite(norm)",
+        "finite = torch.ones_like(norm, dtype=torch.bool)",
+        NOT_FINITE,
+    ),
+    mutant(
+        "correlated noise is accounted like independent noise",
+        LOSSES,
+        "if settings.subject.noise_band == 1:",
+        "if settings.subject.noise_band >= 1:",
+        T_PLANS + "test_correlated_noise_is_one_gaussian_of_its_sensitivity",
+    ),
+    mutant(
+        "a subject's turns are counted as too few",
+        LOSSES,
+        "return -(-plan.rounds // plan.settings.subject.every)",
+        "return max(1, plan.rounds // plan.settings.subject.every)",
+        T_PLANS + "test_turns_cost_as_many_rounds_as_a_subject_takes_part_in",
+    ),
+    mutant(
+        "sensitivity forgets the turns before",
+        NOISE,
+        "for start in range(0, rounds, every):",
+        "for start in (0,):",
+        T_NOISE + "test_no_turns_and_no_directions_move_more_than_the_sensitivity",
+    ),
+    mutant(
+        "an item is taken for a whole subject",
+        EVENTS,
+        "return sampled_gaussian(q, 1.0 if unit is PrivacyUnit.SUBJECT else 2.0)",
+        "return sampled_gaussian(q, 1.0)",
+        T_PLANS + "test_an_item_may_turn_its_subject_around",
+    ),
+    mutant(
+        "subjects are accounted with half their probability",
+        EVENTS,
+        "return sampled_gaussian(q, 1.0 if unit is PrivacyUnit.SUBJECT else 2.0)",
+        "return sampled_gaussian(q / 2, 1.0 if unit is PrivacyUnit.SUBJECT else 2.0)",
+        T_PLANS + "test_subsampled_releases_are_dp_accountings_and_below_opacus",
+    ),
+    mutant(
+        "predicted noise passes for the run's own",
+        PLANS,
+        "return replace(plan, silos=tuple(silos), prediction=Prediction(wanted, present, full))",
+        "return replace(plan, silos=tuple(silos))",
+        T_PLANS + "test_predicted_noise_is_that_of_the_average_of_more_subjects",
+    ),
+    mutant(
+        "the ε of predicted noise is the target's",
+        "accounting/sound.py",
+        "return subject_losses.budget_losses(plan, unit,",
+        "from subjectdp.accounting.subject_planning import predicted_plan\n\n"
+        "        plan = predicted_plan(plan) or plan\n"
+        "        return subject_losses.budget_losses(plan, unit,",
+        T_PLANS + "test_predicted_noise_is_that_of_the_average_of_more_subjects",
+    ),
+    mutant(
+        "the divisor is what the silo holds of subjects",
+        PLANS,
+        "return max(1.0, whole) / len(facts.items)",
+        "return float(facts.subjects[silo])",
+        T_PLANS + "test_noise_on_the_average_gradient",
+    ),
+    mutant(
+        "predicted runs are averaged with the others",
+        "analysis/collect.py",
+        "return label if predicted is None else predicted_label",
+        "return label if predicted is None or predicted else predicted_label",
+        "analysis/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
+    ),
+)

@@ -81,7 +81,10 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     (
         "model.name",
         "leaf_lstm",
-        ["'leaf_lstm'", "leaf_cnn or small_cnn or logistic when data.dataset is femnist"],
+        [
+            "'leaf_lstm'",
+            "leaf_cnn or small_cnn or logistic or scattering_head or handwriting_head when data.dataset is femnist",
+        ],
     ),
     ("model.parameters", ["hidden"], ["a mapping", "hidden"]),
     ("seed", -1, ["at least 0", "-1"]),

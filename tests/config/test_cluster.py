@@ -14,7 +14,7 @@ from subjectdp.config.models import ModelConfig, RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.work import CLASSES, SIZES, expected_items, model_size, size_class, work_of
 from subjectdp.errors import ConfigError
-from subjectdp.models import build_model
+from subjectdp.models import build_model, fixed_features
 
 SMALL = {
     "data": {"embedded": {"subjects": 8, "items_per_subject": 50}},
@@ -144,6 +144,9 @@ class Multiplications:
         ("femnist", "small_cnn", {"width": 8}),
         ("femnist", "logistic", {}),
         ("femnist", "logistic", {"pool": 4}),
+        ("femnist", "scattering_head", {}),
+        ("femnist", "scattering_head", {"scales": 1, "angles": 3}),
+        ("femnist", "handwriting_head", {}),
         ("shakespeare", "leaf_lstm", {}),
         ("shakespeare", "leaf_lstm", {"hidden": 100, "dense": 40, "embedding": 16}),
         ("shakespeare", "small_lstm", {}),
@@ -156,7 +159,13 @@ def test_the_size_of_a_model_is_that_of_the_module(dataset, name, parameters):
     model = build_model(name, CLASSES[dataset], kind, 0, parameters)
     counter = Multiplications(model)
     item = torch.zeros(1, 1, 28, 28) if kind == "image" else torch.zeros(1, 80, dtype=torch.int64)
+    features = fixed_features(model)
     with torch.no_grad():
+        if features is not None:
+            item = features(item)
+            counted, counter.count = counter.count, 0
+            if name == "handwriting_head":
+                assert size.once == counted + 864 * 128, "the layers and the projection"
         model(item)
     assert size.multiplications == counter.count
     weights = sum(p.numel() for p in model.parameters() if p.dim() > 1)

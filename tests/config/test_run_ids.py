@@ -45,7 +45,7 @@ def test_golden_ids() -> None:
     assert (run.run_id[-10:], run.partition_id[-10:], run.data_key[-10:]) == GOLDEN
 
 
-GOLDEN = ("13a83df07c", "a0bf041b30", "0c89c657f3")
+GOLDEN = ("ff82e5cef5", "a0bf041b30", "0c89c657f3")
 
 SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("variant", {"algorithm": "higrad_avg_dp"}, {"algorithm": "higrad_avg_dp:v1"}),
@@ -159,6 +159,11 @@ OTHER_VALUES: dict[str, Any] = {
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
+AVERAGING_VALUES: dict[str, tuple[str, float]] = {
+    "tail": ("fraction", 0.25),
+    "polynomial": ("power", 1.0),
+    "exponential": ("decay", 0.5),
+}
 JOINT_VALUES: dict[str, Any] = {
     "noise": "skellam",
     "bits": 8,
@@ -214,7 +219,21 @@ def test_no_key_is_forgotten() -> None:
     ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
     joint = {f"joint.{key}" for key in (*JOINT_VALUES, JOINT_IN_SOUND_MODE)}
     subject = {f"subject.{key}" for key in SUBJECT_VALUES}
-    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | joint | subject | ignored
+    averaging = {
+        f"training.averaging.{key}" for key in ("name", *(key for key, _ in AVERAGING_VALUES.values()))
+    }
+    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | joint | subject | averaging | ignored
+
+
+@pytest.mark.parametrize("name", AVERAGING_VALUES)
+def test_each_average_over_rounds_reads_its_own_number_alone(name: str) -> None:
+    def identity(**averaging: Any) -> str:
+        return load_run({"training": {"averaging": averaging}}).run_id
+
+    assert identity(name=name) != identity()
+    for other, (key, value) in AVERAGING_VALUES.items():
+        assert (identity(name=name, **{key: value}) == identity(name=name)) == (other != name)
+        assert identity(**{key: value}) == identity(), "without an average nothing is read"
 
 
 @pytest.mark.parametrize("key", JOINT_VALUES)

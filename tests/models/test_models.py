@@ -66,4 +66,10 @@ def test_errors(name: str, kind: str, sizes: dict[str, float], message: str) -> 
 
 
 def test_names_by_kind() -> None:
-    assert model_names("image") == ["leaf_cnn", "small_cnn", "logistic"]
+    assert model_names("image") == [
+        "leaf_cnn",
+        "small_cnn",
+        "logistic",
+        "scattering_head",
+        "handwriting_head",
+    ]

@@ -38,6 +38,7 @@ SKELLAM = {"noise": "skellam", "bits": 10}
 
 RUNS: list[tuple[int, dict[str, Any]]] = [
     (3, {"algorithm": "higrad_avg_dp:v1", "training": {"rounds": 2, "batch_size": 8, "silos_per_round": 2}}),
+    (2, {"training": {"rounds": 2, "batch_size": 8, "averaging": {"name": "tail", "fraction": 1.0}}}),
     (2, {"algorithm": "central_sub_dp", "privacy": {"mode": "sound", "epsilon": 8.0}}),
     (
         2,
@@ -127,7 +128,7 @@ def attempt(recipe: Recipe, deed: str, folder: Path) -> None:
     federation = federation_of(recipe)
     with team_of(recipe, [CPU, CPU]) as team:
         assert isinstance(team, Team)
-        team.results(federation, InWorker(deed, os.getpid(), str(folder)))
+        team.results(federation, InWorker(deed, os.getpid(), str(folder)), federation.theta)
 
 
 @pytest.mark.parametrize(

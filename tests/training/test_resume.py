@@ -110,6 +110,7 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 1, "evaluate_every": 2, "optimizer": {"name": "momentum"}},
         "privacy": {"mode": "sound"},
     },
+    "an average over rounds": {"training": {"averaging": {"name": "exponential", "decay": 0.6}}},
     "integer noise": {
         "algorithm": "joint_noise",
         "joint": {"noise": "skellam"},

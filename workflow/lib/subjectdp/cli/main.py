@@ -28,7 +28,7 @@ examples:
 Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
 """
 
-_COMMANDS = ("data", "accounting", "scenario", "plan", "results", "schema", "doctor", "bench")
+_COMMANDS = ("data", "accounting", "scenario", "plan", "results", "schema", "doctor", "bench", "pretrain")
 """Modules ``subjectdp.cli.commands_*`` in the order of the help; each adds its parsers."""
 
 

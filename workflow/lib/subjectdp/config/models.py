@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
     Dataset = Literal[tuple(DATASETS)]
-ModelName = Literal["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "small_lstm"]
+ModelName = Literal[
+    "leaf_cnn", "small_cnn", "logistic", "scattering_head", "handwriting_head", "leaf_lstm", "small_lstm"
+]
 
 _LARGEST_INTEGER = 2**63 - 1
 _CACHED_IDS = ("run_id", "partition_id", "data_key")
@@ -330,6 +332,21 @@ class ServerOptimizerConfig(Section):
     beta2: Decay = Field(default=0.99, description="beta2 (adam).")
 
 
+class AveragingConfig(Section):
+    """Average of the global model over rounds, which is evaluated and saved; post-processing, free of privacy cost."""
+
+    name: Literal["none", "tail", "polynomial", "exponential"] = Field(
+        default="none",
+        description="none: the last model; tail: plain mean of the last part of the rounds; polynomial: round t weighs "
+        "about t^power; exponential: a moving average.",
+    )
+    fraction: Annotated[float, Field(gt=0, le=1), _NotBool] = Field(
+        default=0.5, description="tail: part of the rounds that is averaged."
+    )
+    power: NonNegative = Field(default=3.0, description="polynomial: exponent; 0 is the mean of all rounds.")
+    decay: Decay = Field(default=0.9, description="exponential: weight of the average so far.")
+
+
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
@@ -354,6 +371,9 @@ class TrainingConfig(Section):
     server_optimizer: ServerOptimizerConfig = Field(
         default=ServerOptimizerConfig(), description="Server optimiser."
     )
+    averaging: AveragingConfig = Field(
+        default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
+    )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."
     )
@@ -369,8 +389,8 @@ class ModelConfig(Section):
 
     name: ModelName | None = Field(
         default=None,
-        description="leaf_cnn, small_cnn or logistic (convex; FEMNIST), leaf_lstm or small_lstm (Shakespeare); "
-        "null: LEAF's.",
+        description="leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head or "
+        "handwriting_head (FEMNIST); leaf_lstm or small_lstm (Shakespeare); null: LEAF's.",
     )
     parameters: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str] = (
         Field(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from subjectdp.config.models import (
+    AveragingConfig,
     DataConfig,
     EmbeddedConfig,
     JointConfig,
@@ -182,6 +183,7 @@ def _resolve_training(run: RunConfig) -> TrainingConfig:
     changes: dict[str, Any] = {
         "optimizer": _resolve_optimizer(training.optimizer),
         "server_optimizer": _resolve_server(training.server_optimizer),
+        "averaging": _resolve_averaging(training.averaging),
     }
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
@@ -202,6 +204,12 @@ def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
         optimizer.name
     ]
     return _with(optimizer, {key: _default(ServerOptimizerConfig, key) for key in unread})
+
+
+def _resolve_averaging(averaging: AveragingConfig) -> AveragingConfig:
+    read = {"none": "", "tail": "fraction", "polynomial": "power", "exponential": "decay"}[averaging.name]
+    unread = [key for key in ("fraction", "power", "decay") if key != read]
+    return _with(averaging, {key: _default(AveragingConfig, key) for key in unread})
 
 
 def _default(section: type[Any], key: str) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
 
 MODELS_OF_KIND: dict[str, tuple[str, ...]] = {
-    "image": ("leaf_cnn", "small_cnn", "logistic"),
+    "image": ("leaf_cnn", "small_cnn", "logistic", "scattering_head", "handwriting_head"),
     "text": ("leaf_lstm", "small_lstm"),
 }
 """Models that fit each kind of data; the first is the default."""

@@ -126,9 +126,10 @@ def work_of(
     trained = steps * training.batch_size
     if run.algorithm.name in SAMPLING_SUBJECTS:
         trained = _items_of_sampled_subjects(run, held, items.subjects) * executed * share
-    each = model_size(run.model, run.data.dataset).multiplications
+    size = model_size(run.model, run.data.dataset)
     # a backward pass costs two forward ones; multiply and add are two operations
-    operations = 2.0 * each * (3 * trained + pooled * evaluations)
+    operations = 2.0 * size.multiplications * (3 * trained + pooled * evaluations)
+    operations += 2.0 * size.once * (items.train + items.validation + items.test)
     return Work(round(steps), trained, pooled * evaluations, operations)
 
 
@@ -159,6 +160,7 @@ class ModelSize:
     values: (
         int  # that a training step keeps for the item: layers' inputs, unfolded for convolutions, and outputs
     )
+    once: int = 0  # multiplications for the item's fixed features, once a run
 
 
 def model_size(model: ModelConfig, dataset: str) -> ModelSize:
@@ -171,12 +173,25 @@ def model_size(model: ModelConfig, dataset: str) -> ModelSize:
     if model.name == "logistic":
         features = (28 // int(sizes.get("pool", 2))) ** 2 + 1
         return ModelSize(features * classes, features * classes, features + classes)
+    if model.name == "scattering_head":
+        return _scattering_head(int(sizes.get("scales", 2)), int(sizes.get("angles", 8)), classes)
+    if model.name == "handwriting_head":
+        once = 24**2 * 25 * 32 + 12**2 * 9 * 32 * 64 + 6**2 * 9 * 64 * 96 + 864 * 128
+        return ModelSize(128 * classes, 128 * classes, 128 + classes, once)
     if model.name in ("leaf_lstm", "small_lstm"):
         usual = 256 if model.name == "leaf_lstm" else 64
         names = (("hidden", usual), ("dense", usual), ("embedding", 8))
         hidden, dense, embedding = (int(sizes.get(name, value)) for name, value in names)
         return _lstm(hidden, dense, embedding, classes)
     raise expected("model.name", model.name, "resolved to a known model")
+
+
+def _scattering_head(scales: int, angles: int, classes: int) -> ModelSize:
+    channels = 1 + scales * angles + scales * (scales - 1) // 2 * angles**2
+    features = channels * (28 // 2**scales) ** 2
+    # three Fourier transforms of about 36 x 36 complex numbers a channel, four multiplications each butterfly
+    transform = 4 * 36**2 * math.ceil(math.log2(36))
+    return ModelSize(features * classes, features * classes, features + classes, 3 * channels * transform)
 
 
 def _leaf_cnn(hidden: int, classes: int) -> ModelSize:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from subjectdp.errors import ModelError, in_words, unknown
+from subjectdp.models.fixed import handwriting_head, scattering_head
 from subjectdp.models.image import LeafCNN, SmallCNN
 from subjectdp.models.linear import Logistic
 from subjectdp.models.text import LeafLSTM
@@ -18,6 +19,8 @@ MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "leaf_cnn": ("image", LeafCNN),
     "small_cnn": ("image", SmallCNN),
     "logistic": ("image", Logistic),
+    "scattering_head": ("image", scattering_head),
+    "handwriting_head": ("image", handwriting_head),
     "leaf_lstm": ("text", LeafLSTM),
     "small_lstm": (
         "text",

@@ -25,6 +25,7 @@ from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.plan import Clipping, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
 from subjectdp.mechanisms.subject_weights import budget_weights, clip_norms
 from subjectdp.sampling.batches import sample_silos
+from subjectdp.training.averaging import AveragingSettings, IterateAverage
 from subjectdp.training.environment import synchronise
 from subjectdp.training.evaluation import Evaluation, Score
 from subjectdp.training.gradients import ExactGradients, Gradients
@@ -48,6 +49,7 @@ class Federation:
 
     Attributes:
         theta: float32 (P,), the global model.
+        average: of the global models so far; None: the newest one is evaluated and saved.
         log: what the round's local steps did, until ``run_round`` hands it to the recorder.
         gradients: how the gradient sums of a mini-batch are computed.
         stack: trains silos of a round in step; None: one after another.
@@ -65,6 +67,7 @@ class Federation:
         server_optimiser: OptimiserSettings,
         seed: int,
         recorder: Recorder,
+        averaging: AveragingSettings | None = None,
     ) -> None:
         self.algorithm, self.plan, self.partition, self.data, self.engine = (
             algorithm,
@@ -85,6 +88,9 @@ class Federation:
         self.averaging_optimiser = None
         if server_optimiser.name != "none":
             self.averaging_optimiser = make_optimiser(self.theta, server_optimiser)
+        self.average: IterateAverage | None = None
+        if averaging is not None and averaging.name != "none":
+            self.average = IterateAverage(averaging, plan.rounds, self.theta)
         self.grid: GridPlan | None = None
         if plan.settings.noise_distribution == NoiseDistribution.SKELLAM:
             if algorithm.grid_round is None:
@@ -106,20 +112,27 @@ class Federation:
         else:
             self.algorithm.server_round(server, self.algorithm.local_step)
         self.engine.flat.load(self.theta)
+        if self.average is not None:
+            self.average.update(self.theta, round_)
         for row in self.log.take():
             self.recorder.step(*row)
         synchronise(self.device)
         return time.perf_counter() - start
 
     def score(self, addresses: NDArray[np.int32], batch_size: int) -> Score:
-        """Scores the global model on the items at ``addresses``, in batches; by all processes of a team."""
-        self.engine.flat.load(self.theta)
+        """Scores the reported model on the items at ``addresses``, in batches; by all processes of a team."""
+        self.engine.flat.load(self.reported)
         work = Evaluation(addresses, batch_size)
         places = range(work.batches)
         if self.team is None:
             return work.score(work.run(self, place) for place in places)
-        results = self.team.results(self, work)
+        results = self.team.results(self, work, self.reported)
         return work.score(results.take(place) for place in places)
+
+    @property
+    def reported(self) -> Tensor:
+        """The model that is evaluated and saved, (P,): the average over rounds, where there is one."""
+        return self.theta if self.average is None else self.average.vector
 
     @cached_property
     def noise_name(self) -> str:
@@ -268,7 +281,7 @@ class Round:
         work = SiloWork(self.round, self._groups(kind), kind, local_step)
         place = next(place for place, group in enumerate(work.groups) if silo in group)
         if federation.team is not None and work not in self._results:
-            self._results[work] = federation.team.results(federation, work)
+            self._results[work] = federation.team.results(federation, work, federation.theta)
         if (work, place) not in self._rows:
             results = self._results.get(work)
             rows = work.run(federation, place) if results is None else results.take(place)

@@ -94,12 +94,12 @@ class Team:
         self._ranks, self._device, self._connections = ranks, device, connections
         self._works = 0
 
-    def results(self, federation: Federation, work: Work) -> Results:
-        """Has all parts done, by all ranks, at the federation's global model; their rows go to its log."""
+    def results(self, federation: Federation, work: Work, model: Tensor) -> Results:
+        """Has all parts done, by all ranks, at ``model`` (P,), which is in the engine; their rows go to the log."""
         self._works += 1
         for rank in self._connections:
             _send(self._connections, rank, Begin(self._works, work))
-        dist.broadcast(federation.theta, src=0)
+        dist.broadcast(model, src=0)
         own: dict[int, Tensor] = {}
         others: dict[int, tuple[int, Done]] = {}
         busy = set(self._connections)

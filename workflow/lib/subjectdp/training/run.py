@@ -27,7 +27,7 @@ from subjectdp.io.stopping import Stopped, StopRequest, stop_requests
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.flat import FlatParameters
 from subjectdp.mechanisms.plan import PrivacyPlan
-from subjectdp.models import build_model
+from subjectdp.models import build_model, fixed_features
 from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
@@ -167,7 +167,8 @@ def make_federation(
     model = build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters).to(
         device
     )
-    data = ResidentData(prepared, device)
+    used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
+    data = ResidentData(prepared, device, fixed_features(model), used)
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)
@@ -181,6 +182,7 @@ def make_federation(
         run.training.server_optimizer,
         run.seed,
         recorder,
+        run.training.averaging,
     )
     set_execution(federation, run.performance.execution, run.performance.processes)
     return federation
@@ -256,7 +258,7 @@ def _try_model(
 
 
 def _save_model(federation: Federation, target: Path) -> None:
-    views = federation.engine.flat.views(federation.theta)
+    views = federation.engine.flat.views(federation.reported)
     write_bytes(target, save({name: view.detach().cpu().contiguous() for name, view in views.items()}))
 
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from subjectdp.training.averaging import IterateAverage
     from subjectdp.training.records import Recorder, StepRow
 
-MODEL = "model"
+MODEL, AVERAGE = "model", "average"
 _OPTIMISERS = ("central_optimiser", "averaging_optimiser")
 
 
@@ -25,6 +26,7 @@ class Trained(Protocol):
     theta: Tensor  # float32 (P,), the global model
     central_optimiser: torch.optim.Optimizer
     averaging_optimiser: torch.optim.Optimizer | None
+    average: IterateAverage | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Snapshot:
 def tensors_of(trained: Trained) -> dict[str, Tensor]:
     """Copies of the global model and of all state of the server's optimisers, on their devices."""
     found = {MODEL: trained.theta.detach().clone()}
+    if trained.average is not None:
+        found[AVERAGE] = trained.average.vector.detach().clone()
     for name in _OPTIMISERS:
         optimiser: torch.optim.Optimizer | None = getattr(trained, name)
         state = {} if optimiser is None else optimiser.state_dict()["state"].get(0, {})
@@ -62,6 +66,8 @@ def tensors_of(trained: Trained) -> dict[str, Tensor]:
 def restore(trained: Trained, tensors: dict[str, Tensor]) -> None:
     """Puts the copies of ``tensors_of`` back, each on the device that it belongs to."""
     trained.theta.copy_(tensors[MODEL])
+    if trained.average is not None:
+        trained.average.vector.copy_(tensors[AVERAGE])
     for name in _OPTIMISERS:
         optimiser: torch.optim.Optimizer | None = getattr(trained, name)
         prefix = f"{name}."

@@ -1,0 +1,140 @@
+"""The scattering transform against its definition: sums over pixels in float64, one coefficient after another."""
+
+from __future__ import annotations
+
+import cmath
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from subjectdp.errors import ModelError
+from subjectdp.models import build_model
+from subjectdp.models.scattering import Scattering, low_pass, morlet
+
+SIDE, MARGIN = 36, 4  # 28 pixels and four mirrored ones on each side
+
+
+def images(count: int = 2) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.rand(count, 1, 28, 28, generator=generator)
+
+
+def wavelet(row: int, column: int, scale: int, angle: float, angles: int) -> complex:
+    """A Morlet wavelet, written out for one pixel from its textbook form (Kymatio's constants)."""
+    width, frequency, slant = 0.8 * 2**scale, 0.75 * math.pi / 2**scale, 4 / angles
+
+    def bump(u: float, v: float) -> float:
+        along, across = u * math.cos(angle) + v * math.sin(angle), v * math.cos(angle) - u * math.sin(angle)
+        return math.exp(-(along**2 + slant**2 * across**2) / (2 * width**2))
+
+    total, mass, wave = 0j, 0.0, 0j
+    shifts = [k * SIDE for k in range(-2, 3)]
+    for du in shifts:
+        for dv in shifts:
+            u, v = row + du, column + dv
+            along = u * math.cos(angle) + v * math.sin(angle)
+            wave += bump(u, v) * cmath.exp(1j * frequency * along)
+            mass += bump(u, v)
+    scale_factor = slant / (2 * math.pi * width**2)
+    # the mean of the wave over the plane, by the Gaussian's Fourier transform at the wave's frequency
+    total = wave - math.exp(-((frequency * width) ** 2) / 2) * mass
+    return total * scale_factor
+
+
+def circular(signal: np.ndarray, filter_: np.ndarray) -> np.ndarray:
+    """Circular convolution by summing shifted copies, no Fourier transform."""
+    out = np.zeros(signal.shape, dtype=np.complex128)
+    for row in range(signal.shape[0]):
+        for column in range(signal.shape[1]):
+            out += signal[row, column] * np.roll(filter_, (row, column), axis=(0, 1))
+    return out
+
+
+def mirrored(image: torch.Tensor) -> np.ndarray:
+    return np.pad(image[0].double().numpy(), MARGIN, mode="reflect")
+
+
+def filters(scales: int, angles: int) -> tuple[list[list[np.ndarray]], np.ndarray]:
+    turned = [math.pi * (angles // 2 - 1 - turn) / angles for turn in range(angles)]
+    return [[morlet(SIDE, j, a, 4 / angles) for a in turned] for j in range(scales)], low_pass(SIDE, scales)
+
+
+def coarser(filter_: np.ndarray, factor: int) -> np.ndarray:
+    """A band-limited filter on a grid coarser by ``factor``: every factor-th value, times factor²."""
+    return filter_[::factor, ::factor] * factor**2
+
+
+@pytest.mark.parametrize(("scale", "angles", "turn"), [(0, 8, 0), (0, 8, 5), (1, 8, 3), (1, 4, 1)])
+def test_wavelets_are_those_of_the_textbook(scale: int, angles: int, turn: int) -> None:
+    angle = math.pi * turn / angles
+    found = morlet(SIDE, scale, angle, 4 / angles)
+    for row, column in [(0, 0), (1, 0), (0, 2), (35, 1), (30, 33), (4, 7)]:
+        assert found[row, column] == pytest.approx(wavelet(row, column, scale, angle, angles), abs=2e-3)
+
+
+def test_wavelets_have_mean_zero_and_the_low_pass_has_mass_one() -> None:
+    waves, average = filters(2, 8)
+    assert all(abs(wave.sum()) < 1e-12 for row in waves for wave in row)
+    assert average.sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_all_orders_are_what_sums_over_pixels_give() -> None:
+    transform, image = Scattering(2, 4), images(1)
+    found = transform(image)[0].double().numpy()
+    waves, average = filters(2, 4)
+    signal, inside = mirrored(image[0]), slice(1, -1)
+    wanted = [circular(signal, average).real[::4, ::4][inside, inside]]
+    first = [[np.abs(circular(signal, wave)) for wave in row] for row in waves]
+    wanted += [circular(m, average).real[::4, ::4][inside, inside] for m in first[0]]
+    # scale 1 is kept at every second pixel
+    half = coarser(average, 2)
+    wanted += [circular(m[::2, ::2], half).real[::2, ::2][inside, inside] for m in first[1]]
+    for modulus in first[0]:
+        for wave in waves[1]:
+            twice = np.abs(circular(modulus, wave))[::2, ::2]
+            wanted.append(circular(twice, half).real[::2, ::2][inside, inside])
+    assert found.shape == (1 + 8 + 16, 7, 7)
+    for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6, err_msg=f"channel {place}")
+
+
+def test_one_scale_has_no_second_order() -> None:
+    transform, image = Scattering(1, 3), images(1)
+    found = transform(image)[0].double().numpy()
+    assert found.shape == (4, 14, 14) and (transform.channels, transform.side) == (4, 14)
+    side = 28 + 2 * 2
+    signal = np.pad(image[0, 0].double().numpy(), 2, mode="reflect")
+    wanted = circular(signal, low_pass(side, 1)).real[::2, ::2][1:-1, 1:-1]
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_an_image_is_transformed_by_itself_and_turning_it_permutes_the_angles() -> None:
+    transform, batch = Scattering(2, 8), images(3)
+    whole = transform(batch)
+    torch.testing.assert_close(whole[1:2], transform(batch[1:2]), rtol=1e-5, atol=1e-6)
+    padded = torch.nn.functional.pad(torch.zeros(1, 1, 28, 28), (0, 0, 0, 0))
+    padded[..., 12:15, 8:19] = 1.0  # a bar along the second axis
+    bars = [transform(padded)[0, 1:9].sum((1, 2)), transform(padded.transpose(2, 3))[0, 1:9].sum((1, 2))]
+    assert abs(int(bars[0].argmax()) - int(bars[1].argmax())) == 4, "a quarter turn is four of eight angles"
+
+
+def test_there_is_nothing_to_train_in_the_features() -> None:
+    model = build_model("scattering_head", 62, "image", 0)
+    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (62, 3969))]
+    assert list(model.state_dict()) == ["head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"scales": 3}, r"Expected model.parameters.scales to be 1 or 2 .*, got 3"),
+        ({"scales": True}, r"model.parameters.scales to be 1 or 2 .*, got True"),
+        ({"angles": 0}, r"model.parameters.angles to be a whole number from 1 to 64, got 0"),
+        ({"angles": 2.0}, r"model.parameters.angles to be a whole number from 1 to 64, got 2.0"),
+    ],
+)
+def test_sizes_that_cannot_be(sizes: dict[str, float], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        build_model("scattering_head", 62, "image", 0, sizes)

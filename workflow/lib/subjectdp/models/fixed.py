@@ -1,0 +1,92 @@
+"""Models that train one linear layer on features that nobody trains: few weights to add noise to, cheap rounds.
+
+Under subject-level privacy the noise on the average gradient has the same size in every coordinate; what counts is how
+few coordinates carry the task. Features are fixed, look at one item at a time and know no private data, so that they
+are part of the input: a run computes them once (``ResidentData``), and a round is a few matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from subjectdp.errors import ModelError, expected
+from subjectdp.models.handwriting import CLASSES, FEATURES, HandwritingFeatures, load_weights
+from subjectdp.models.scattering import Scattering
+
+_FLAT = 1e-6  # a coefficient map whose spread is below this is an image of one colour
+
+
+class FixedFeatureModel(nn.Module):
+    """Logits W φ(x), no bias: (B, classes) of items (B, 1, 28, 28), or of their features (B, ``width``).
+
+    Attributes:
+        features: φ, without parameters; a public function of one item, of mean square norm about 1.
+        width: features of an item.
+        head: the linear layer, all that is trained; zero, or ``start`` (classes, width).
+    """
+
+    def __init__(self, features: nn.Module, width: int, classes: int, start: Tensor | None = None) -> None:
+        super().__init__()
+        self.features, self.width = features, width
+        self.head = nn.Linear(width, classes, bias=False)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.zeros(()) if start is None else start)
+
+    def forward(self, items: Tensor) -> Tensor:
+        logits: Tensor = self.head(items if items.dim() == 2 else self.features(items))
+        return logits
+
+
+class NormalisedScattering(nn.Module):
+    """Scattering coefficients of one item, each order of them shifted and scaled to mean 0 and mean square norm 1/3.
+
+    The orders differ by factors of ten, and so do strokes of thin and of thick pens. Nothing but the item enters.
+    """
+
+    def __init__(self, scales: int, angles: int) -> None:
+        super().__init__()
+        self.transform = Scattering(scales, angles)
+        channels = self.transform.channels
+        self.orders = [1, scales * angles, channels - 1 - scales * angles]
+        self.width = channels * self.transform.side**2
+
+    def forward(self, images: Tensor) -> Tensor:
+        parts = [part.flatten(1) for part in self.transform(images).split(self.orders, dim=1)]
+        return torch.cat([_standardised(part) for part in parts if part.shape[1] > 0], dim=1) / math.sqrt(3)
+
+
+def _standardised(rows: Tensor) -> Tensor:
+    centred = rows - rows.mean(dim=1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp_min(_FLAT)
+    return centred / lengths
+
+
+def scattering_head(classes: int = 62, scales: int = 2, angles: int = 8) -> FixedFeatureModel:
+    """A zero head on wavelet features: (1 + 16 + 64) 7² = 3,969 of them with two scales and eight angles."""
+    features = NormalisedScattering(scales, angles)
+    return FixedFeatureModel(features, features.width, classes)
+
+
+def handwriting_head(classes: int = CLASSES, from_synthetic: bool = True) -> FixedFeatureModel:
+    """A head on 128 features that were learned from synthetic characters; 7,936 weights for 62 classes.
+
+    ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the
+    features; else from zero. Raises ModelError where there are other classes than those characters.
+    """
+    if type(from_synthetic) is not bool:
+        raise expected("model.parameters.from_synthetic", from_synthetic, "true or false", ModelError)
+    if from_synthetic and classes != CLASSES:
+        allowed = f"false where there are {classes} classes (the synthetic characters are of {CLASSES})"
+        raise expected("model.parameters.from_synthetic", True, allowed, ModelError)
+    tensors = load_weights()
+    start = tensors["head"].float() if from_synthetic else None
+    return FixedFeatureModel(HandwritingFeatures(tensors), FEATURES, classes, start)
+
+
+def fixed_features(model: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """The part of a model that may be computed once for each item; None where all of it is trained."""
+    return model.features if isinstance(model, FixedFeatureModel) else None

@@ -1,0 +1,115 @@
+"""Fixed features of handwriting, learned from the project's own synthetic characters and from nothing else.
+
+The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it generates
+an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.models.pretraining`). No item
+of any data set that a run protects has a part in them, so that features cost no privacy and may be computed once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from subjectdp.errors import ModelError
+from subjectdp.io.atomic import sha256_of
+
+WEIGHTS = Path(__file__).parent / "weights" / "handwriting.safetensors"
+SHA256 = "0" * 64
+"""Of the weights' file: they are part of the code, and a run's code fingerprint changes with them."""
+
+CLASSES = 62
+FEATURES = 128
+"""Features that a run trains on: directions in which the network's outputs vary most on synthetic characters."""
+
+MARGIN = 2  # pixels of paper around LEAF's characters, which the network does not look at
+_WIDTHS = (32, 64, 96)
+OUTPUTS = _WIDTHS[2] * 9
+
+
+class HandwritingNet(nn.Module):
+    """Three convolutions with group normalisation: float (B, 1, 28, 28) of ``ResidentData`` to (B, 864)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second, third = _WIDTHS
+        self.layers = nn.Sequential(
+            *_block(1, first, 5), nn.MaxPool2d(2), *_block(first, second, 3), nn.MaxPool2d(2)
+        )
+        self.layers.extend([*_block(second, third, 3), nn.MaxPool2d(2), nn.Flatten()])
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(images[:, :, MARGIN:-MARGIN, MARGIN:-MARGIN])
+        return outputs
+
+
+def _block(channels: int, width: int, kernel: int) -> list[nn.Module]:
+    convolution = nn.Conv2d(channels, width, kernel, padding=kernel // 2, bias=False)
+    return [convolution, nn.GroupNorm(8, width), nn.ReLU()]
+
+
+class HandwritingFeatures(nn.Module):
+    """``HandwritingNet`` and a projection: (B, 1, 28, 28) to (B, 128), mean square norm 1 on synthetic characters.
+
+    The projection is centred and divides each principal component of the synthetic outputs by a power of its variance
+    (``pretraining.project``). All tensors are buffers that are not saved with a run: nothing here is trained.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.net = HandwritingNet()
+        own = {name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}
+        self.net.load_state_dict(own)
+        freeze(self.net)
+        self.register_buffer("projection", tensors["projection"].float(), persistent=False)
+        self.register_buffer("mean", tensors["mean"].float(), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.net(images)
+        return (outputs - self.get_buffer("mean")) @ self.get_buffer("projection")
+
+
+def freeze(module: nn.Module) -> None:
+    """Turns all parameters into buffers that are not saved: fixed, and unknown to whoever trains the model."""
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            delattr(part, name)
+            part.register_buffer(name, parameter.detach(), persistent=False)
+
+
+@cache
+def load_weights(path: Path = WEIGHTS, sha256: str = SHA256) -> dict[str, Tensor]:
+    """The tensors of a file that ``subjectdp pretrain`` wrote; ModelError for a missing file or another content."""
+    if not path.is_file():
+        raise ModelError(
+            f"{path.name} is missing beside the package: install it anew, or run subjectdp pretrain."
+        )
+    found = sha256_of(path)
+    if found != sha256:
+        raise ModelError(f"Expected {path.name} to have the sha256 {sha256[:16]}..., got {found[:16]}...")
+    return _tensors(path)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path.name} cannot be read ({error}).") from None
+
+
+def provenance(path: Path = WEIGHTS) -> dict[str, Any]:
+    """How the weights were made: settings of the pretraining and of its data."""
+    with safe_open(path, framework="pt") as file:
+        return dict(json.loads(file.metadata()["provenance"]))
+
+
+def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as they are stored: 16 bits are enough for features, and half the file."""
+    return {name: tensor.detach().to(torch.float16).contiguous() for name, tensor in tensors.items()}

@@ -149,8 +149,8 @@ ACCOUNTING = (
     mutant(
         "a cap is taken for granted in sound mode",
         PLANNING,
-        "if mechanism.claimed_unit is PrivacyUnit.SUBJECT and not plan.cap_enforced:",
-        "if mechanism.claimed_unit is PrivacyUnit.SILO and not plan.cap_enforced:",
+        "counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and",
+        "counted = mechanism.claimed_unit is PrivacyUnit.SILO and",
         T_PLANNING + "test_sound_needs_a_cap",
     ),
     mutant(

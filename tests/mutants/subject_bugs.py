@@ -52,7 +52,7 @@ SUBJECTS = (
         "weights depend on all subjects",
         WEIGHTS,
         "return counts.astype(np.float64)",
-        "return counts / max(1, counts.max()) + 1.0 * (counts.mean() > 3) * (counts > 0)",
+        "return np.asarray((counts + counts.mean()) * held)",
         T_WEIGHTS + "test_a_subject_decides_over_nobody_elses_weights",
     ),
     mutant(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.data.store import PreparedData
+
+if TYPE_CHECKING:
+    from subjectdp.training.feature_cache import FeatureCache
 
 # Ink is 1 and paper 0 (LEAF stores paper as 1), then shifted and scaled by public constants: a DP run may not take
 # the mean of its private data.
@@ -26,7 +30,7 @@ class ResidentData:
     out as float32 (n, 1, 28, 28), text as int64 (n, window); labels as int64 (n,).
 
     Where the model has fixed features, items come out as these: float32 (n, width), computed here, once, for the items
-    that are ``used`` (addresses; None: all).
+    that are ``used`` (addresses; None: all), or for all of them where they are ``kept`` for other runs.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class ResidentData:
         device: torch.device,
         features: Callable[[Tensor], Tensor] | None = None,
         used: NDArray[np.int32] | None = None,
+        kept: FeatureCache | None = None,
     ) -> None:
         self.kind = prepared.kind
         self.window = prepared.window
@@ -46,8 +51,11 @@ class ResidentData:
         self._positions = torch.arange(self.window, device=device)
         self._computed: Tensor | None = None
         if features is not None:
-            every = np.arange(len(prepared.labels)) if used is None else np.unique(used)
-            self._computed = self._of_items(features, to_device(every.astype(np.int64), device))
+            every = np.arange(len(prepared.labels))
+            if kept is not None:
+                self._computed = kept.table(len(every), partial(self._of_items, features, every))
+            else:
+                self._computed = self._of_items(features, every if used is None else np.unique(used))
 
     def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The items at these addresses and their labels; none gives empty tensors."""
@@ -67,12 +75,22 @@ class ResidentData:
         return windows.long(), self.features[where + self.window].long()
 
     @torch.no_grad()
-    def _of_items(self, features: Callable[[Tensor], Tensor], used: Tensor) -> Tensor:
-        """The features (n, width) of the used items, at their addresses; zeros elsewhere, which cost no memory."""
-        parts = [features(self._items(part)[0]) for part in torch.split(used, _FEATURES_AT_ONCE)]
-        found = torch.cat(parts)
-        table = torch.zeros((len(self.labels), found.shape[1]), device=self.device)
-        return table.index_copy_(0, used, found)
+    def _of_items(self, features: Callable[[Tensor], Tensor], used: NDArray[np.integer[Any]]) -> Tensor:
+        """The features (n, width) of the used items, at their addresses; zeros elsewhere, which cost no memory.
+
+        Portions lie at multiples of their size and are computed whole: an item's features are the same to the bit
+        whatever other items are used.
+        """
+        count, table = len(self.labels), None
+        for portion in np.unique(used // _FEATURES_AT_ONCE):
+            start = int(portion) * _FEATURES_AT_ONCE
+            end = min(start + _FEATURES_AT_ONCE, count)
+            found = features(self._items(torch.arange(start, end, device=self.device))[0])
+            if table is None:
+                table = torch.zeros((count, found.shape[1]), device=self.device)
+            inside = to_device(used[(start <= used) & (used < end)].astype(np.int64), self.device)
+            table[inside] = found[inside - start]
+        return torch.zeros((count, 0), device=self.device) if table is None else table
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -32,6 +32,7 @@ from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training import environment
 from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
 from subjectdp.training.execution import set_execution
+from subjectdp.training.feature_cache import FeatureCache
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import (
     MANIFEST,
@@ -79,7 +80,7 @@ def train_run(
         prepared_folder: the prepared data set.
         partition_folder: the partition of the run's seed.
         output_folder: where the results go.
-        cache_dir: where noise calibrations are kept between runs.
+        cache_dir: where noise calibrations and fixed features are kept between runs.
         report: takes one line of progress for each evaluated round.
 
     Raises:
@@ -106,7 +107,7 @@ def train_run(
             return
         with stop_requests() as stop:
             recorder = Recorder(run.run_id, plan.rounds, report, stop.check)
-            federation = make_federation(run, plan, prepared, partition, device, recorder)
+            federation = make_federation(run, plan, prepared, partition, device, recorder, cache_dir)
             checkpoints = _checkpoints(run, output, who, report)
             before = _begin(federation, recorder, checkpoints, run, output)
             recipe = Recipe(run.model_dump(mode="json"), plan, str(prepared_folder), str(partition_folder))
@@ -160,15 +161,22 @@ def make_federation(
     partition: Partition,
     device: torch.device,
     recorder: Recorder,
+    cache_dir: Path | str | None = None,
 ) -> Federation:
-    """Builds model, engine and resident data of a run, and tries the model on one item."""
+    """Builds model, engine and resident data of a run, and tries the model on one item.
+
+    ``cache_dir``: where a model's fixed features are kept for other runs; None: computed for this run alone.
+    """
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
     model = build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters).to(
         device
     )
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
-    data = ResidentData(prepared, device, fixed_features(model), used)
+    kept = None
+    if cache_dir is not None and device.type == "cpu":
+        kept = FeatureCache(cache_dir, prepared.meta["sha256"], run.model.model_dump(mode="json"))
+    data = ResidentData(prepared, device, fixed_features(model), used, kept)
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)

@@ -70,31 +70,30 @@ def write_noise(
 
 
 def measured_noise(
-    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition
+    run: RunConfig,
+    plan: PrivacyPlan,
+    prepared: PreparedData,
+    partition: Partition,
+    cache_dir: Path | None = None,
 ) -> tuple[float, int]:
     """Std of the noise on the averaged gradient in clip norms, and the coordinates that it is a mean over.
 
     From the plan's last round, each silo with one local step of plain SGD at a rate of 1.
     """
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
-    models = [_model_after_round(run, single, prepared, partition, name) for name in ("one", "other")]
+    plain, still = OptimizerConfig(name="sgd", learning_rate=1.0), ServerOptimizerConfig(name="none")
+    training = run.training.model_copy(update={"optimizer": plain, "server_optimizer": still})
+    changed = run.model_copy(update={"training": training})
+    models = []
+    for noise in ("one", "other"):
+        recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
+        device = torch.device("cpu")
+        federation = make_federation(changed, single, prepared, partition, device, recorder, cache_dir)
+        federation.noise_name = noise
+        federation.run_round(plan.rounds)
+        models.append(federation.theta)
     difference = (models[0] - models[1]).double()
     return float(difference.square().mean().div(2).sqrt()) / plan.settings.clip_norm, difference.numel()
-
-
-def _model_after_round(
-    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, noise: str
-) -> torch.Tensor:
-    """The global model after the plan's last round alone, with the noise of this name."""
-    plain = OptimizerConfig(name="sgd", learning_rate=1.0)
-    still = ServerOptimizerConfig(name="none")
-    training = run.training.model_copy(update={"optimizer": plain, "server_optimizer": still})
-    recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
-    changed = run.model_copy(update={"training": training})
-    federation = make_federation(changed, plan, prepared, partition, torch.device("cpu"), recorder)
-    federation.noise_name = noise
-    federation.run_round(plan.rounds)
-    return federation.theta
 
 
 def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
@@ -122,7 +121,7 @@ def _row(
     chosen = run if schedule == SCENARIO else paper_schedule(run, partition)
     plan = plan_run(chosen, partition, cache)
     planned = averaged_noise(plan)
-    measured, coordinates = measured_noise(chosen, plan, prepared, partition)
+    measured, coordinates = measured_noise(chosen, plan, prepared, partition, cache)
     name, variant = run.algorithm.name, run.algorithm.variant
     predicted = plan.settings.predicted_subjects
     return {

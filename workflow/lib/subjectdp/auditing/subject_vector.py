@@ -108,7 +108,7 @@ class SubjectFederation(VectorFederation):
         moved = strategy @ (np.arange(len(column)) % self._every == 0)
         along = torch.from_numpy(strategy.T @ moved / np.linalg.norm(moved)).float()
         seen = (self._projected(round_) * along[round_ - 1] for round_ in range(1, self.plan.rounds + 1))
-        yield 0, cast(Tensor, sum(seen, torch.zeros(self.world.runs)))
+        yield 0, sum(seen, torch.zeros(self.world.runs))
 
     def _projected(self, round_: int) -> Tensor:
         """A round's noisy sums along what the canary adds: its noise is that of one silo, or of the sum."""

@@ -1,0 +1,94 @@
+"""Noise on the averaged gradient: the papers' scale by hand, each algorithm's own formula, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from accounting import plans
+from subjectdp.accounting.averaged_noise import averaged_noise
+from subjectdp.accounting.planning import make_plan
+from subjectdp.errors import PrivacyError
+from subjectdp.mechanisms.correlated_noise import noise_coefficients
+from subjectdp.mechanisms.plan import Mechanism, PrivacyPlan, SamplingMethod, TrustModel
+from subjectdp.mechanisms.subject_settings import SubjectSettings
+
+MU = 0.92493  # of (4, 1e-5)
+
+
+def with_noise(
+    mechanism: Mechanism, noise: float, trust: TrustModel = TrustModel.LOCAL, **changes: object
+) -> PrivacyPlan:
+    """16 silos at the papers' scale, 100 rounds of one epoch, with a given noise multiplier."""
+    samples = mechanism.samples_subjects
+    settings = plans.settings(
+        mode=plans.SOUND,
+        noise_multiplier=noise,
+        sampling=SamplingMethod.POISSON_SUBJECTS if samples else SamplingMethod.POISSON,
+        **changes,
+    )
+    facts = replace(plans.facts(), total_subjects=3500)
+    return make_plan(replace(plans.sound(mechanism), trust=trust), facts, settings)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "noise", "expected"),
+    [
+        (plans.LOCAL_ITEM, 1.709, 0.000834),
+        (plans.HIGRAD_V3, 46.03, 0.02393),
+        (plans.CAPPED, 49.38, 0.02411),
+        (plans.USER_LDP, 92.05, 23.01),
+        (plans.RELEASE, 10.81, 0.003089),
+    ],
+)
+def test_the_papers_scale(mechanism: Mechanism, noise: float, expected: float) -> None:
+    """σ over the divisor, over √16: 512; HiGradAvgDP 3,500 (1 - (1-q)^7.25) = 480.8; 3,500 with a shared budget."""
+    found = averaged_noise(with_noise(mechanism, noise))
+    assert found == pytest.approx(expected, rel=2e-3)
+
+
+def test_one_release_a_round_is_seven_times_below_five_thousand_steps() -> None:
+    """√100/μ/3,500 against √5,000/μ/3,500, the least that 5,000 releases of any scheme have, calibrated here."""
+    samples = {"mode": plans.SOUND, "sampling": SamplingMethod.POISSON_SUBJECTS}
+    facts = replace(plans.facts(), total_subjects=3500)
+    plan = make_plan(plans.sound(plans.RELEASE), facts, plans.settings(**samples))
+    assert averaged_noise(plan) == pytest.approx(math.sqrt(100) / MU / 3500, rel=1e-3)
+    many = make_plan(plans.sound(plans.RELEASE), facts, plans.settings(**samples, rounds=5000))
+    ratio = averaged_noise(many) / averaged_noise(with_noise(plans.LOCAL_ITEM, 1.709))
+    assert averaged_noise(many) / averaged_noise(plan) == pytest.approx(math.sqrt(50), rel=1e-3)
+    assert ratio == pytest.approx(26, abs=0.5)
+
+
+def test_a_trusted_server_and_the_silos_give_the_same_noise() -> None:
+    """Σ_i w² ≤ 1 under local trust: the silos' noises together are the one noise of a server."""
+    local = averaged_noise(with_noise(plans.RELEASE, 10.0))
+    central = averaged_noise(with_noise(plans.RELEASE, 10.0, TrustModel.CENTRAL))
+    assert local == pytest.approx(central) == pytest.approx(10 / 3500)
+
+
+def test_correlated_noise_counts_earlier_draws() -> None:
+    plain = averaged_noise(with_noise(plans.RELEASE, 10.0))
+    banded = averaged_noise(with_noise(plans.RELEASE, 10.0, subject=SubjectSettings(noise_band=3)))
+    assert banded / plain == pytest.approx(math.sqrt(1 + 1 / 4 + 1 / 64))
+    assert noise_coefficients(3).tolist() == [1.0, -0.5, -0.125]
+
+
+def test_unequal_silos_add_up_in_squares() -> None:
+    plan = with_noise(plans.LOCAL_ITEM, 1.0)
+    silos = tuple(replace(silo, noise_multiplier=float(i)) for i, silo in enumerate(plan.silos))
+    squares = sum(i**2 for i in range(16))
+    assert averaged_noise(replace(plan, silos=silos)) == pytest.approx(math.sqrt(squares) / 512 / 16)
+
+
+def test_no_noise_is_zero() -> None:
+    assert averaged_noise(with_noise(plans.FED_AVG, 3.0)) == 0.0
+
+
+def test_what_depends_on_data_or_on_the_rounds_silos_is_refused() -> None:
+    for mechanism in (plans.LOCAL_GROUP, plans.HIGRAD_V3):
+        with pytest.raises(PrivacyError, match="public constants"):
+            averaged_noise(plans.plan(mechanism, 3.0))
+    with pytest.raises(PrivacyError, match="all 16"):
+        averaged_noise(with_noise(plans.LOCAL_ITEM, 1.0, silos_per_round=4))

@@ -1,0 +1,104 @@
+"""Two rounds that differ in the noise alone: what is measured is what the plan says, for every algorithm."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from subjectdp.errors import DataError, PrivacyError
+from subjectdp.mechanisms import noise
+from subjectdp.training import silo_step
+from subjectdp.utility.noise_on_average import PAPER_PROBABILITY, write_noise
+from subjectdp.utility.noise_table import COLUMNS, PAPERS, SCENARIO
+from training import small_world
+
+ALGORITHMS = [
+    "local_item_dp",
+    "user_ldp",
+    "local_group_dp",
+    "higrad_avg_dp:v1",
+    "higrad_avg_dp:v3",
+    "central_sub_dp",
+    "subject_release",
+    "subject_sampling",
+    "capped_item_dp",
+]
+
+
+def config(algorithm: str, **subject: Any) -> dict[str, Any]:
+    sampled = {"subject": subject} if algorithm.startswith("subject") else {}
+    single = algorithm in ("subject_release", "central_sub_dp") and subject.get("contribution") != "update"
+    steps = 1 if single else 2
+    return small_world.config(
+        algorithm=algorithm,
+        privacy={"mode": "sound", "predicted_subjects": 60, "clip_norm": 0.3},
+        training={"local_steps": steps},
+        model={"name": "logistic", "parameters": {}},
+        **sampled,
+    )
+
+
+def measured(folder: Path, runs: list[dict[str, Any]]) -> pd.DataFrame:
+    jobs = [(run, *small_world.build(folder, run)) for run in runs]
+    return write_noise(jobs, folder / "noise.parquet", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    return measured(tmp_path_factory.mktemp("noise"), [config(name) for name in ALGORITHMS])
+
+
+def test_measured_noise_is_the_planned_one(table: pd.DataFrame) -> None:
+    """Within five standard errors, 1/√(2P) of the value each."""
+    assert list(table.columns) == list(COLUMNS) and len(table) == 2 * len(ALGORITHMS)
+    assert set(table["schedule"]) == {SCENARIO, PAPERS}
+    error = 5 / (2 * table["coordinates"]) ** 0.5
+    assert ((table["measured"] / table["planned"] - 1).abs() < error).all(), table[
+        ["label", "planned", "measured"]
+    ]
+    assert (table["planned"] > 0).all()
+
+
+def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.DataFrame) -> None:
+    papers = table[table["schedule"] == PAPERS].set_index("algorithm")
+    assert set(papers["rounds"]) == {100}
+    assert papers.loc["higrad_avg_dp:v3", "local_steps"] == 50
+    assert papers.loc["subject_release", "local_steps"] == 1 == papers.loc["central_sub_dp:v0", "local_steps"]
+    assert papers.loc["subject_sampling", "sampling_probability"] == pytest.approx(PAPER_PROBABILITY)
+    release = table[table["algorithm"] == "subject_release"].set_index("schedule")["planned"]
+    assert release[PAPERS] / release[SCENARIO] == pytest.approx(math.sqrt(100 / 2), rel=1e-3)
+
+
+def test_correlated_noise_and_updates_are_measured_as_well(tmp_path: Path) -> None:
+    banded = config("subject_release", every=2, noise_band=2)
+    banded["training"]["rounds"] = 4
+    update = config("subject_release", contribution="update")
+    for run in (banded, update):
+        found = measured(tmp_path, [run])
+        error = 5 / (2 * found["coordinates"]) ** 0.5
+        assert ((found["measured"] / found["planned"] - 1).abs() < error).all(), found
+
+
+def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that halves the noise halves what is measured, and leaves the plan as it is."""
+
+    def half(total: torch.Tensor, std: float, key: bytes) -> torch.Tensor:
+        return noise.add_gaussian(total, std / 2, key)
+
+    monkeypatch.setattr(silo_step, "add_gaussian", half)
+    found = measured(tmp_path, [config("local_item_dp")])
+    assert (found["measured"] / found["planned"]).tolist() == pytest.approx([0.5, 0.5], rel=0.05)
+
+
+def test_what_is_no_sound_noise_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least one run with noise"):
+        write_noise([], tmp_path / "noise.parquet")
+    run = small_world.config(algorithm="local_group_dp", training={"local_steps": 2})
+    with pytest.raises(PrivacyError, match="public constants"):
+        measured(tmp_path, [run])
+    assert not (tmp_path / "noise.parquet").exists()

@@ -48,7 +48,7 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
     ("name", "kind", "sizes", "message"),
     [
         ("leaf_cmn", "image", {}, r"Unknown model.name 'leaf_cmn'. Did you mean 'leaf_cnn'\?"),
-        ("leaf_cnn", "text", {}, r"to fit text data \(leaf_lstm, small_lstm\), got 'leaf_cnn'"),
+        ("leaf_cnn", "text", {}, r"to fit text data \(leaf_lstm, small_lstm, char_ngram\), got 'leaf_cnn'"),
         ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
         ("small_lstm", "text", {"hidden": -1}, r"'small_lstm' takes, got {'hidden': -1}"),
         (

@@ -29,7 +29,14 @@ else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
     Dataset = Literal[tuple(DATASETS)]
 ModelName = Literal[
-    "leaf_cnn", "small_cnn", "logistic", "scattering_head", "handwriting_head", "leaf_lstm", "small_lstm"
+    "leaf_cnn",
+    "small_cnn",
+    "logistic",
+    "scattering_head",
+    "handwriting_head",
+    "leaf_lstm",
+    "small_lstm",
+    "char_ngram",
 ]
 
 _LARGEST_INTEGER = 2**63 - 1
@@ -390,7 +397,7 @@ class ModelConfig(Section):
     name: ModelName | None = Field(
         default=None,
         description="leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head or "
-        "handwriting_head (FEMNIST); leaf_lstm or small_lstm (Shakespeare); null: LEAF's.",
+        "handwriting_head (FEMNIST); leaf_lstm, small_lstm or char_ngram (convex; Shakespeare); null: LEAF's.",
     )
     parameters: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str] = (
         Field(

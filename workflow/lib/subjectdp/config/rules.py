@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MODELS_OF_KIND: dict[str, tuple[str, ...]] = {
     "image": ("leaf_cnn", "small_cnn", "logistic", "scattering_head", "handwriting_head"),
-    "text": ("leaf_lstm", "small_lstm"),
+    "text": ("leaf_lstm", "small_lstm", "char_ngram"),
 }
 """Models that fit each kind of data; the first is the default."""
 

@@ -183,6 +183,10 @@ def model_size(model: ModelConfig, dataset: str) -> ModelSize:
         names = (("hidden", usual), ("dense", usual), ("embedding", 8))
         hidden, dense, embedding = (int(sizes.get(name, value)) for name, value in names)
         return _lstm(hidden, dense, embedding, classes)
+    if model.name == "char_ngram":
+        singles, pairs = int(sizes.get("singles", 4)), int(sizes.get("pairs", 2))
+        summed = (singles + pairs) * classes
+        return ModelSize(summed, (singles + pairs * classes) * classes**2, summed)
     raise expected("model.name", model.name, "resolved to a known model")
 
 

@@ -12,6 +12,7 @@ from subjectdp.errors import ModelError, in_words, unknown
 from subjectdp.models.fixed import handwriting_head, scattering_head
 from subjectdp.models.image import LeafCNN, SmallCNN
 from subjectdp.models.linear import Logistic
+from subjectdp.models.ngram import CharacterNGram
 from subjectdp.models.text import LeafLSTM
 from subjectdp.sampling.keys import Purpose, key_int
 
@@ -26,6 +27,7 @@ MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
         "text",
         lambda classes, **sizes: LeafLSTM(classes, **{"hidden": 64, "dense": 64, **sizes}),
     ),
+    "char_ngram": ("text", CharacterNGram),
 }
 
 

@@ -65,15 +65,16 @@ class LinearCaptured:
 
 
 class EmbeddingRule:
-    """nn.Embedding on integer inputs (B, ...)."""
+    """nn.Embedding on integer inputs (B,) or (B, ...)."""
 
     def forward(self, module: nn.Embedding, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         output = wanted(F.embedding(inputs, module.weight))
         return output, [output], inputs
 
     def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
+        delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
         return EmbeddingCaptured(
-            kept.flatten(1), deltas[0].flatten(1, -2), module.num_embeddings, module.padding_idx
+            kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx
         )
 
 

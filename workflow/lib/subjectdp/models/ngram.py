@@ -1,0 +1,61 @@
+"""A convex model for text: the next character from tables of the last ones, with nothing learned beforehand.
+
+Inputs are int64 (B, window), outputs logits (B, classes). Log-linear character n-grams (maximum entropy models;
+Rosenfeld 1996, "A maximum entropy approach to adaptive statistical language modelling") suit subject-level privacy: a
+feature is the presence of a character or of a pair of characters at a place, so that an item reads six rows of a
+million weights, and the noise on all other rows does not touch it. The cross-entropy is convex, and an item's gradient,
+(p - y) ⊗ φ with ‖p - y‖ ≤ √2 and ‖φ‖ = 1, never exceeds √2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from subjectdp.errors import ModelError, expected
+
+SINGLES, PAIRS = 4, 2
+"""Tables of single characters and of pairs, unless ``model.parameters`` says otherwise."""
+
+
+class CharacterNGram(nn.Module):
+    """Logits = Σ_t E_t[c_t] / √tables; all tables E_t start at 0.
+
+    Table ``singles[k]`` is read at the character k places before the last, ``pairs[k]`` at the two characters of which
+    the later one stands there: classes · (singles · classes + pairs · classes²) weights.
+
+    Args:
+        classes: symbols of the vocabulary.
+        singles: tables of one character, 0 to 80.
+        pairs: tables of two characters, 0 to 79.
+
+    Raises:
+        ModelError: numbers out of range, or no table at all.
+    """
+
+    def __init__(self, classes: int = 80, singles: int = SINGLES, pairs: int = PAIRS) -> None:
+        super().__init__()
+        for name, value, most in (("singles", singles, 80), ("pairs", pairs, 79)):
+            if type(value) is not int or not 0 <= value <= most:
+                allowed = f"a whole number from 0 to {most}"
+                raise expected(f"model.parameters.{name}", value, allowed, ModelError)
+        if singles + pairs == 0:
+            raise expected("model.parameters.singles", 0, "at least 1 where pairs is 0", ModelError)
+        self.classes, self.scale = classes, 1 / math.sqrt(singles + pairs)
+        self.singles, self.pairs = _tables(singles, classes, classes), _tables(pairs, classes**2, classes)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        rows = [table(characters[:, -1 - back]) for back, table in enumerate(self.singles)]
+        for back, table in enumerate(self.pairs):
+            earlier, later = characters[:, -2 - back], characters[:, -1 - back]
+            rows.append(table(earlier * self.classes + later))
+        return torch.stack(rows).sum(0) * self.scale
+
+
+def _tables(count: int, rows: int, classes: int) -> nn.ModuleList:
+    tables = nn.ModuleList(nn.Embedding(rows, classes) for _ in range(count))
+    for table in tables.parameters():
+        nn.init.zeros_(table)
+    return tables

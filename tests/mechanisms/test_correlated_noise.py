@@ -89,6 +89,17 @@ def test_full_participation_gains_nothing_and_turns_gain_nearly_all_that_they_co
         assert 1.0 < best[-1] / everybody[-1] < most + 0.06
 
 
+def test_no_band_comes_below_what_any_factorisation_can_reach_with_everybody_in_every_round() -> None:
+    """‖AC⁻¹‖·‖C1‖ ≥ ‖A1‖: 18 % below independent noise, which bands above 1 do not even reach."""
+    rounds = 60
+    least = math.sqrt(sum(t * t for t in range(1, rounds + 1)))
+    independent = math.sqrt(float(np.sum(noise.prefix_noise(1, rounds, 1) ** 2)))
+    assert least / independent == pytest.approx(math.sqrt(2 / 3), rel=0.01)
+    for band in range(1, rounds + 1):
+        found = math.sqrt(float(np.sum(noise.prefix_noise(band, rounds, 1) ** 2)))
+        assert found >= independent * (1 - 1e-12) > least
+
+
 def test_a_band_of_nothing_is_refused() -> None:
     with pytest.raises(PrivacyError, match="band of correlated noise"):
         noise.noise_coefficients(0)

@@ -17,6 +17,7 @@ from subjectdp.analysis.labels import algorithm_label, predicted_label
 from subjectdp.analysis.registry import make_figure
 from subjectdp.analysis.style import in_order, styles_for
 from subjectdp.analysis.tables import runs_summary
+from subjectdp.cli.main import main
 
 SOUND = {"mode": "sound", "rounds": 8}
 LABELS = [
@@ -73,3 +74,14 @@ def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:
     assert styles["Unknown"] == styles[predicted_label("Unknown", 5)]
     order = in_order([predicted_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
     assert order == ["FedAvg", "FedAvg [noise of 2 subjects]", "UserLDP", label, "Unknown"]
+
+
+def test_the_command_line_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = Fake("subject_release", predicted=3500, **SOUND)  # type: ignore[arg-type]
+    write_runs(tmp_path / "runs", [fake])
+    assert main(["runs", "--results", str(tmp_path)]) == 0
+    assert LABELS[2] in capsys.readouterr().out
+    assert main(["show", fake.config.run_id, "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "PREDICTED NOISE (an experiment)" in shown
+    assert "3,500 subjects would get epsilon 4; this run has 60" in shown

@@ -10,6 +10,11 @@ def predicted_label(label: str, subjects: int) -> str:
     return f"{label}{_PREDICTED}{subjects:,} subjects]"
 
 
+def run_label(label: str, predicted_subjects: int | None) -> str:
+    """A run's label: the algorithm's, with :func:`predicted_label`'s addition where its noise is predicted."""
+    return label if predicted_subjects is None else predicted_label(label, predicted_subjects)
+
+
 def algorithm_label(label: str) -> str:
     """The algorithm's own label, without :func:`predicted_label`'s addition."""
     return label.partition(_PREDICTED)[0]

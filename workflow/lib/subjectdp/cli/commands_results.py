@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from subjectdp.analysis.labels import run_label
 from subjectdp.cli.output import print_json, print_table
 from subjectdp.cli.run_folders import (
     RunFolder,
@@ -121,7 +122,11 @@ def _scenario_runs(files: list[str], results: Path) -> Iterator[RunFolder]:
     for run in load_scenario(files).runs:
         found = read_run_folder(results / "runs" / run.run_id)
         if found.config is None:
-            found = replace(found, label=run.algorithm.label, config=run.model_dump(mode="json"))
+            found = replace(
+                found,
+                label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
+                config=run.model_dump(mode="json"),
+            )
         yield found
 
 

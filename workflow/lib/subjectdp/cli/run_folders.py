@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from subjectdp.analysis.labels import run_label
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 
 _PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
@@ -118,7 +119,7 @@ def _finished(folder: Path) -> RunFolder:
         return RunFolder(
             folder.name,
             State.DONE,
-            label=manifest.get("algorithm"),
+            label=_label(manifest, privacy),
             config=manifest.get("config"),
             final=final,
             rounds_done=rounds,
@@ -130,6 +131,11 @@ def _finished(folder: Path) -> RunFolder:
         )
     except (SubjectDPError, AttributeError, TypeError) as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))
+
+
+def _label(manifest: dict[str, Any], privacy: dict[str, Any]) -> str | None:
+    name = manifest.get("algorithm")
+    return None if name is None else run_label(str(name), (privacy.get("predicted") or {}).get("subjects"))
 
 
 def _begun(folder: Path) -> RunFolder:
@@ -164,7 +170,8 @@ def label_of(config: dict[str, Any]) -> str | None:
     from subjectdp.algorithms.registry import label
 
     try:
-        return label(config["algorithm"]["name"], config["algorithm"].get("variant"))
+        name = label(config["algorithm"]["name"], config["algorithm"].get("variant"))
+        return run_label(name, (config.get("privacy") or {}).get("predicted_subjects"))
     except (SubjectDPError, KeyError, TypeError, AttributeError):
         return None
 

@@ -75,6 +75,11 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    predicted = privacy.get("predicted")
+    if predicted is not None:
+        wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
+        theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
+        yield "PREDICTED NOISE (an experiment)", theirs
     published = privacy.get("as_published") or {}
     if published.get("epsilon") is not None:
         claim = f"{_epsilon(published)}, {published.get('unit', '?')} level"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from subjectdp.analysis.labels import run_label
 from subjectdp.cli.output import flattened
 from subjectdp.config import paths
 from subjectdp.config.models import RunConfig
@@ -94,7 +95,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
         runs=len(runs),
         finished=finished,
         dataset=run.data.dataset,
-        label=run.algorithm.label,
+        label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
         settings=settings,
         federation=federation,
         problem=problem,

@@ -31,7 +31,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.mechanisms.subject_settings import SubjectSettings
+from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
@@ -308,6 +308,22 @@ def test_nothing_is_claimed_as_published() -> None:
     assert statements["as_published"]["epsilon"] is None
     assert statements["as_published"]["claim"].startswith("none: the papers of this project do not publish")
     assert statements["sound"]["subject"]["mu_gdp"] == pytest.approx(gdp_mu(4.0, 1e-5), rel=1e-3)
+
+
+def test_assumptions_are_those_of_the_plan() -> None:
+    """Coins, counts that silos exchange, and no cap that nothing rests on."""
+
+    def assumed(**changes: Any) -> str:
+        return " | ".join(privacy_statements(release(**changes))["sound"]["subject"]["assumptions"])
+
+    plain, coins, fixed = assumed(), assumed(sampling_probability=0.5), assumed(weights=BudgetWeights.FIXED)
+    assert "one coin that all silos share" in coins and "coin" not in plain
+    assert "silos tell one another" in plain and "silos tell one another" not in fixed
+    for text in (plain, coins, fixed):
+        assert "number of subjects of the federation is public" in text
+        assert "one common budget" in text
+        assert "cap" not in text and "largest number of a subject's items" not in text
+        assert "number of items at each silo" not in text
 
 
 def test_the_best_band_is_kept_out_of_full_participation() -> None:

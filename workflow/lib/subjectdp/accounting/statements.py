@@ -25,6 +25,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
+from subjectdp.mechanisms.subject_settings import BudgetWeights
 
 OBSERVERS = {
     TrustModel.LOCAL: "anyone who sees every noisy step of every silo, the server included",
@@ -217,6 +218,8 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
         yield f"every subject is sampled independently {where}, and the draws stay secret"
     if budget:
         yield "silos clip a subject to its parts of one common budget, whatever other subjects there are"
+        if settings.subject.weights is not BudgetWeights.FIXED:
+            yield "silos tell one another, and nobody else, how many items of a subject they hold"
 
 
 def epsilon_over_rounds(

@@ -15,6 +15,7 @@ from scipy import optimize, stats
 
 from accounting import plans
 from subjectdp.accounting.card import card_text
+from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.planning import make_plan
 from subjectdp.accounting.serial import plan_from_dict
@@ -130,6 +131,25 @@ def test_an_item_may_turn_its_subject_around() -> None:
     assert unit_epsilon(plan, plans.ITEM, False) == pytest.approx(gaussian_epsilon(2 * MU), rel=1e-3)
     one = unit_epsilon(plan, plans.SUBJECT, every_silo=False)
     assert one == pytest.approx(epsilon(plan))
+
+
+@pytest.mark.parametrize("clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_BATCH])
+def test_sampled_subjects_need_a_bound_on_their_whole_part(clipping: Clipping) -> None:
+    with pytest.raises(PrivacyError, match="that of a subject's whole part"):
+        unit_shift(clipping, plans.SUBJECT, SUBJECTS, 0.1, 8, 100)
+
+
+def test_nothing_bounds_a_whole_silo() -> None:
+    with pytest.raises(PrivacyError, match="Silo-level privacy"):
+        unit_epsilon(release(), plans.SILO, every_silo=False)
+
+
+@pytest.mark.parametrize("k", [1, 8, 500])
+def test_how_many_items_a_sampled_subject_has_does_not_matter(k: int) -> None:
+    shift = unit_shift(Clipping.PER_SUBJECT, plans.SUBJECT, SUBJECTS, 0.1, k, 1000)
+    assert (shift.sensitivities, shift.probabilities) == ((0.0, 1.0), (0.9, 0.1))
+    item = unit_shift(Clipping.PER_SUBJECT_UPDATE, plans.ITEM, SUBJECTS, 0.1, k, 1000, 5)
+    assert (item.sensitivities, item.probabilities) == ((0.0, 2.0), (0.9, 0.1))
 
 
 def test_updates_are_accounted_like_gradients() -> None:

@@ -13,6 +13,36 @@ def noise_runs():
     return list(first.values())
 
 
+BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
+
+
+rule leads:
+    input:
+        collected("runs"),
+    output:
+        paths.table_file(SCENARIO.name, "leads"),
+        report(
+            page_of("leads"),
+            caption="../report/leads.rst",
+            category="Beyond the papers",
+            labels={"table": "Sound algorithms side by side"},
+        ),
+    log:
+        log_of("leads"),
+    benchmark:
+        benchmark_of("leads")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(15),
+    params:
+        title=f"Sound algorithms side by side: {SCENARIO.name}",
+        code=[fingerprint("subjectdp.analysis.leads"), fingerprint("report")],
+    script:
+        "../scripts/leads.py"
+
+
 rule noise:
     input:
         prepared=[

@@ -75,6 +75,13 @@ def local_steps_of(config: str) -> int | None:
     return None if steps is None else int(steps)
 
 
+def silos_of_subject(config: str) -> int:
+    """The most silos that may hold one subject's items in a run."""
+    partition = json.loads(config)["partition"]
+    most = partition.get("silos_per_subject")
+    return int(partition["silos"] if most is None else most)
+
+
 def steps_words(config: str) -> str:
     """A run's local steps in words: ``1 local step``, ``10 local steps``, ``1 local epoch``."""
     steps = local_steps_of(config)

@@ -5,7 +5,6 @@ Runs with predicted noise are told apart everywhere: hollow marks, broken lines,
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from subjectdp.analysis.figures.curves import present
 from subjectdp.analysis.intervals import mean_interval
 from subjectdp.analysis.labels import algorithm_label
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel
-from subjectdp.analysis.select import choose_setting
+from subjectdp.analysis.select import choose_setting, silos_of_subject
 from subjectdp.analysis.style import Style, dataset_name, in_order, styles_for
 from subjectdp.errors import DataError, expected
 from subjectdp.mechanisms.plan import AccountingMode, PrivacyUnit
@@ -65,7 +64,7 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     sound = sound.assign(
         name=sound["label"].map(algorithm_label),
         unit=[_unit(row) for _, row in sound.iterrows()],
-        silos_per_subject=[_silos_of_subject(text) for text in sound["config"]],
+        silos_per_subject=[float(silos_of_subject(text)) for text in sound["config"]],
         noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
     )
     sound["epsilon_stated"] = [_stated(row) for _, row in sound.iterrows()]
@@ -90,12 +89,6 @@ def _one_noise(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def _unit(run: pd.Series) -> str:
     variant = None if pd.isna(run["variant"]) else str(run["variant"])
     return str(mechanism(str(run["algorithm"]), variant, AccountingMode.SOUND).claimed_unit or "")
-
-
-def _silos_of_subject(config: str) -> float:
-    partition = json.loads(config)["partition"]
-    most = partition.get("silos_per_subject")
-    return float(partition["silos"] if most is None else most)
 
 
 def _stated(run: pd.Series) -> float:

@@ -4,6 +4,7 @@ numbers.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -14,13 +15,25 @@ from subjectdp.analysis.collect import RUN_COLUMNS
 from subjectdp.analysis.frames import read_frame
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.intervals import mean_interval
-from subjectdp.analysis.select import local_steps_of
+from subjectdp.analysis.select import local_steps_of, silos_of_subject
 from subjectdp.analysis.style import datasets_in_order, in_order
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 
-SETTING = ("dataset", "label", "mode", "horizontal", "alpha", "silos", "epsilon", "delta", "batch_size")
+SETTING = (
+    "dataset",
+    "label",
+    "mode",
+    "horizontal",
+    "subjects",
+    "alpha",
+    "silos",
+    "silos_per_subject",
+    "epsilon",
+    "delta",
+    "batch_size",
+)
 _PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # without meaning where there is no noise
 _EPSILONS = (
     "epsilon_as_published",
@@ -33,18 +46,23 @@ _EPSILONS = (
 def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
 
+    Runs of one row differ in nothing but the seed, also in what the columns do not show.
     ``epsilon_*`` are the largest over the seeds (a partition's largest subject differs between seeds), empty
     where no ε is stated; ``published_guarantee`` says "no" wherever a published ε stands. Raises DataError
     for no runs.
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
-    runs = runs.assign(local_steps=[_steps_word(text) for text in runs["config"]])
+    runs = runs.assign(
+        local_steps=[_steps_word(text) for text in runs["config"]],
+        silos_per_subject=[silos_of_subject(text) for text in runs["config"]],
+        settings=[_without_seed(text) for text in runs["config"]],
+    )
     runs.loc[runs["algorithm"] == "fed_avg", list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     rows = [
-        _summary_row(dict(zip(keys, key, strict=True)), part)
-        for key, part in runs.groupby(keys, dropna=False)
+        _summary_row(dict(zip(keys, key, strict=False)), part)
+        for key, part in runs.groupby([*keys, "settings"], dropna=False)
     ]
     table = pd.DataFrame(rows)
     return _ordered(table)
@@ -75,6 +93,10 @@ def write_statistics_comparison(statistics_parquet: Path | str, target: Path | s
     table = statistics_comparison(FigureInputs(statistics=Path(statistics_parquet)).read_statistics())
     write_frame(target, table)
     return table
+
+
+def _without_seed(config: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(config).items() if key != "seed"})
 
 
 def _steps_word(config: str) -> str:
@@ -122,6 +144,8 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
             "dataset": table["dataset"].map(datasets.index),
             "label": table["label"].map(labels.index),
             "alpha": table["alpha"],
+            "silos_per_subject": table["silos_per_subject"],
+            "subjects": table["subjects"],
             "mode": table["mode"].fillna(""),
             "epsilon": table["epsilon"],
         }

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.analysis.figures.curves import present
@@ -27,6 +28,7 @@ from subjectdp.mechanisms.plan import AccountingMode, PrivacyUnit
 
 ITEM_LEVEL, NO_PRIVACY = "item level only", "no privacy"
 CLAIMS = "Marks: mean over the seeds, bar: 95 % t-interval"
+_FAR = 15.0  # points
 _SOUND_OF_UNIT = {PrivacyUnit.ITEM: "epsilon_sound_item", PrivacyUnit.SUBJECT: "epsilon_sound_subject"}
 
 
@@ -162,12 +164,14 @@ def _draw(
     axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: set[str], hollow: bool
 ) -> None:
     places = sorted(set(values.loc[~values["series"].isin(across), "x"]))
-    for name in in_order(values["series"]):
+    names = in_order(values["series"])
+    aside = shifts(names)
+    for name in names:
         part = values[values["series"] == name].sort_values("x")
         if name in across:
             draw_across(axes, part, styles[name])
         else:
-            draw_marks(axes, part, styles[name], hollow)
+            draw_marks(axes, part, styles[name], hollow, aside[name])
     logarithmic(axes, places, sweep)
     accuracy_axis(axes, values)
 
@@ -180,10 +184,14 @@ def draw_across(axes: Axes, part: pd.DataFrame, style: Style) -> None:
         axes.axhspan(float(row["low"]), float(row["high"]), color=style.color, alpha=0.10, linewidth=0)
 
 
-def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool) -> None:
-    """Marks with bars, joined by a line; ``hollow`` for predicted noise, which also thins and breaks the line."""
+def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift: float = 0.0) -> None:
+    """Marks with bars, joined by a line; ``hollow`` for predicted noise, which also thins and breaks the line.
+
+    ``shift``: points to the right, so that equal accuracies do not hide one another.
+    """
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
+    aside = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
     axes.errorbar(
         x,
         mean,
@@ -196,7 +204,13 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool) -> No
         markerfacecolor="white" if hollow else style.color,
         elinewidth=1.1,
         capsize=2,
+        transform=axes.transData + aside,
     )
+
+
+def shifts(names: Sequence[str]) -> dict[str, float]:
+    """Points by which each algorithm's marks stand aside, around 0."""
+    return {name: 2.2 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
 
 
 def logarithmic(axes: Axes, places: Sequence[float], sweep: Sweep) -> None:
@@ -213,10 +227,23 @@ def logarithmic(axes: Axes, places: Sequence[float], sweep: Sweep) -> None:
 
 
 def accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
-    """From 0 to a little above the highest mark."""
-    top = float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.06
-    axes.set_ylim(0, min(100.0, max(1.0, top)))
+    """From below the lowest mark to above the highest; algorithms far below all others are named at the edge.
+
+    Far below: never within 15 points of the median of all marks.
+    """
+    best = values.groupby("series")["mean"].max()
+    far = best[best < float(values["mean"].median()) - _FAR]
+    shown = values[~values["series"].isin(far.index)]
+    low = float(np.nanmin(shown["low"].fillna(shown["mean"])))
+    top = float(np.nanmax(shown["high"].fillna(shown["mean"])))
+    space = max(1.0, 0.06 * (top - low))
+    axes.set_ylim(max(0.0, low - space), min(100.0, top + space))
     axes.set_ylabel("test accuracy (%)")
+    if not far.empty:
+        words = ", ".join(f"{name} (at most {far[name]:.1f} %)" for name in in_order(far.index))
+        axes.text(
+            0.01, 0.01, f"↓ below: {words}", transform=axes.transAxes, ha="left", va="bottom", fontsize=7.5
+        )
 
 
 def sweep_legend(runs: pd.DataFrame) -> tuple[LegendEntry, ...]:
@@ -239,4 +266,5 @@ def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
     low, high = int(counts.min()), int(counts.max())
     seeds = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low} to {high} seeds"
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
-    return (f"{CLAIMS}, {seeds}; sound mode, δ = {deltas}, a subject over all its silos",)
+    told = f"{CLAIMS}, {seeds}; sound mode, δ = {deltas}, a subject over all its silos"
+    return (told, "The axis of accuracy does not begin at 0")

@@ -20,7 +20,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
     rounds, styles = inputs.read_rounds(), styles_for(runs["name"])
     rows = tuple(_row(runs[runs["dataset"] == dataset], rounds, styles) for dataset in present(runs))
-    told = (notes_of(runs)[0].replace("Marks", "Lines").replace("bar", "band"), *notes)
+    marks, axis = notes_of(runs)
+    told = (marks.replace("Marks", "Lines").replace("bar", "band"), axis, *notes)
     return Sheet(
         name,
         rows,

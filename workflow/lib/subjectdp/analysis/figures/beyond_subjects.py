@@ -22,6 +22,7 @@ from subjectdp.analysis.sweeps import (
     draw_marks,
     logarithmic,
     notes_of,
+    shifts,
     sound_runs,
     sweep_legend,
     sweep_values,
@@ -68,11 +69,13 @@ def _panel(runs: pd.DataFrame, styles: dict[str, Style]) -> Panel:
 
 
 def _draw(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], plain: set[str]) -> None:
-    for name in in_order(values["series"]):
+    names = in_order(values["series"])
+    aside = shifts(names)
+    for name in names:
         for quantity in (OWN, PREDICTED):
             part = values[(values["series"] == name) & (values["quantity"] == quantity)].sort_values("x")
             if not part.empty:
-                draw_marks(axes, part, styles[name], hollow=quantity == PREDICTED)
+                draw_marks(axes, part, styles[name], quantity == PREDICTED, aside[name])
             if not part.empty and name in plain:
                 draw_across(axes, part.tail(1), styles[name])
     logarithmic(axes, sorted(set(values["x"])), SWEEP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 import yaml
 from safetensors.torch import load_file
 
+from subjectdp.cli.main import main
 from subjectdp.config.models import EmbeddedConfig
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, ModelError
@@ -188,6 +190,31 @@ def test_settings_that_cannot_be() -> None:
         ConfigError, match="batch_size to be so small that all epochs .* of the 30 characters, got 128"
     ):
         train_net(images, labels, Settings(epochs=3))
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    count = torch.get_num_threads()
+    yield
+    torch.set_num_threads(count)
+
+
+def test_the_command_pretrains_with_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], threads: None
+) -> None:
+    asked = []
+
+    def pretrained(settings: Settings, target: Path) -> None:
+        asked.append(settings)
+        target.write_bytes(b"abc")
+
+    monkeypatch.setattr(pretraining_module, "pretrain", pretrained)
+    for options in ([], ["--writers", "9", "--epochs", "2"]):
+        assert main(["pretrain", "--output", str(tmp_path / "w"), *options]) == 0
+    assert asked == [Settings(), Settings(writers=9, epochs=2)] and torch.get_num_threads() == 1
+    assert "sha256 ba7816bf8f01cfea" in capsys.readouterr().out, "of 'abc', as FIPS 180 prints it"
+    assert main(["pretrain", "--output", str(tmp_path / "w"), "--writers", "1"]) == 2
+    assert "error: Expected writers to be at least 2, got 1." in capsys.readouterr().err
 
 
 def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Settings:
-    """One pretraining; ``power``: of a component's variance, that the component is divided by."""
+    """One pretraining; ``power``: of a component's variance, that the component is divided by.
+
+    Raises ConfigError for sizes that are too small to generate or to train.
+    """
 
     writers: int = 1000
     items_per_writer: int = 100
@@ -51,9 +54,9 @@ class Settings:
     seed: int = 20_260_517
 
     def __post_init__(self) -> None:
-        for name in ("writers", "items_per_writer", "epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise expected(name, getattr(self, name), "at least 1")
+        for name, least in (("writers", 2), ("items_per_writer", 5), ("epochs", 1), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise expected(name, getattr(self, name), f"at least {least}")
 
 
 def pretrain(settings: Settings, target: Path) -> None:

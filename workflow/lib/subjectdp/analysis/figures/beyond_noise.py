@@ -49,7 +49,7 @@ def _notes(table: pd.DataFrame, epsilon: float) -> tuple[str, ...]:
     least = int(table["coordinates"].min())
     told = (
         f"Sound noise at ({epsilon:g}, {deltas}), of a subject over all its silos; LocalItemDP: of one item",
-        f"×: over LocalItemDP's; measured over {least:,} coordinates or more",
+        f"×: over LocalItemDP's; right: the papers' rounds, steps and sampling fraction; measured over {least:,} coordinates or more",
     )
     predicted = table["predicted_subjects"].dropna()
     if predicted.empty:
@@ -65,7 +65,7 @@ def _notes(table: pd.DataFrame, epsilon: float) -> tuple[str, ...]:
 def _panel(part: pd.DataFrame, schedule: str) -> Panel:
     dataset = str(part["dataset"].iloc[0])
     order = in_order(part["label"])
-    words = "own rounds and steps" if schedule == SCENARIO else "the papers' 100 rounds of 50 steps"
+    words = "own schedule" if schedule == SCENARIO else "100 rounds of 50 steps"
     predicted = part["predicted_subjects"].dropna()
     noise = "" if predicted.empty else f", noise of {int(predicted.max()):,} subjects"
     values = pd.concat([_values(part, measure, order) for measure in MEASURES], ignore_index=True)
@@ -116,7 +116,7 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], reference: float |
 
 def _beside(axes: Axes, ratio: float, planned: float, place: int) -> None:
     axes.annotate(
-        f"× {ratio:,.0f}" if ratio >= 9.95 else f"× {ratio:.1f}",
+        f"× {float(f'{ratio:.2g}'):,.0f}" if ratio >= 9.95 else f"× {ratio:.1f}",
         (planned, place),
         xytext=(10, 0),
         textcoords="offset points",

@@ -49,7 +49,8 @@ def _notes(table: pd.DataFrame, epsilon: float) -> tuple[str, ...]:
     least = int(table["coordinates"].min())
     told = (
         f"Sound noise at ({epsilon:g}, {deltas}), of a subject over all its silos; LocalItemDP: of one item",
-        f"×: over LocalItemDP's; right: the papers' rounds, steps and sampling fraction; measured over {least:,} coordinates or more",
+        "×: over LocalItemDP's; right: the papers' rounds, steps and sampling fraction",
+        f"Measured over {least:,} coordinates or more",
     )
     predicted = table["predicted_subjects"].dropna()
     if predicted.empty:

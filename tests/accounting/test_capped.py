@@ -183,6 +183,15 @@ def test_the_grid_for_large_losses_agrees_with_the_fine_one() -> None:
     assert fine <= large_epsilon(loss, DELTA) * (1 + 1e-9) <= 1.01 * fine
 
 
+def test_an_epsilon_of_millions_is_bounded_without_a_grid() -> None:
+    """Next to no noise, as where that of many more subjects is predicted: e^grid would be no number."""
+    loss = (MixtureSteps(0.02, items(0.25, 90), 80),)
+    rough = renyi.rough_bound(loss, DELTA)
+    assert large_epsilon(loss, DELTA) == math.inf
+    largest = 80 * 90**2 / 0.02**2  # of the whole loss, times a half
+    assert 0.1 * largest < epsilon_of(loss, DELTA) <= rough < largest
+
+
 def test_renyi_bounds_are_cut_as_well() -> None:
     loss = (MixtureSteps(0.40057, items(0.003126832, 2459), 12),)
     exact = epsilon_of(loss, DELTA)

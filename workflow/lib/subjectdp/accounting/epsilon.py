@@ -32,6 +32,7 @@ _SLIVER = 1e-3  # of δ, for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
+_WIDEST_GRID = 700.0  # e to it is still a floating-point number
 
 
 def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
@@ -115,8 +116,10 @@ def grid_width(loss: Loss, mu: float, resolution: float) -> float:
 def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
     """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic).
 
-    Infinite where dp-accounting's quotient of masses leaves the range of floating-point numbers.
+    Infinite where dp-accounting's quotients of masses leave the range of floating-point numbers.
     """
+    if grid > _WIDEST_GRID:
+        return math.inf
     composed: Any = None
     for part in loss:
         step = _step_pld(part.noise_multiplier, part.shift, grid)

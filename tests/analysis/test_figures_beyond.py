@@ -185,6 +185,19 @@ def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, t
         expect(runs[(name == shown["series"]) & (runs["alpha"] == alpha) & (held == silos)], shown)
 
 
+def test_what_has_no_noise_has_none_predicted(by_spread: FigureInputs) -> None:
+    axes = drawn(by_spread, "beyond_spread")
+    lines = [line for line in axes.lines if line.get_linestyle() != "None"]
+    assert {line.get_color() for line in lines if line.get_markerfacecolor() != "white"} == {"#000000"}
+
+
+def test_seeds_are_counted_at_each_place(tmp_path: Path) -> None:
+    fakes = [fake("subject_release", seed, **at_epsilon(1.0)) for seed in SEEDS]
+    inputs = collected(tmp_path, [*fakes, fake("subject_release", 0, **at_epsilon(4.0))])
+    make_figure("beyond_epsilon", inputs, tmp_path / "f")
+    assert "1 to 3 seeds" in json.loads((tmp_path / "f" / "beyond_epsilon.json").read_text())["notes"][0]
+
+
 def test_rounds_have_a_panel_for_each_epsilon(by_epsilon: FigureInputs, tmp_path: Path) -> None:
     make_figure("beyond_rounds", by_epsilon, tmp_path)
     table = values(tmp_path, "beyond_rounds")

@@ -132,9 +132,8 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, styles: dict[str, St
     dataset = str(runs["dataset"].iloc[0])
     values = sweep_values(runs, sweep, quantity)
     across = set(runs.loc[runs["unit"] == "", "name"]) if sweep.column == "epsilon" else set()
-    draw = partial(
-        _draw, values=values, sweep=sweep, styles=styles, across=across, hollow=_is_predicted(runs)
-    )
+    hollow = set(runs.loc[runs["predicted_subjects"].notna(), "name"])
+    draw = partial(_draw, values=values, sweep=sweep, styles=styles, across=across, hollow=hollow)
     return Panel(
         key=f"{dataset}_{quantity}",
         heading=f"{dataset_name(dataset)}{prediction_words(runs)}",
@@ -155,13 +154,13 @@ def prediction_words(runs: pd.DataFrame) -> str:
     return f", predicted noise of {words} subjects"
 
 
-def _is_predicted(runs: pd.DataFrame) -> bool:
-    private = runs[runs["unit"] != ""]
-    return bool(private["predicted_subjects"].notna().any())
-
-
 def _draw(
-    axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: set[str], hollow: bool
+    axes: Axes,
+    values: pd.DataFrame,
+    sweep: Sweep,
+    styles: dict[str, Style],
+    across: set[str],
+    hollow: set[str],
 ) -> None:
     places = sorted(set(values.loc[~values["series"].isin(across), "x"]))
     names = in_order(values["series"])
@@ -171,7 +170,7 @@ def _draw(
         if name in across:
             draw_across(axes, part, styles[name])
         else:
-            draw_marks(axes, part, styles[name], hollow, aside[name])
+            draw_marks(axes, part, styles[name], name in hollow, aside[name])
     logarithmic(axes, places, sweep)
     accuracy_axis(axes, values)
 
@@ -262,7 +261,8 @@ def _aside(unit: str) -> str:
 
 def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
     """Seeds, δ, and what ε holds for."""
-    counts = runs.groupby(["name", "dataset"])["seed"].nunique()
+    places = ["epsilon", "noise_subjects", "subjects", "alpha", "silos_per_subject"]
+    counts = runs.groupby(["name", "dataset", *places])["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())
     seeds = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low} to {high} seeds"
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))

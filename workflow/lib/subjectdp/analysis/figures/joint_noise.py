@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from subjectdp.analysis.figures.curves import curve_panel, present, privacy_footnote, seed_note
@@ -105,7 +107,8 @@ def _row(
     if not local.empty:
         own, key = f"{dataset_name(dataset)}, {_LOCAL}", f"{dataset}_accuracy_local_noise"
         panels.append(curve_panel(local, rounds, "test_accuracy", styles, "series", own, key))
-    return tuple(panels)
+    # with few silos the loss of noised updates explodes, and would flatten every other curve
+    return tuple(replace(panel, scale=f"{panel.scale}{kind}") for panel in panels)
 
 
 def _steps_key(series: str) -> tuple[bool, bool, int, int]:

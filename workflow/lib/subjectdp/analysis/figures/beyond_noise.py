@@ -40,7 +40,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         legend,
         _notes(table, epsilons[0]),
         row_height=1.2 + 0.29 * table["label"].nunique(),
-        panel_width=5.0,
+        panel_width=5.6,
     )
 
 

@@ -1,18 +1,5 @@
 # Beyond the papers: the one number that algorithms can be compared by, planned and measured (docs/beyond.md).
 
-
-def noise_runs():
-    """Of each private algorithm that the figure shows, the first run, and with it its data and partition."""
-    if "beyond_noise" not in SCENARIO.figures:
-        return []
-    first = {}
-    for run in SCENARIO.runs_of_figure("beyond_noise"):
-        if run.algorithm.name != "fed_avg":
-            key = run.data.dataset, run.algorithm.name, run.algorithm.variant
-            first.setdefault(key, run)
-    return list(first.values())
-
-
 BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
 
 

@@ -115,6 +115,18 @@ def collected(name):
     return f"{paths.scenario_dir(SCENARIO.name)}/{name}.parquet"
 
 
+def noise_runs():
+    """For the noise on the average: of each private algorithm that the figure shows, the first run."""
+    if "beyond_noise" not in SCENARIO.figures:
+        return []
+    first = {}
+    for run in SCENARIO.runs_of_figure("beyond_noise"):
+        if run.algorithm.name != "fed_avg":
+            key = run.data.dataset, run.algorithm.name, run.algorithm.variant
+            first.setdefault(key, run)
+    return list(first.values())
+
+
 def page_of(table):
     """The sortable page of a table, for the report."""
     return paths.table_file(SCENARIO.name, table).removesuffix("csv") + "html"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from subjectdp.config import load_scenario, load_scenario_from_mapping
-from subjectdp.errors import ConfigError
+from subjectdp.errors import ConfigError, unknown
 
 # (dotted key of the run, value, what the message must contain besides the key)
 RUN_CASES: list[tuple[str, Any, list[str]]] = [
@@ -289,3 +289,12 @@ def test_a_long_value_is_cut() -> None:
     message = message_of({"name": "bad", "run": {"privacy": {"epsilon": "9" * 5000 + "x"}}})
     assert len(message) < 500
     assert "(5001 characters)" in message
+
+
+def test_a_long_list_of_known_names_is_cut_and_says_so() -> None:
+    names = [f"name_{number:03}" for number in range(400)]
+    told = str(unknown("colour", "blue", names))
+    assert "name_000, name_001" in told and "name_399" not in told and len(told) < 1400
+    shown = told.count("name_")
+    assert f" and {400 - shown} more." in told
+    assert str(unknown("colour", "blue", ["red", "green"])).endswith("Known: green, red.")

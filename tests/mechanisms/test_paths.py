@@ -41,13 +41,20 @@ class SlowEngine(ClippingEngine):
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        assert groups is None and isinstance(clip_norm, float)
-        total, norms = torch.zeros_like(self.flat.vector), torch.zeros(len(labels))
-        for i in range(len(labels)):
-            gradient = self._gradient(inputs[i : i + 1], labels[i : i + 1])
-            norms[i] = gradient.norm()
-            weight = 1.0 if weights is None else float(weights[i])
-            total += gradient * min(1.0, clip_norm / float(norms[i])) * weight
+        numbers = torch.arange(len(labels)) if groups is None else groups
+        count = int(numbers.max()) + 1 if len(labels) else 0
+        bounds = torch.as_tensor(clip_norm).expand(count)
+        weighted = torch.ones(len(labels)) if weights is None else weights
+        total, norms = torch.zeros_like(self.flat.vector), torch.zeros(count)
+        for number in range(count):
+            # a group's weights count before it is clipped, an item's after
+            members = (numbers == number).nonzero().flatten().tolist()
+            parts = [self._gradient(inputs[i : i + 1], labels[i : i + 1]) for i in members]
+            before = [1.0 if groups is None else float(weighted[i]) for i in members]
+            gradient = torch.stack([g * w for g, w in zip(parts, before, strict=True)]).sum(0)
+            norms[number] = gradient.norm()
+            after = float(weighted[number]) if groups is None else 1.0
+            total += gradient * min(1.0, float(bounds[number]) / float(norms[number])) * after
         return total, norms
 
     def _gradient(self, item: Tensor, label: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class ModelError(SubjectDPError):
 
 
 _LONGEST_VALUE = 300
+_LONGEST_LIST = 1200
 
 
 def in_words(value: object) -> str:
@@ -48,6 +49,17 @@ def in_words(value: object) -> str:
     except (ValueError, RecursionError):
         return f"a very large {type(value).__name__}"
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names in order, with commas; of a long list the first ones, and how many more there are."""
+    names = sorted(names)
+    shown, room = 0, _LONGEST_LIST
+    while shown < len(names) and len(names[shown]) + 2 <= room:
+        room -= len(names[shown]) + 2
+        shown += 1
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more else "")
 
 
 def expected(
@@ -64,4 +76,4 @@ def unknown(
     names = sorted(known)
     near = get_close_matches(value, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return error(f"Unknown {key} {in_words(value)}.{hint} Known: {', '.join(names)}.")
+    return error(f"Unknown {key} {in_words(value)}.{hint} Known: {listed(names)}.")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from subjectdp.errors import ConfigError, expected, in_words, unknown
+from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 
 MOST_LINES = 40
 """Problems that one message lists."""
@@ -55,11 +55,11 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()
     same_name = [known for known in elsewhere if known.rpartition(".")[2] == name]
     if same_name and not get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1, cutoff=0.75):
         hint = f" Did you mean {same_name[0]!r}?"
-        return ConfigError(f"Unknown key {key!r}.{hint} Known: {', '.join(sorted(siblings))}.")
+        return ConfigError(f"Unknown key {key!r}.{hint} Known: {listed(siblings)}.")
     near = get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1)
     full = f"{section}.{near[0]}" if near and section else (near[0] if near else None)
     hint = f" Did you mean {full!r}?" if full else ""
-    return ConfigError(f"Unknown key {key!r}.{hint} Known: {', '.join(sorted(siblings))}.")
+    return ConfigError(f"Unknown key {key!r}.{hint} Known: {listed(siblings)}.")
 
 
 @cache

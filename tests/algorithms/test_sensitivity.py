@@ -73,7 +73,7 @@ class World:
         # Gradients from far below to far above the clip norm.
         scale = torch.from_numpy(10.0 ** generator.uniform(-1.5, 1.0, (total, 1))).float()
         inputs = torch.randn(total, tiny.FEATURES) * scale
-        data = tiny.TinyData(inputs, torch.randint(0, tiny.CLASSES, (total,)))
+        data = tiny.TinyData(inputs, torch.randint(0, tiny.CLASSES, (total,)), plan.settings.views)
         self.federation = tiny.tiny_federation(plan, self.partition(np.ones(total, bool)), LINEAR)
         self.federation.data = data  # type: ignore[assignment]
         self.federation.engine.physical_batch_size = 64
@@ -260,9 +260,8 @@ def test_an_item_moves_the_sum_on_the_grid_by_no_more_than_the_rounded_bound() -
                 step = SiloStep(federation, 1, silo, 0)
                 grid = federation.grid_plan().grids[silo]
                 generator = numpy_generator(3, Purpose.DITHER, silo)
-                total, _ = rounded_sum(
-                    federation.engine, step.sample_batch(), tiny.CLIP, 1.0, grid, generator
-                )
+                batch = step.sample_batch()
+                total, _ = rounded_sum(federation.engine, batch, 1, tiny.CLIP, 1.0, grid, generator)
                 sums.append(total.double())
             ratios.append(float((sums[0] - sums[1]).norm()) / grid.l2)
         if len(ratios) >= 300:

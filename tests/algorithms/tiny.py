@@ -40,18 +40,35 @@ class TinyData:
 
     inputs: Tensor
     labels: Tensor
+    views: int = 1
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
         where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
         return self.inputs[where], self.labels[where]
 
+    def all_views(self, addresses: Any) -> tuple[Tensor, Tensor]:
+        inputs, labels = self.batch(addresses)
+        rows = [view(item, number) for item in inputs for number in range(self.views)]
+        stacked = torch.stack(rows) if rows else inputs
+        return stacked, torch.tensor([label for label in labels.tolist() for _ in range(self.views)])
 
-def tiny_data(seed: int = 0) -> TinyData:
+
+def view(item: Tensor, number: int) -> Tensor:
+    """A view of one item: features in another order, other lengths, other signs; number 0 is the item."""
+    return item.roll(number, -1) * (1.0 - 0.7 * number)
+
+
+def with_views(plan: PrivacyPlan, views: int) -> PrivacyPlan:
+    return replace(plan, settings=replace(plan.settings, views=views))
+
+
+def tiny_data(seed: int = 0, views: int = 1) -> TinyData:
     generator = torch.Generator().manual_seed(seed)
     total = sum(ITEMS)
     return TinyData(
         torch.randn(total, FEATURES, generator=generator) * 2,
         torch.randint(0, CLASSES, (total,), generator=generator),
+        views,
     )
 
 
@@ -128,7 +145,7 @@ def tiny_federation(
         algorithm(plan.mechanism.algorithm, plan.mechanism.variant),
         plan,
         partition or tiny_partition(),
-        tiny_data(),  # type: ignore[arg-type]
+        tiny_data(views=plan.settings.views),  # type: ignore[arg-type]
         ClippingEngine(FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4),
         SimpleNamespace(name="sgd", learning_rate=RATE, momentum=0.9, beta2=0.999),
         SimpleNamespace(name="none", learning_rate=1.0, momentum=0.9, beta2=0.99),

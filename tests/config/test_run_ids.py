@@ -154,6 +154,7 @@ OTHER_VALUES: dict[str, Any] = {
     "training.server_optimizer.learning_rate": 0.2,
     "training.server_optimizer.momentum": 0.8,
     "training.server_optimizer.beta2": 0.9,
+    "training.augmentation.name": "warp",
     "training.evaluate_every": 2,
     "training.evaluation_items": 100,
     "model.name": "small_cnn",
@@ -164,6 +165,7 @@ AVERAGING_VALUES: dict[str, tuple[str, float]] = {
     "polynomial": ("power", 1.0),
     "exponential": ("decay", 0.5),
 }
+AUGMENTATION_VALUES: dict[str, Any] = {"views": 5, "magnitude": 0.5}
 JOINT_VALUES: dict[str, Any] = {
     "noise": "skellam",
     "bits": 8,
@@ -222,7 +224,9 @@ def test_no_key_is_forgotten() -> None:
     averaging = {
         f"training.averaging.{key}" for key in ("name", *(key for key, _ in AVERAGING_VALUES.values()))
     }
-    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | joint | subject | averaging | ignored
+    views = {f"training.augmentation.{key}" for key in AUGMENTATION_VALUES}
+    special = joint | subject | averaging | views
+    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | special | ignored
 
 
 @pytest.mark.parametrize("name", AVERAGING_VALUES)
@@ -234,6 +238,16 @@ def test_each_average_over_rounds_reads_its_own_number_alone(name: str) -> None:
     for other, (key, value) in AVERAGING_VALUES.items():
         assert (identity(name=name, **{key: value}) == identity(name=name)) == (other != name)
         assert identity(**{key: value}) == identity(), "without an average nothing is read"
+
+
+@pytest.mark.parametrize("key", AUGMENTATION_VALUES)
+def test_augmentation_is_read_where_there_is_one(key: str) -> None:
+    def identity(**augmentation: Any) -> str:
+        return load_run({"training": {"augmentation": augmentation}}).run_id
+
+    value = AUGMENTATION_VALUES[key]
+    assert identity(name="warp", **{key: value}) != identity(name="warp")
+    assert identity(name="none", **{key: value}) == identity() == load_run({}).run_id
 
 
 @pytest.mark.parametrize("key", JOINT_VALUES)

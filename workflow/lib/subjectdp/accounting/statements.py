@@ -177,6 +177,8 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     """What has to hold for the statement, for people to check one by one."""
     subjects = plan.mechanism.samples_subjects
+    if plan.settings.views > 1:
+        yield "the views of an item are fixed public functions of that item alone, averaged before anything is clipped"
     if subjects:
         where = "the federation" if plan.mechanism.shared_budget else "each silo"
         yield f"the number of subjects of {where} is public (it fixes the divisor)"

@@ -354,6 +354,30 @@ class AveragingConfig(Section):
     decay: Decay = Field(default=0.9, description="exponential: weight of the average so far.")
 
 
+class AugmentationConfig(Section):
+    """Several views of each item: the mean of their gradients is the item's, before anything is clipped."""
+
+    name: Literal["none", "warp"] = Field(
+        default="none",
+        description="none, or warp (images): an item is trained on as the plain image and fixed small warps of it, the "
+        "same for all items. The mean gradient over these views is the item's, before anything is clipped: privacy is "
+        "the same. Evaluation sees plain images.",
+    )
+    views: Annotated[int, Field(ge=2, le=64), _NotBool] = Field(
+        default=4, description="warp: views of an item, the plain one among them."
+    )
+    magnitude: Annotated[float, Field(gt=0, le=4), _NotBool] = Field(
+        default=1.0,
+        description="warp: size of the warps; 1 is up to one pixel of shift, 8 degrees of turn and 8 % of scaling and "
+        "of slant.",
+    )
+
+    @property
+    def seen(self) -> int:
+        """Views of an item that are trained on; 1 without augmentation."""
+        return 1 if self.name == "none" else self.views
+
+
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
@@ -380,6 +404,9 @@ class TrainingConfig(Section):
     )
     averaging: AveragingConfig = Field(
         default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
+    )
+    augmentation: AugmentationConfig = Field(
+        default=AugmentationConfig(), description="Views of an item that are averaged before it is clipped."
     )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from subjectdp.config.models import (
+    AugmentationConfig,
     AveragingConfig,
     DataConfig,
     EmbeddedConfig,
@@ -41,6 +42,7 @@ must not be able to carry whatever else the environment holds (tokens, passwords
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 _EMBEDDED, _PRIVACY, _JOINT, _SUBJECT = EmbeddedConfig(), PrivacyConfig(), JointConfig(), SubjectConfig()
+_AUGMENTATION = AugmentationConfig()
 _OF_RELEASE = ("trust", "weights", "item_noise", "contribution", "every", "noise_band")
 _Section = TypeVar("_Section", bound=Section)
 
@@ -185,6 +187,8 @@ def _resolve_training(run: RunConfig) -> TrainingConfig:
         "server_optimizer": _resolve_server(training.server_optimizer),
         "averaging": _resolve_averaging(training.averaging),
     }
+    if training.augmentation.name == "none":
+        changes["augmentation"] = _AUGMENTATION
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if run.algorithm.name in ("central_sub_dp", "subject_release") and training.local_steps is None:

@@ -229,6 +229,19 @@ def _sampled_subjects(run: RunConfig) -> Iterator[SubjectDPError]:
         yield expected("subject.sampling_probability", subject.sampling_probability, allowed)
 
 
+def _augmentation(run: RunConfig) -> Iterator[SubjectDPError]:
+    name, dataset = run.training.augmentation.name, run.data.dataset
+    if name == "none":
+        return
+    if DATASETS[dataset].kind != "image":
+        allowed = f"none when data.dataset is {dataset} (a warp is of an image)"
+        yield expected("training.augmentation.name", name, allowed)
+    execution = run.performance.execution
+    if execution in ("padded", "stacked"):
+        allowed = f"auto or exact when training.augmentation.name is {name}"
+        yield expected("performance.execution", execution, allowed)
+
+
 _RULES: tuple[Rule, ...] = (
     _variant,
     _model_fits,
@@ -244,4 +257,5 @@ _RULES: tuple[Rule, ...] = (
     _joint_integers,
     _sound_only,
     _sampled_subjects,
+    _augmentation,
 )

@@ -89,18 +89,19 @@ def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
     """What the result of a resolved run depends on."""
     joint = resolved.algorithm.name == "joint_noise"
     subjects = resolved.algorithm.name in SAMPLING_SUBJECTS
-    privacy = resolved.privacy.model_dump()
-    if (
-        resolved.privacy.predicted_subjects is None
-    ):  # a key that came later: ids from before it stay as they are
+    privacy, training = resolved.privacy.model_dump(), resolved.training.model_dump()
+    # keys that came later: ids from before them stay as they are
+    if resolved.privacy.predicted_subjects is None:
         del privacy["predicted_subjects"]
+    if resolved.training.augmentation.name == "none":
+        del training["augmentation"]
     return {
         **partition_ingredients(resolved),
         **({"joint": resolved.joint.model_dump()} if joint else {}),
         **({"subject": resolved.subject.model_dump()} if subjects else {}),
         "algorithm": resolved.algorithm.model_dump(),
         "privacy": privacy,
-        "training": resolved.training.model_dump(),
+        "training": training,
         "model": resolved.model.model_dump(),
     }
 

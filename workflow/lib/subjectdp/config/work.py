@@ -128,8 +128,9 @@ def work_of(
         trained = _items_of_sampled_subjects(run, held, items.subjects) * executed * share
     size = model_size(run.model, run.data.dataset)
     # a backward pass costs two forward ones; multiply and add are two operations
-    operations = 2.0 * size.multiplications * (3 * trained + pooled * evaluations)
-    operations += 2.0 * size.once * (items.train + items.validation + items.test)
+    views = training.augmentation.seen
+    operations = 2.0 * size.multiplications * (3 * views * trained + pooled * evaluations)
+    operations += 2.0 * size.once * views * (items.train + items.validation + items.test)
     return Work(round(steps), trained, pooled * evaluations, operations)
 
 
@@ -161,6 +162,7 @@ class ModelSize:
         int  # that a training step keeps for the item: layers' inputs, unfolded for convolutions, and outputs
     )
     once: int = 0  # multiplications for the item's fixed features, once a run
+    features: int = 0  # numbers that are kept of the item for the whole run, where features are fixed
 
 
 def model_size(model: ModelConfig, dataset: str) -> ModelSize:
@@ -177,7 +179,7 @@ def model_size(model: ModelConfig, dataset: str) -> ModelSize:
         return _scattering_head(int(sizes.get("scales", 2)), int(sizes.get("angles", 8)), classes)
     if model.name == "handwriting_head":
         once = 24**2 * 25 * 32 + 12**2 * 9 * 32 * 64 + 6**2 * 9 * 64 * 96 + 864 * 128
-        return ModelSize(128 * classes, 128 * classes, 128 + classes, once)
+        return ModelSize(128 * classes, 128 * classes, 128 + classes, once, 128)
     if model.name in ("leaf_lstm", "small_lstm"):
         usual = 256 if model.name == "leaf_lstm" else 64
         names = (("hidden", usual), ("dense", usual), ("embedding", 8))
@@ -195,7 +197,8 @@ def _scattering_head(scales: int, angles: int, classes: int) -> ModelSize:
     features = channels * (28 // 2**scales) ** 2
     # three Fourier transforms of about 36 x 36 complex numbers a channel, four multiplications each butterfly
     transform = 4 * 36**2 * math.ceil(math.log2(36))
-    return ModelSize(features * classes, features * classes, features + classes, 3 * channels * transform)
+    weights, once = features * classes, 3 * channels * transform
+    return ModelSize(weights, weights, features + classes, once, features)
 
 
 def _leaf_cnn(hidden: int, classes: int) -> ModelSize:

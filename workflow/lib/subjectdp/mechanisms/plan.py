@@ -173,6 +173,9 @@ class PlanSettings:
     wrap_probability: float = 1e-9  # Skellam: that a sum of the run leaves the ring
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: int | None = None  # noise on the average as this many subjects would have it
+    views: int = (
+        1  # of an item, whose mean gradient is the item's; nothing that is accounted for depends on them
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from subjectdp.cli.output import flattened
 from subjectdp.config import paths
 from subjectdp.config.models import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.config.work import SizeClass, model_size, size_class, work_of
+from subjectdp.config.work import SizeClass, expected_items, model_size, size_class, work_of
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
 from subjectdp.planning.federations import federation_of
@@ -146,11 +146,13 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, d
 
 
 def predicted_memory_mb(run: RunConfig) -> float:
-    """Peak memory of a run in MB: libraries, copies of the parameters, and what one physical batch keeps."""
+    """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
     size = model_size(run.model, run.data.dataset)
     batch = min(run.training.batch_size, run.performance.items_at_once("cpu"))
     batch = max(batch, run.performance.evaluation_batch_size // 3)  # no gradients: a third is kept at a time
-    return BASE_MEMORY_MB + 4e-6 * (_COPIES * size.parameters + 2 * batch * size.values)
+    items = expected_items(run)
+    kept = size.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
+    return BASE_MEMORY_MB + 4e-6 * (_COPIES * size.parameters + 2 * batch * size.values + kept)
 
 
 def settings_apart(runs: tuple[RunConfig, ...]) -> dict[str, str]:

@@ -27,18 +27,22 @@ def set_execution(federation: Federation, name: Execution, processes: int) -> No
         processes: among how many processes the silos of a round are shared.
 
     Raises:
-        ConfigError: stacked silos with a model that has no stacked form.
+        ConfigError: stacked silos with a model that has no stacked form; padded or stacked ones with whole subjects or
+            several views of an item.
     """
-    model = federation.engine.flat.model
+    model, several = federation.engine.flat.model, federation.plan.settings.views > 1
     if name == "auto":
         recurrent = any(isinstance(layer, nn.RNNBase) for layer in model.modules()) and stackable(model)
         gpu = federation.device.type == "cuda"
         subjects = federation.plan.mechanism.samples_subjects
-        name = "exact" if not gpu or subjects else "stacked" if recurrent else "padded"
+        name = "exact" if not gpu or subjects or several else "stacked" if recurrent else "padded"
     if name == "exact":
         return
     if federation.plan.mechanism.samples_subjects:
         allowed = "auto or exact with an algorithm that samples whole subjects"
+        raise expected("performance.execution", name, allowed, ConfigError)
+    if several:
+        allowed = "auto or exact with several views of an item (training.augmentation)"
         raise expected("performance.execution", name, allowed, ConfigError)
     capacity = capacity_of(federation.plan, federation.engine.physical_batch_size)
     federation.gradients = PaddedGradients(federation.engine, federation.data, capacity)

@@ -79,7 +79,7 @@ class Federation:
         self.optimiser, self.server_optimiser = optimiser, server_optimiser
         self.seed, self.recorder = seed, recorder
         self.log = StepLog()
-        self.gradients: Gradients = ExactGradients(engine)
+        self.gradients: Gradients = ExactGradients(engine, plan.settings.views)
         self.stack: StackedSilos | None = None
         self.team: Team | None = None
         self.device = engine.flat.vector.device
@@ -269,7 +269,8 @@ class Round:
         if federation.gradients.trustworthy():
             return result
         federation.log.forget(done)
-        fast, federation.gradients = federation.gradients, ExactGradients(federation.engine)
+        exact = ExactGradients(federation.engine, federation.plan.settings.views)
+        fast, federation.gradients = federation.gradients, exact
         try:
             return work()
         finally:

@@ -14,6 +14,7 @@ from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.mechanisms.plan import PrivacyPlan, SamplingMethod
 from subjectdp.mechanisms.secure_sum import Ring, SiloBound, checked_sum, largest_sum, ring_for
 from subjectdp.mechanisms.skellam import Grid
+from subjectdp.training.gradients import clipped_items
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -74,6 +75,7 @@ def grid_plan(plan: PrivacyPlan, dimension: int, optimiser: OptimiserSettings) -
 def rounded_sum(
     engine: ClippingEngine,
     batch: Batch,
+    views: int,
     clip_norm: float,
     rate_factor: float,
     grid: Grid,
@@ -82,12 +84,13 @@ def rounded_sum(
     """Σ_j Round(f Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
     Items go through the model one by one, since each is rounded before the sum: the sensitivity of a sum that is
-    rounded afterwards would not be bounded by one item's norm.
+    rounded afterwards would not be bounded by one item's norm. The ``views`` of an item go together.
     """
     total = np.zeros(grid.dimension, np.int64)
     clipped = 0
     for j in range(batch.items):
-        gradient, norms = engine.clipped_sum(batch.inputs[j : j + 1], batch.labels[j : j + 1], clip_norm)
+        rows = slice(j * views, (j + 1) * views)
+        gradient, norms = clipped_items(engine, batch.inputs[rows], batch.labels[rows], views, clip_norm)
         total += grid.rounded(gradient.cpu().numpy().astype(np.float64) * rate_factor, generator)
         clipped += int(norms[0] > clip_norm)
     return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")

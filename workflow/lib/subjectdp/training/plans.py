@@ -58,6 +58,7 @@ def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
         wrap_probability=joint.wrap_probability,
         subject=subject_settings(run),
         predicted_subjects=privacy.predicted_subjects,
+        views=training.augmentation.seen,
     )
 
 

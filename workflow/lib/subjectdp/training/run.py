@@ -50,6 +50,7 @@ from subjectdp.training.processes import team_of
 from subjectdp.training.records import Recorder, also_to
 from subjectdp.training.resident import ResidentData
 from subjectdp.training.snapshots import Snapshot, restore, snapshot
+from subjectdp.training.warps import warps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +177,9 @@ def make_federation(
     kept = None
     if cache_dir is not None and device.type == "cpu":
         kept = FeatureCache(cache_dir, prepared.meta["sha256"], run.model.model_dump(mode="json"))
-    data = ResidentData(prepared, device, fixed_features(model), used, kept)
+    views = run.training.augmentation
+    seen = warps(views.seen, views.magnitude), partition.train_items
+    data = ResidentData(prepared, device, fixed_features(model), used, kept, *seen)
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)

@@ -31,7 +31,11 @@ UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
 
 
 class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded when they are first looked at."""
+    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded when they are first looked at.
+
+    With several ``views`` inputs and labels have a row for each view of each item, item by item. Everything that is
+    counted is counted in items.
+    """
 
     def __init__(
         self,
@@ -39,10 +43,11 @@ class MiniBatch:
         owners: NDArray[np.int32],
         data: ResidentData,
         device: torch.device,
+        views: int = 1,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
         self.statistics = batch_statistics(owners)
-        self._data, self._device = data, device
+        self._data, self._device, self._views = data, device, views
 
     @property
     def inputs(self) -> Tensor:
@@ -78,7 +83,8 @@ class MiniBatch:
 
     @cached_property
     def _loaded(self) -> tuple[Tensor, Tensor]:
-        return self._data.batch(self.addresses)
+        load = self._data.batch if self._views == 1 else self._data.all_views
+        return load(self.addresses)
 
 
 def drawn_batch(batch: Batch) -> MiniBatch:
@@ -123,7 +129,8 @@ class SiloStep:
         else:
             plan_silo = self.plan.silos[self.silo]
             positions = sample_items(len(items), plan_silo, settings.sampling, settings.batch_size, *key)
-        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
+        chosen = items[positions], owners[positions]
+        return MiniBatch(*chosen, federation.data, federation.device, settings.views)
 
     def _subjects_items(self, owners: NDArray[np.int32]) -> NDArray[np.int64]:
         """Positions of the items of the subjects that take part."""
@@ -220,6 +227,7 @@ class SiloStep:
         total, self._clipped_fraction = rounded_sum(
             federation.engine,
             batch,
+            self.plan.settings.views,
             self._clip_norm(),
             self.plan.silos[self.silo].learning_rate_factor,
             federation.grid_plan().grids[self.silo],

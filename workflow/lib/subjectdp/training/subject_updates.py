@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from subjectdp.training.gradients import rows_of_groups
 from subjectdp.training.optimisers import descend, make_optimiser
 
 if TYPE_CHECKING:
@@ -34,16 +35,17 @@ def subject_update_sum(
 
     θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
     items, with an optimiser of its own. An update that is not finite contributes nothing. The engine's parameters are
-    the global model's again afterwards.
+    the global model's again afterwards. Several views of an item stand for it with equal parts of its weight.
 
     Args:
         federation: plan, engine, optimiser and global model.
-        batch: items of the subjects.
+        batch: items of the subjects, in as many rows as the plan has views of them.
         groups: (items,) the place of each item's subject, 0 to subjects - 1, on the CPU; every place has an item.
         weights: (items,) 1 over the items of the item's subject.
         clip_norms: (subjects,) C_a.
     """
     theta = federation.theta
+    groups, weights = rows_of_groups(groups, weights, federation.plan.settings.views)
     total, norms = torch.zeros_like(theta), torch.zeros_like(clip_norms)
     for subjects, items, counted in _chunks(federation, groups):
         where = subjects.to(clip_norms.device)

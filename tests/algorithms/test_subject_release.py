@@ -16,9 +16,10 @@ from algorithms import tiny
 from algorithms.test_noise_placement import WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, check, worlds
+from subjectdp.accounting.sound import unit_losses
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.mechanisms.correlated_noise import noise_coefficients
-from subjectdp.mechanisms.plan import AccountingMode, Clipping, PrivacyPlan, TrustModel
+from subjectdp.mechanisms.plan import AccountingMode, Clipping, PrivacyPlan, PrivacyUnit, TrustModel
 from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.sampling.subjects import subjects_of_round
 from subjectdp.training.federation import Round, SiloStep
@@ -313,6 +314,28 @@ def test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm(
 @pytest.mark.parametrize("rule", RULES)
 def test_an_item_moves_it_by_at_most_twice_the_clip_norm(rule: BudgetWeights, trust: TrustModel) -> None:
     check(moves(release_plan(trust, weights=rule), by_item=True), 60, tight=0.2)
+
+
+def moves_at_one_silo(plan: PrivacyPlan) -> Iterator[tuple[float, float]]:
+    """The same for a subject's items at one of its silos: the others may give it larger parts than before."""
+    stated = unit_losses(plan, PrivacyUnit.SUBJECT, every_silo=False)[0][0].shift.sensitivities[-1]
+    for world in worlds(plan):
+        before = sums_of(world, world.everything, False)
+        for subject in range(SUBJECTS):
+            for silo in np.flatnonzero(world.counts[:, subject]):
+                without = (world.owners != subject) | (world.silos != silo)
+                if len(np.unique(world.silos[without])) == 3:
+                    change = before - sums_of(world, without, False)
+                    seen = change if plan.mechanism.trust is LOCAL else change.sum(0)
+                    yield float(seen.norm()), tiny.CLIP * stated
+
+
+@pytest.mark.parametrize("trust", [LOCAL, SECURE])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated(
+    rule: BudgetWeights, trust: TrustModel
+) -> None:
+    check(moves_at_one_silo(release_plan(trust, weights=rule)), 100, tight=0.5)
 
 
 def test_subject_sampling_is_moved_by_the_clip_norm_at_each_silo() -> None:

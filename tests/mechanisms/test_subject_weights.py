@@ -14,7 +14,13 @@ from scipy import optimize
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import TrustModel
 from subjectdp.mechanisms.subject_settings import BudgetWeights
-from subjectdp.mechanisms.subject_weights import budget_weights, check_budget, clip_norms, reach
+from subjectdp.mechanisms.subject_weights import (
+    budget_weights,
+    check_budget,
+    clip_norms,
+    moved_at_one_silo,
+    reach,
+)
 
 LOCAL, SUMMED = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION
 RULES = list(BudgetWeights)
@@ -111,6 +117,29 @@ def test_a_subject_decides_over_nobody_elses_weights(rule: BudgetWeights, trust:
     for subject in range(counts.shape[1]):
         after = budget_weights(np.delete(counts, subject, axis=1), rule, trust, 5, 4.0)
         assert np.array_equal(np.delete(before, subject, axis=1), after)
+
+
+@pytest.mark.parametrize("trust", [LOCAL, SUMMED])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_a_subject_that_leaves_one_silo_moves_no_more_than_is_stated(
+    rule: BudgetWeights, trust: TrustModel, noise: float
+) -> None:
+    """Everybody's gradient as long as its bound, and in one direction; then the worst counts of all."""
+    generator = np.random.default_rng(4)
+    stated = moved_at_one_silo(rule, trust, 6, noise)
+    most = 0.0
+    for trial in range(400):
+        column = np.floor(10 ** generator.uniform(0, 7, 6)).astype(np.int64) * (generator.random(6) < 0.5)
+        silo = int(generator.integers(6))
+        column[silo] = max(1, column[silo]) if trial % 2 else 10**8
+        left = column.copy()
+        left[silo] = 0
+        before, after = (budget_weights(c[:, None], rule, trust, 6, noise)[:, 0] for c in (column, left))
+        change = np.abs(before - after)
+        most = max(most, float(np.linalg.norm(change) if trust is LOCAL else change.sum()))
+    assert most <= stated + 1e-12
+    assert most > 0.99 * stated
 
 
 def test_weights_beyond_the_budget_are_refused() -> None:

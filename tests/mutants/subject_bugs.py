@@ -198,6 +198,13 @@ SUBJECTS = (
         T_PLANS + "test_subsampled_releases_are_dp_accountings_and_below_opacus",
     ),
     mutant(
+        "a subject's other silos keep their parts when it leaves one",
+        LOSSES,
+        "if unit is PrivacyUnit.SUBJECT and not every_silo:",
+        "if False:",
+        T_RELEASE + "test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated",
+    ),
+    mutant(
         "predicted noise passes for the run's own",
         PLANS,
         "return replace(plan, silos=tuple(silos), prediction=Prediction(wanted, present, full))",

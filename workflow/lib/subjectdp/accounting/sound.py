@@ -40,7 +40,8 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
     if plan.mechanism.shared_budget:
-        return subject_losses.budget_losses(plan, unit, noise_copies(plan) if noise_is_summed(plan) else 1.0)
+        copies = noise_copies(plan) if noise_is_summed(plan) else 1.0
+        return subject_losses.budget_losses(plan, unit, every_silo, copies)
     schedules = [_with_constant_noise(plan, silo) for silo in range(len(plan.silos))]
     if noise_is_summed(plan):
         return _summed_losses(plan, schedules, unit, every_silo)

@@ -12,6 +12,7 @@ from subjectdp.accounting.events import Loss, MixtureSteps, Shift, unit_shift
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.mechanisms.correlated_noise import sensitivity
 from subjectdp.mechanisms.plan import PrivacyPlan, PrivacyUnit
+from subjectdp.mechanisms.subject_weights import moved_at_one_silo
 
 
 def turns(plan: PrivacyPlan) -> int:
@@ -19,8 +20,8 @@ def turns(plan: PrivacyPlan) -> int:
     return -(-plan.rounds // plan.settings.subject.every)
 
 
-def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, noise_copies: float) -> list[Loss]:
-    """The loss of an item, or of a subject at any of its silos or all of them.
+def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float) -> list[Loss]:
+    """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
 
     ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
     silos, which nothing bounds, and for correlated noise under coins (``check_subjects``).
@@ -35,6 +36,8 @@ def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, noise_copies: float) -> 
         schedule.max_items_per_subject,
         schedule.items,
     )
+    if unit is PrivacyUnit.SUBJECT and not every_silo:
+        shift = _scaled(shift, _moved_at_one_silo(plan))
     if settings.subject.noise_band == 1:
         return [(MixtureSteps(sigma, shift, turns(plan)),)]
     if len(shift.sensitivities) > 1:
@@ -48,3 +51,14 @@ def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, noise_copies: float) -> 
         settings.subject.noise_band, plan.rounds, settings.subject.every
     )
     return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]
+
+
+def _moved_at_one_silo(plan: PrivacyPlan) -> float:
+    subject = plan.settings.subject
+    return moved_at_one_silo(
+        subject.weights, plan.mechanism.trust, plan.silos_per_subject, subject.item_noise
+    )
+
+
+def _scaled(shift: Shift, factor: float) -> Shift:
+    return Shift(tuple(value * factor for value in shift.sensitivities), shift.probabilities)

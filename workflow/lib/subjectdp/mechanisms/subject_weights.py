@@ -10,6 +10,8 @@ subject, so that adding or removing a subject leaves all other weights as they a
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,6 +71,31 @@ def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:
     near = exact.astype(np.float32)
     above = near.astype(np.float64) > exact
     return np.where(above, np.nextafter(near, np.float32(0.0)), near).astype(np.float32)
+
+
+def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float) -> float:
+    """How far a subject's items at *one* silo move what is seen, in clip norms, where its other items stay.
+
+    A subject that leaves one of its silos may get larger parts at the others, so that this is no special case of
+    leaving them all. With parts w before and w' after, the same at no silo but the one that is left only if the rule is
+    ``fixed``, what is seen moves by √(w_i² + Σ (w'_j - w_j)²) or, where it is a sum, w_i + Σ (w'_j - w_j) at most: each
+    gradient keeps its direction. That is one fixed part; at most 1 (a single silo) for ``uniform``; and with a share s
+    of the budget at the silo, √(2 - 2√(1 - s)) of squares and 2s of lengths, where s may come near 1 for
+    ``proportional`` and under a sum for ``optimal``, and is below (1 + κ)/(2 + κ) for ``optimal`` squares.
+
+    Args:
+        rule, trust, most_silos, item_noise: as in :func:`budget_weights`.
+    """
+    squared = trust is TrustModel.LOCAL
+    if rule is BudgetWeights.FIXED:
+        return 1.0 / (math.sqrt(most_silos) if squared else most_silos)
+    equal = rule is BudgetWeights.UNIFORM or (rule is BudgetWeights.OPTIMAL and item_noise == 0.0)
+    if equal or most_silos == 1:
+        return 1.0
+    if not squared:
+        return 2.0
+    kept = 1.0 / (2.0 + item_noise) if rule is BudgetWeights.OPTIMAL else 0.0
+    return max(1.0, math.sqrt(2.0 - 2.0 * math.sqrt(kept)))
 
 
 def reach(trust: TrustModel, most_silos: int) -> float:

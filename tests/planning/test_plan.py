@@ -202,6 +202,10 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     assert "taken from: expected counts" in words and "9 runs: for a device of 1000 GFLOP/s" in words
     assert set(table.loc[table["label"] == "LocalItemDP", "settings"].fillna("")) == {"", "clip_norm=2"}
     assert not (tmp_path / "results/data").exists(), "nothing is fetched or prepared"
+    assert main(["plan", str(file), "--results", str(tmp_path / "results"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["runs"] for row in rows] == table["runs"].tolist()
+    assert [row["epsilon_sound_item"] for row in rows][0] is None, "FedAvg states none: null, and no NaN"
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "fast"])

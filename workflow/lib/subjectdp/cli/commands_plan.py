@@ -22,6 +22,9 @@ def add_parsers(commands: Any) -> None:
         type=_positive,
         help="billions of operations a second of one device; default: what finished runs took",
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, a row for runs that differ in their seed"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -36,8 +39,12 @@ def _positive(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from subjectdp.cli.output import print_json
     from subjectdp.config import load_scenario
     from subjectdp.planning.report import plan_scenario
 
-    _, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
-    print(text, end="")
+    frame, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
+    if options.json:
+        print_json(frame.to_dict("records"))
+    else:
+        print(text, end="")

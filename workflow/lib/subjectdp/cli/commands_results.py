@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.analysis.labels import run_label
+from subjectdp.cli.differences import settings_apart
 from subjectdp.cli.output import print_json, print_table
 from subjectdp.cli.run_folders import (
     RunFolder,
@@ -21,10 +22,11 @@ from subjectdp.cli.run_folders import (
     recorded_runs,
 )
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.errors import unknown
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
-    *("seconds", "left"),
+    *("seconds", "left", "settings"),
 )
 
 
@@ -56,7 +58,8 @@ def _add_runs(commands: Any) -> None:
         "runs",
         help="list runs: results, progress, time left",
         description="Lists the runs in the results folder, or those of a scenario: how far each is, when it will be "
-        "done, its test accuracy and ε. Exit code 1 where a run is broken.",
+        "done, its test accuracy and ε, and what tells it from other runs of its data set and algorithm. Exit code 1 "
+        "where a run is broken.",
     )
     runs.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     runs.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
@@ -76,15 +79,18 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def _runs(options: argparse.Namespace) -> int:
     results = Path(options.results)
+    if options.algorithm is not None:
+        _require_algorithm(options.algorithm)
     found = _scenario_runs(options.scenario, results) if options.scenario else recorded_runs(results)
     listed = [run for run in found if _fits(run, options)]
     broken = [run for run in listed if run.state is State.BROKEN]
     if options.json:
         print_json([run.as_dict() for run in listed])
         return 1 if broken else 0
-    print_table(_COLUMNS, [_row(run) for run in listed])
+    settings = settings_apart({run.run_id: run.config for run in listed if run.config is not None})
+    print_table(_COLUMNS, [(*_row(run), settings.get(run.run_id) or None) for run in listed])
     counts = ", ".join(f"{count} {state}" for state, count in count_states(listed).items())
-    print(f"\n{len(listed)} runs{': ' if counts else ''}{counts}")
+    print(f"\n{len(listed)} run{'' if len(listed) == 1 else 's'}{': ' if counts else ''}{counts}")
     print("* what the paper claims: no guarantee")
     for run in listed:
         if run.note is not None:
@@ -97,7 +103,18 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
     left = None if run.seconds_left is None else clock(run.seconds_left)
     epsilons = (run.epsilon_published, run.epsilon_sound_subject)
     rounded = (None if epsilon is None else f"{epsilon:.4g}" for epsilon in epsilons)
-    return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, run.wall_seconds, left
+    seconds = None if run.wall_seconds is None else f"{run.wall_seconds:.1f}"
+    return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
+
+
+def _require_algorithm(name: str) -> None:
+    """A name that no run can have is a mistake, not an empty list."""
+    from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+
+    variants = {known: algorithm(known).variants for known in ALGORITHMS}
+    names = {*variants, *(f"{known}:{each}" for known, found in variants.items() for each in found if each)}
+    if name not in names:
+        raise unknown("algorithm", name, names)
 
 
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:

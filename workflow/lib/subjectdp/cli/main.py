@@ -22,8 +22,8 @@ examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
   subjectdp scenario config/scenarios/embedded.yaml
   subjectdp runs --dataset femnist
-  subjectdp show femnist-higrad_avg_dp-v1-s0
-  subjectdp compare femnist-fed_avg-s0 femnist-local_item_dp-s0
+  subjectdp show femnist-higrad_avg_dp-v1-s1
+  subjectdp compare femnist-fed_avg-s1 femnist-local_item_dp-s1
   subjectdp doctor --scenario config/scenarios/femnist-180.yaml
 Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
 """
@@ -37,6 +37,16 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help in which each command stands on one line with what it does, without the line ``COMMAND`` above them."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if action.nargs != argparse.PARSER:
+            return super()._format_action(action)
+        self._action_max_length += 2  # argparse forgets that the commands are indented
+        return super()._format_action(action).partition("\n")[2]
 
 
 Command = Callable[[argparse.Namespace], int | None]
@@ -68,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="subjectdp",
         description="Subject-granular differential privacy in federated learning.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.analysis.labels import run_label
+from subjectdp.cli.differences import settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 
 _PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
 _ACCURACY = re.compile(r" test accuracy ([\d.]+)")
 _TAIL_BYTES = 4096
+_LISTED = 8  # runs in a message
 
 
 class State(StrEnum):
@@ -77,11 +79,19 @@ def find_run(results: Path, text: str) -> Path:
     if not matching:
         raise expected("RUN_ID", text, f"the id of a run in {folder} (see subjectdp runs)")
     if len(matching) > 1:
-        listed = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
         raise ConfigError(
-            f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}: {listed}."
+            f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}:\n"
+            + "\n".join(_told_apart(folder, matching))
         )
     return folder / matching[0]
+
+
+def _told_apart(folder: Path, names: list[str]) -> list[str]:
+    """A line for each of the first runs: its id, and what tells it from the others."""
+    configs = {name: read_run_folder(folder / name).config for name in names}
+    settings = settings_apart({name: config for name, config in configs.items() if config is not None})
+    lines = [f"  {name}  {settings.get(name, '')}".rstrip() for name in names[:_LISTED]]
+    return lines + ([f"  and {len(names) - _LISTED} more"] if len(names) > _LISTED else [])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

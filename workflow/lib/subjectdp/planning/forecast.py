@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from subjectdp.analysis.labels import run_label
-from subjectdp.cli.output import flattened
+from subjectdp.cli.differences import settings_apart
 from subjectdp.config import paths
 from subjectdp.config.models import RunConfig
 from subjectdp.config.scenario import Scenario
@@ -64,7 +63,7 @@ def forecast(
     families: dict[str, list[RunConfig]] = {}
     for run in scenario.runs:
         families.setdefault(_without_seed(run), []).append(run)
-    described = settings_apart(scenario.runs)
+    described = settings_apart({run.run_id: run.model_dump(mode="json") for run in scenario.runs})
     paces = Paces([]) if paces is None else paces
     return [_forecast(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
 
@@ -153,38 +152,3 @@ def predicted_memory_mb(run: RunConfig) -> float:
     items = expected_items(run)
     kept = size.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
     return BASE_MEMORY_MB + 4e-6 * (_COPIES * size.parameters + 2 * batch * size.values + kept)
-
-
-def settings_apart(runs: tuple[RunConfig, ...]) -> dict[str, str]:
-    """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas.
-
-    A value that is the default is left out.
-    """
-    flat = {run.run_id: _flat(run) for run in runs}
-    usual = _flat(RunConfig())
-    values: dict[tuple[str, str, str], set[str]] = {}
-    for run in runs:
-        for key, value in flat[run.run_id].items():
-            values.setdefault((run.data.dataset, run.algorithm.label, key), set()).add(repr(value))
-
-    def text(run: RunConfig) -> str:
-        told = [
-            (key, value)
-            for key, value in flat[run.run_id].items()
-            if len(values[run.data.dataset, run.algorithm.label, key]) > 1 and value != usual.get(key)
-        ]
-        return ", ".join(f"{key.rpartition('.')[2]}={_shown(value)}" for key, value in told)
-
-    return {run.run_id: text(run) for run in runs}
-
-
-def _flat(run: RunConfig) -> dict[str, Any]:
-    """The run's settings by dotted key; the accounting's bound on items only where it is not the partition's cap."""
-    found = dict(flattened(run.model_dump(exclude={"performance", "seed"})))
-    if found["privacy.max_items_per_subject"] == found["partition.max_items_per_subject"]:
-        del found["privacy.max_items_per_subject"]
-    return found
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

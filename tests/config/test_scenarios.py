@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -240,6 +241,32 @@ def test_selections() -> None:
     )
     counts = {figure: len(scenario.runs_of_figure(figure)) for figure in scenario.figures}
     assert counts == {"figure1": 3, "figure2": 4, "figure3": 2, "privacy": 6}
+
+
+@pytest.mark.parametrize("name", ["embedded", "paper", "beyond"])
+def test_an_overlay_may_draw_fewer_figures(name: str) -> None:
+    """The scenario below it selects runs for figures that the overlay does not draw."""
+    path = ROOT / f"config/scenarios/{name}.yaml"
+    below = load_scenario(path)
+    assert len(below.selections) > 1
+    content = yaml.safe_load(path.read_text())
+    scenario = load_scenario_from_mapping({**content, "name": "mine", "figures": ["cost"]})
+    assert scenario.figures == ["cost"] and scenario.runs_of_figure("cost") == below.runs
+
+
+def test_the_sweep_of_the_readme_lies_over_the_embedded_scenario(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = [text for text in blocks if "sweep:" in text]
+    (tmp_path / "mine.yaml").write_text(block)
+    assert len(block.strip().splitlines()) == 3
+    scenario = load_scenario([ROOT / "config/scenarios/embedded.yaml", tmp_path / "mine.yaml"])
+    assert {run.training.batch_size for run in scenario.runs} == {64}, "the embedded scenario's own settings"
+    for figure in scenario.figures:
+        assert {run.algorithm.label for run in scenario.runs_of_figure(figure)} == {
+            "FedAvg",
+            "LocalItemDP",
+            "HiGradAvgDP (v1)",
+        }
 
 
 def test_path_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

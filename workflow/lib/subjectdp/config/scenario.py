@@ -91,7 +91,7 @@ class Scenario(Section):
     selections: dict[Figure, dict[str, Any]] = Field(
         default={},
         description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects "
-        "what is null. A figure without an entry shows all runs.",
+        "what is null. A figure without an entry shows all runs; an entry of a figure that is not drawn does nothing.",
     )
 
     audit: AuditConfig = Field(

@@ -27,15 +27,16 @@ def fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
 
 
 def check_selections(scenario: Scenario) -> None:
-    """Refuses selections of figures that the scenario lacks, of unknown keys, and those that fit no run."""
+    """Refuses selections by unknown keys, and those of drawn figures that fit no run.
+
+    A selection of a figure that is not drawn does nothing: an overlay may draw fewer figures than what it lies over.
+    """
     problems: list[str] = []
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"
         wrong = [str(unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
         problems.extend(wrong)
-        if figure not in scenario.figures:
-            problems.append(str(expected("selections", figure, "a figure of this scenario's figures")))
-        elif not wrong and not runs_of_figure(scenario, figure):
+        if figure in scenario.figures and not wrong and not runs_of_figure(scenario, figure):
             problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))
     if problems:
         raise join_errors(problems)

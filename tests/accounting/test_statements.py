@@ -111,6 +111,18 @@ def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     assert any("own noise" in line for line in two["sound"]["item"]["assumptions"])
 
 
+def test_joint_noise_under_adam_counts_own_noise() -> None:
+    """The very same run, as published: what is sound for it is one silo's noise (auditing/test_local_optimisers.py)."""
+    found = {}
+    for linear in (True, False):
+        run = plan(JOINT, 0.5, silos=16, steps=1, rounds=100, linear_updates=linear)
+        found[linear] = privacy_statements(run, over_rounds=False)["sound"]["item"]
+    assert found[True]["epsilon"] < 1
+    assert found[False]["epsilon"] > 5
+    assert any("Adam's steps" in line for line in found[False]["assumptions"])
+    assert not any("Adam's steps" in line for line in found[True]["assumptions"])
+
+
 def test_epsilon_over_rounds_ends_at_the_runs() -> None:
     run = plan(HIGRAD_V1, 12.0, silos=4, rounds=40)
     curve = epsilon_over_rounds(run, SUBJECT)

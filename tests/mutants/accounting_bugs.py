@@ -97,10 +97,17 @@ ACCOUNTING = (
         "accounting/test_commands.py::test_account_v3_at_sixteen_silos",
     ),
     mutant(
+        "Adam at the silos leaves joint noise in the sum",
+        SOUND,
+        "return after or plan.settings.linear_updates",
+        "return True",
+        "accounting/test_statements.py::test_joint_noise_under_adam_counts_own_noise",
+    ),
+    mutant(
         "joint noise counts over several local steps",
         SOUND,
-        "return single and not plan.settings.own_noise_only",
-        "return not plan.settings.own_noise_only",
+        "return single and sums_noisy_gradients(plan)",
+        "return sums_noisy_gradients(plan)",
         T_PLANNING + "test_joint_noise_over_several_steps",
     ),
     mutant(

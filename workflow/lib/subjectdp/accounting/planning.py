@@ -246,6 +246,12 @@ def check_sound(plan: PrivacyPlan) -> None:
             "several steps noise of other silos can cancel. Set training.local_steps to 1, clip and noise the whole "
             "update once (joint.clipping: update), or account for each silo's own noise only (joint.own_noise_only)."
         )
+    if joint and not sound.sums_noisy_gradients(plan):
+        raise PrivacyError(
+            f"{name} in sound mode needs local updates that are linear in the noisy gradients, got Adam: other silos' "
+            "noise does not count in their sum. Set training.optimizer.name to sgd or momentum, joint.clipping to "
+            "update, or account for each silo's own noise only (joint.own_noise_only)."
+        )
 
 
 def _check_updates(mechanism: Mechanism, settings: PlanSettings) -> None:

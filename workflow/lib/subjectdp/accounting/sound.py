@@ -54,19 +54,32 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
     Joint noise counts only with one noisy step in each aggregation: with more, another silo's later gradients may
     cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286), and each silo's own noise
     is all that can be accounted. Where the whole update is clipped and noised once, no gradient comes after the noise.
+    Nor does it count where the sum is not one of noisy gradients (:func:`sums_noisy_gradients`).
     """
     trust = plan.mechanism.trust
     if trust is TrustModel.LOCAL:
         return False
     single = all(releases(plan, schedule) == 1 for schedule in plan.silos)
     if trust is TrustModel.SECURE_AGGREGATION:
-        return single and not plan.settings.own_noise_only
+        return single and sums_noisy_gradients(plan) and not plan.settings.own_noise_only
     if not single:
         raise PrivacyError(
             "A trusted server that adds the noise needs one local step a round: the sum of several "
             "steps without noise in between is not bounded by the clip norm."
         )
     return True
+
+
+def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
+    """Whether what secure aggregation sums is linear in what the silos noised.
+
+    Adam's first step is the sign of each noisy gradient. A silo whose sum is far longer than its noise adds a sign
+    that everybody knows, and none of its noise: what is left to learn hides behind the item's own silo's noise alone.
+    Where whole updates or a subject's parts are noised, the noise comes after any local optimiser.
+    """
+    mechanism = plan.mechanism
+    after = mechanism.clipping is Clipping.PER_UPDATE or mechanism.shared_budget
+    return after or plan.settings.linear_updates
 
 
 def releases(plan: PrivacyPlan, schedule: SiloSchedule) -> int:

@@ -203,8 +203,10 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     elif sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
-    else:
+    elif sound.sums_noisy_gradients(plan):
         yield "only each silo's own noise is counted: over several local steps other silos' noise may cancel"
+    else:
+        yield "only each silo's own noise is counted: Adam's steps do not add up to a sum of noisy gradients"
 
 
 def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:

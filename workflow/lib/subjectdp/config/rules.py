@@ -156,6 +156,17 @@ def _one_local_step(run: RunConfig) -> Iterator[SubjectDPError]:
         yield expected("training.local_steps", steps, allowed)
 
 
+def _joint_optimizer(run: RunConfig) -> Iterator[SubjectDPError]:
+    joint, name = run.joint, run.training.optimizer.name
+    summed = run.algorithm.name == "joint_noise" and not joint.own_noise_only and joint.clipping == "item"
+    if summed and run.privacy.mode == "sound" and name == "adam":
+        allowed = (
+            "sgd or momentum when algorithm.name is joint_noise and privacy.mode is sound (Adam's steps do not add up "
+            "to a sum of noisy gradients; or set joint.clipping: update, or joint.own_noise_only)"
+        )
+        yield expected("training.optimizer.name", name, allowed)
+
+
 def _joint_silos(run: RunConfig) -> Iterator[SubjectDPError]:
     if run.algorithm.name != "joint_noise":
         return
@@ -252,6 +263,7 @@ _RULES: tuple[Rule, ...] = (
     _rounds,
     _sound_cap,
     _one_local_step,
+    _joint_optimizer,
     _joint_silos,
     _joint_updates,
     _joint_integers,

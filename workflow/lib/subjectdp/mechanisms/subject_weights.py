@@ -86,13 +86,13 @@ def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, i
     Args:
         rule, trust, most_silos, item_noise: as in :func:`budget_weights`.
     """
-    squared = trust is TrustModel.LOCAL
+    side_by_side = trust is TrustModel.LOCAL
     if rule is BudgetWeights.FIXED:
-        return 1.0 / (math.sqrt(most_silos) if squared else most_silos)
+        return 1.0 / (math.sqrt(most_silos) if side_by_side else most_silos)
     equal = rule is BudgetWeights.UNIFORM or (rule is BudgetWeights.OPTIMAL and item_noise == 0.0)
     if equal or most_silos == 1:
         return 1.0
-    if not squared:
+    if not side_by_side:
         return 2.0
     kept = 1.0 / (2.0 + item_noise) if rule is BudgetWeights.OPTIMAL else 0.0
     return max(1.0, math.sqrt(2.0 - 2.0 * math.sqrt(kept)))

@@ -52,6 +52,7 @@ def plan_settings(run: RunConfig, cache_dir: Path | None) -> PlanSettings:
         cache_dir=None if cache_dir is None else str(cache_dir),
         own_noise_only=joint.own_noise_only,
         colluding_silos=joint.colluding_silos,
+        linear_updates=training.optimizer.name != "adam",
         noise_distribution=NoiseDistribution(joint.noise),
         gradient_bits=joint.bits,
         ring_bits=joint.ring_bits,

@@ -165,7 +165,9 @@ class PlanSettings:
     colluding_silos: int = (
         0  # joint noise: silos that may tell their noise; the guarantee rests on the others
     )
-    linear_updates: bool = True  # joint noise: a silo's update is linear in its noisy gradients, as with any local optimiser but Adam
+    linear_updates: bool = (
+        True  # joint noise: a silo's update is linear in its noisy gradients (no Adam there)
+    )
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
     gradient_bits: int = 16  # Skellam: steps of the grid in the largest clip norm, as a power of 2
     ring_bits: int | None = (

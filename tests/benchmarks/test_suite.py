@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +68,48 @@ def test_a_worker_that_fails_says_so(capfd):
     with pytest.raises(worker.WorkerError, match="'steps' ended with code 1"):
         worker.run_task({"task": "steps", "case": {}, "methods": []}, "default", 1)
     assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_killed_worker_costs_only_the_methods_that_hold_per_item_gradients(monkeypatch):
+    asked = []
+
+    def run_task(task, malloc, threads):
+        asked.append(task["methods"])
+        if "vmap" in task["methods"]:
+            raise worker.WorkerKilled("killed")
+        return {name: worker.Outcome("ok") for name in task["methods"]}
+
+    monkeypatch.setattr(suite, "run_task", run_task)
+    options = suite.Options(
+        ("cnn",), (64,), methods=("vmap", "subjectdp_item"), mallocs=("tuned",), memory=False
+    )
+    (part,) = suite.run_suite(options, lambda _: None)
+    assert asked == [["sgd", "subjectdp_item", "vmap"], ["sgd", "subjectdp_item"]]
+    assert {row.method: row.status for row in part.rows} == {
+        "sgd": "ok",
+        "subjectdp_item": "ok",
+        "vmap": "skipped",
+    }
+    with pytest.raises(worker.WorkerKilled):
+        monkeypatch.setattr(suite, "run_task", lambda *_: (_ for _ in ()).throw(worker.WorkerKilled("again")))
+        suite.run_suite(replace(options, methods=("subjectdp_item",)), lambda _: None)
+
+
+def test_a_kill_is_told_from_a_failure(monkeypatch):
+    killed = subprocess.CompletedProcess([], -signal.SIGKILL, stdout="")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
+    with pytest.raises(worker.WorkerKilled, match="perhaps for want of memory"):
+        worker.run_task({"task": "steps"}, "default", 1)
+
+
+def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(suite, "_cases", lambda workload, batches: [TINY, TINY])
+    answers = iter([{"sgd": worker.Outcome("ok")}])
+    monkeypatch.setattr(suite, "run_task", lambda *_: next(answers))
+    arguments = ["--workload", "cnn", "--malloc", "default", "--methods", "sgd", "--no-memory"]
+    with pytest.raises((RuntimeError, StopIteration)):
+        main(["bench", *arguments, "--output", str(tmp_path), "--json"])
+    assert "cnn.csv" in {path.name for path in tmp_path.iterdir()}
 
 
 def test_the_round_and_its_bare_steps_are_the_same_work():

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.quick:
         parts, verdicts = quick(quiet=options.json)
     else:
-        parts = run_suite(chosen(options), _printer(options.json))
+        parts = run_suite(chosen(options), _keeper(Path(options.output), options.json))
         verdicts = goals.judge(goals.GOALS, parts)
     folder = Path(options.output) / "quick" if options.quick else Path(options.output)
     write(folder, parts, verdicts, about)
@@ -133,6 +133,18 @@ def report(
     for name in wrong_steps(parts):
         print(f"\nFAIL: {name} does not compute what it should")
     print(f"\nwritten to {folder}; load now {machine.load():.1f}")
+
+
+def _keeper(folder: Path, quiet: bool) -> Found:
+    """Prints each table and writes what has been measured so far: a run of many minutes may be cut off."""
+    parts: list[Measured] = []
+
+    def keep(part: Measured) -> None:
+        parts.append(part)
+        _printer(quiet)(part)
+        write_tables(folder, parts)
+
+    return keep
 
 
 def _printer(quiet: bool) -> Found:

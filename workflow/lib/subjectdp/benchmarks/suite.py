@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from subjectdp.benchmarks import machine
 from subjectdp.benchmarks.cases import Case
-from subjectdp.benchmarks.methods import BASE, CALIBRATION_METHODS, select
+from subjectdp.benchmarks.methods import BASE, CALIBRATION_METHODS, METHODS, select
 from subjectdp.benchmarks.results import Measured, Table, measured, print_measured
 from subjectdp.benchmarks.steps import Outcome
-from subjectdp.benchmarks.worker import run_task
+from subjectdp.benchmarks.worker import WorkerKilled, run_task
 
 MALLOCS = ("tuned", "default")
 _EPSILONS = (1.0, 4.0, 8.0)
@@ -94,7 +95,7 @@ def _step_table(table: Table, case: Case, names: list[str], options: Options, fi
     table = replace(table, clock="cpu" if options.threads == 1 else "wall")
     task = {"task": "steps", "case": asdict(case), "rounds": options.rounds, "gate": first}
     load = machine.load()
-    outcomes = run_task({**task, "methods": [n for n in names if n != "jax"]}, table.malloc, options.threads)
+    outcomes = _timed(task, [name for name in names if name != "jax"], table)
     apart: dict[str, Outcome] = {}
     if "jax" in names:
         apart = run_task({**task, "methods": [BASE, "jax"], "pinned": True}, table.malloc, options.threads)
@@ -106,6 +107,18 @@ def _step_table(table: Table, case: Case, names: list[str], options: Options, fi
     apart[BASE].memory = outcomes[BASE].memory
     jax = measured(replace(table, clock="wall"), apart, load)
     return replace(part, rows=(*part.rows, *(row for row in jax.rows if row.method == "jax")))
+
+
+def _timed(task: dict[str, Any], names: list[str], table: Table) -> dict[str, Outcome]:
+    """The task's outcomes; where it runs out of memory, those of the methods that hold no per-item gradients."""
+    try:
+        return run_task({**task, "methods": names}, table.malloc, table.threads)
+    except WorkerKilled as killed:
+        light = [name for name in names if METHODS[name].copies == 0]
+        if light == names:
+            raise
+        outcomes = run_task({**task, "methods": light}, table.malloc, table.threads)
+        return {name: outcomes.get(name, Outcome("skipped", str(killed))) for name in names}
 
 
 def _add_memory(outcomes: dict[str, Outcome], case: Case, table: Table) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -41,8 +42,12 @@ class WorkerError(SubjectDPError):
     """A task that ended without its outcomes; its own message is on standard error."""
 
 
+class WorkerKilled(WorkerError):
+    """A task that the system killed, as it does where memory runs out."""
+
+
 def run_task(task: Mapping[str, Any], malloc: str, threads: int) -> dict[str, Outcome]:
-    """Runs a task in a process of its own; WorkerError where that fails."""
+    """Runs a task in a process of its own; WorkerError where that fails, WorkerKilled where it was killed."""
     done = subprocess.run(
         [sys.executable, "-m", "subjectdp.benchmarks.worker"],
         input=json.dumps({**task, "threads": threads}),
@@ -50,9 +55,10 @@ def run_task(task: Mapping[str, Any], malloc: str, threads: int) -> dict[str, Ou
         stdout=subprocess.PIPE,
         text=True,
     )
+    if done.returncode == -signal.SIGKILL:
+        raise WorkerKilled(f"The worker of task {task['task']!r} was killed, perhaps for want of memory.")
     if done.returncode != 0:
-        killed = " (killed, perhaps for want of memory)" if done.returncode == -9 else ""
-        raise WorkerError(f"The worker of task {task['task']!r} ended with code {done.returncode}{killed}.")
+        raise WorkerError(f"The worker of task {task['task']!r} ended with code {done.returncode}.")
     outcomes = json.loads(done.stdout.splitlines()[-1])
     return {name: _outcome(content) for name, content in outcomes.items()}
 

@@ -71,6 +71,11 @@ def paired_difference(first: ArrayLike, second: ArrayLike, level: float = LEVEL)
     return mean_interval(one - two, level)
 
 
+def largest_of(values: ArrayLike) -> float:
+    """The largest value over the seeds, NaN as soon as one seed has none: the ε that holds for each of them."""
+    return float(np.max(np.asarray(values, dtype=np.float64)))
+
+
 def bands(frame: pd.DataFrame, by: Sequence[str], value: str, level: float = LEVEL) -> pd.DataFrame:
     """Mean and t-interval of ``value`` for each group of ``by``: columns ``by`` + mean, low, high, seeds.
 

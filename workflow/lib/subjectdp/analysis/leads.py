@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from subjectdp.analysis.collect import RUN_COLUMNS
 from subjectdp.analysis.frames import read_frame
-from subjectdp.analysis.intervals import mean_interval, paired_difference
+from subjectdp.analysis.intervals import largest_of, mean_interval, paired_difference
 from subjectdp.analysis.select import silos_of_subject
 from subjectdp.analysis.style import datasets_in_order, in_order
 from subjectdp.analysis.sweeps import sound_runs
@@ -90,14 +89,9 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
         "test_accuracy_percent": round(accuracy.mean, 3),
         "test_accuracy_half_width": round(accuracy.half_width, 3),
         **{key: round(value, 3) for key, value in zip(("lead", "lead_low", "lead_high"), lead, strict=True)},
-        "epsilon_stated": _largest(part["epsilon_stated"]),
-        "epsilon_own_subject": _largest(part["epsilon_sound_subject"]),
+        "epsilon_stated": largest_of(part["epsilon_stated"]),
+        "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
     }
-
-
-def _largest(values: pd.Series) -> float:
-    """The largest over the seeds; none as soon as one seed states none."""
-    return float(np.max(values.to_numpy(dtype=np.float64)))
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:

@@ -63,6 +63,12 @@ class Sheet:
     runs: tuple[str, ...] = ()
     row_height: float = _ROW_HEIGHT
     panel_width: float = _PANEL_WIDTH
+    row_heights: tuple[float, ...] = ()  # inches, one a row where they differ
+
+    @property
+    def heights(self) -> tuple[float, ...]:
+        """Inches of each row."""
+        return self.row_heights or (self.row_height,) * len(self.rows)
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -86,9 +92,10 @@ def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
     with figure_style():
         figure, limits = _combined(sheet, letters)
         paths = _save(figure, folder / sheet.name)
-        for panel, letter in zip(sheet.panels, letters, strict=True):
+        heights = [height for row, height in zip(sheet.rows, sheet.heights, strict=True) for _ in row]
+        for panel, letter, height in zip(sheet.panels, letters, heights, strict=True):
             stem = folder / f"{sheet.name}_{letter}_{panel.key}"
-            paths += _save(_single(sheet, panel, letter, limits), stem)
+            paths += _save(_single(sheet, panel, letter, height, limits), stem)
             paths.append(_write_values(panel.values.assign(panel=letter), stem))
     paths.append(_write_values(values, folder / sheet.name))
     write_json(folder / f"{sheet.name}.json", _facts(sheet, letters))
@@ -119,8 +126,8 @@ def _write_values(values: pd.DataFrame, stem: Path) -> Path:
 def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
     width = sheet.panel_width * max(sum(panel.weight for panel in row) for row in sheet.rows)
     strip = _Strip(sheet.legend, sheet.notes, width)
-    figure, height = _canvas(width, sheet.row_height * len(sheet.rows), strip)
-    grid = GridSpec(len(sheet.rows), 1, figure=figure)
+    figure, height = _canvas(width, sum(sheet.heights), strip)
+    grid = GridSpec(len(sheet.rows), 1, figure=figure, height_ratios=sheet.heights)
     drawn: list[tuple[Panel, Axes]] = []
     names = iter(letters)
     for number, row in enumerate(sheet.rows):
@@ -133,10 +140,12 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
     return figure, _harmonise(drawn)
 
 
-def _single(sheet: Sheet, panel: Panel, letter: str, limits: dict[str, tuple[float, float, str]]) -> Figure:
+def _single(
+    sheet: Sheet, panel: Panel, letter: str, body: float, limits: dict[str, tuple[float, float, str]]
+) -> Figure:
     width = max(4.6, sheet.panel_width * panel.weight)
     strip = _Strip(sheet.legend if panel.keyed else (), sheet.notes, width)
-    figure, height = _canvas(width, sheet.row_height + 0.35, strip)
+    figure, height = _canvas(width, body + 0.35, strip)
     axes = figure.add_subplot()
     _draw(panel, axes, letter)
     if panel.scale in limits:

@@ -14,7 +14,7 @@ import pandas as pd
 from subjectdp.analysis.collect import RUN_COLUMNS
 from subjectdp.analysis.frames import read_frame
 from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.intervals import mean_interval
+from subjectdp.analysis.intervals import largest_of, mean_interval
 from subjectdp.analysis.select import local_steps_of, silos_of_subject
 from subjectdp.analysis.style import datasets_in_order, in_order
 from subjectdp.data.statistics import summary_table
@@ -107,7 +107,7 @@ def _steps_word(config: str) -> str:
 def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, object]:
     accuracy = mean_interval(part["final_test_accuracy"] * 100)
     validation = mean_interval(part["final_validation_accuracy"] * 100)
-    published = _largest(part["epsilon_as_published"])
+    published = largest_of(part["epsilon_as_published"])
     return {
         **setting,
         "synthetic": bool(part["synthetic"].any()),
@@ -118,9 +118,9 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "test_loss": round(_mean(part["final_test_loss"]), 4),
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
-        **{name: _largest(part[name]) for name in _EPSILONS[1:]},
-        "predicted_subjects": _largest(part["predicted_subjects"]),
-        "epsilon_predicted": _largest(part["epsilon_predicted"]),
+        **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        "predicted_subjects": largest_of(part["predicted_subjects"]),
+        "epsilon_predicted": largest_of(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),
         "wall_seconds": round(_mean(part["wall_seconds"]), 1),
         "peak_memory_mb": round(_mean(part["peak_memory_mb"]), 1),
@@ -130,11 +130,6 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
 
 def _mean(values: pd.Series) -> float:
     return float(np.mean(values.to_numpy(dtype=np.float64)))
-
-
-def _largest(values: pd.Series) -> float:
-    """The largest ε; none (NaN) as soon as one seed states none."""
-    return float(np.max(values.to_numpy(dtype=np.float64)))
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from subjectdp.algorithms.registry import mechanism
 from subjectdp.analysis.figures.curves import present, seed_note
 from subjectdp.analysis.figures.privacy import series_names
 from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.intervals import mean_interval
+from subjectdp.analysis.intervals import largest_of, mean_interval
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.analysis.select import choose_setting
 from subjectdp.analysis.style import Style, dataset_name, format_epsilon, in_order, styles_for
@@ -29,6 +29,7 @@ UNITS = {
     "item": ("epsilon_sound_item", "one item"),
 }
 _GREY = "#404040"
+_APART = 0.085  # part of the axis that a tick's label takes
 _PUBLISHED, _SOUND = "published", "sound"
 
 
@@ -131,7 +132,7 @@ def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
 
 def _finite(values: pd.Series) -> float:
     """The largest ε over the seeds, infinite where one seed has none."""
-    largest = float(np.max(values.to_numpy(dtype=np.float64)))
+    largest = largest_of(values)
     return largest if math.isfinite(largest) else math.inf
 
 
@@ -149,7 +150,8 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
     axes.set_xlabel("ε (smaller: better protected)")
     axes.set_ylabel("test accuracy (%)")
     claims = values.loc[values["quantity"] == f"accuracy_at_{_PUBLISHED}_epsilon", "x"]
-    _ticks(axes, low, high, edge, sorted({float(f"{claim:.2g}") for claim in claims}))
+    counts = claims.map(lambda claim: float(f"{claim:.2g}")).value_counts()
+    _ticks(axes, low, high, edge, sorted(counts.index, key=lambda claim: (-counts[claim], claim)))
 
 
 def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edge: float) -> None:
@@ -176,16 +178,23 @@ def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edg
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:
-    """Powers of ten (thinned where many) and the claims, and "none" for the strip."""
+    """The claims, powers of ten (thinned where many) and "none" for the strip; what would overlap is left out.
+
+    Of ``claims`` the first go before the later ones.
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / 6))
     places = [10.0**power for power in range(first, last + 1, step)]
     if high / low < 30:
         places = sorted({*places, *(3 * place for place in places)})
     shown = [place for place in places if axes.get_xlim()[0] <= place <= high * 1.2]
-    apart = (high / low) ** 0.07
-    shown = [place for place in shown if all(max(place / c, c / place) > apart for c in claims)]
-    axes.xaxis.set_major_locator(FixedLocator(sorted([*shown, *claims, edge])))
+    left, right = axes.get_xlim()
+    apart = (right / left) ** _APART
+    kept = [edge]
+    for place in (*claims, *shown):
+        if all(max(place / other, other / place) > apart for other in kept):
+            kept.append(place)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))

@@ -44,12 +44,12 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         LegendEntry("ε by accounting", Style(_GREY, "D", "none"), filled=False),
         LegendEntry("claimed ε", Style(_GREY, "", "--")),
     )
-    most = max(row[0].values["series"].nunique() for row in rows)
+    heights = tuple(1.2 + 0.36 * panel.values["series"].nunique() for (panel,) in rows)
     notes = (
         "Bounds hold with 95 % confidence each; δ = 1e-5",
         "A bound saturates at about the logarithm of the number of runs or guesses",
     )
-    return Sheet(name, tuple(rows), legend, notes, (), row_height=1.2 + 0.36 * most, panel_width=7.2)
+    return Sheet(name, tuple(rows), legend, notes, (), row_heights=heights, panel_width=7.2)
 
 
 def _series(row: pd.Series) -> str:

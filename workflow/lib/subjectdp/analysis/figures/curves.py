@@ -63,7 +63,7 @@ def curve_panel(
 
 
 def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1) -> None:
-    """One series: line with markers, and a band where more than one seed gives one."""
+    """One series: line with markers, and a band where more than one seed gives one (a bar at a lone place)."""
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     axes.plot(
         x,
@@ -78,6 +78,9 @@ def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1)
     if part["low"].notna().any():
         low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
         axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0)
+        known = np.concatenate([[False], np.isfinite(low), [False]])
+        lone = known[1:-1] & ~known[:-2] & ~known[2:]
+        axes.vlines(x[lone], low[lone], high[lone], color=style.color, alpha=0.5, linewidth=1.2)
 
 
 def _draw_curves(axes: Axes, values: pd.DataFrame, metric: str, styles: dict[str, Style]) -> None:

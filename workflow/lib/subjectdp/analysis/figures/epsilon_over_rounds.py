@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from subjectdp.analysis.figures.accuracy_privacy import UNITS
-from subjectdp.analysis.figures.curves import draw_band_line, present, seed_note
+from subjectdp.analysis.figures.curves import draw_band_line, present
 from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.intervals import bands
+from subjectdp.analysis.intervals import largest_of
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.analysis.select import choose_setting
 from subjectdp.analysis.style import Style, dataset_name, format_epsilon, in_order, styles_for
@@ -44,7 +44,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     )
     legend += (LegendEntry("the target ε", Style(_GREY, "", "--")),)
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
-    told = [f"{seed_note(runs)}; δ = {deltas}"]
+    told = [f"The largest ε over the seeds; δ = {deltas}"]
     if assumed:
         told.append(
             "* if noise and divisor were public constants; they depend on data, so that no finite ε holds"
@@ -76,10 +76,13 @@ def _curves(runs: pd.DataFrame) -> pd.DataFrame:
 def _panel(runs: pd.DataFrame, curves: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
     dataset = str(runs["dataset"].iloc[0])
     part = curves[(curves["dataset"] == dataset) & (curves["unit"] == unit)]
-    values = bands(part, ["dataset", "label", "round"], "epsilon").rename(
-        columns={"label": "series", "round": "x"}
-    )
-    values = values.assign(quantity=f"sound_epsilon_{unit}")[VALUE_COLUMNS]
+    found = [
+        {"series": label, "x": round_, "mean": largest_of(rows["epsilon"]), "seeds": len(rows)}
+        for (label, round_), rows in part.groupby(["label", "round"], sort=True)
+    ]
+    facts: dict[str, Any] = {"dataset": dataset, "quantity": f"largest_sound_epsilon_{unit}"}
+    facts |= {"low": np.nan, "high": np.nan}
+    values = pd.DataFrame(found).assign(**facts)[VALUE_COLUMNS]
     targets = sorted(runs["epsilon"].unique())
     return Panel(
         key=f"{dataset}_{unit}",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -19,6 +20,7 @@ from subjectdp.analysis.figures.curves import (
     seed_note,
     styles_of,
 )
+from subjectdp.analysis.figures.four_panels import GROUPS, SUBJECTS, counted_note
 from subjectdp.analysis.figures.histograms import run_means
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.intervals import bands
@@ -55,7 +57,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         part = runs[runs["dataset"] == dataset]
         rows.append(_sweep_row(part, steps, styles))
         rows.append(_curve_row(part, rounds, styles))
-    notes = [_seed_note(runs), privacy_footnote(_base(runs)), *notes]
+    counted = counted_note([panel for row in rows for panel in row])
+    notes = [_seed_note(runs), privacy_footnote(_base(runs)), counted, *notes]
     return Sheet(
         name,
         tuple(rows),
@@ -75,18 +78,25 @@ def _base(runs: pd.DataFrame) -> pd.DataFrame:
 def _seed_note(runs: pd.DataFrame) -> str:
     base = _base(runs)
     smallest = ", ".join(format_number(value) for value in sorted(base["alpha"].unique()))
-    return f"{seed_note(base)}. ε in the legend at α = {smallest}"
+    settings = runs.assign(label=runs["label"] + runs["alpha"].map(str))
+    return f"{seed_note(settings)}. ε in the legend at α = {smallest}"
 
 
 def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
     accuracy = runs.assign(value=runs["final_test_accuracy"] * 100)
-    groups = _with_means(sampling_runs(runs, ("LocalGroupDP",)), steps, "largest_group")
-    subjects = _with_means(sampling_runs(runs, ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)")), steps, "subjects")
+    groups = _with_means(_counted_runs(runs, GROUPS), steps, "largest_group")
+    subjects = _with_means(_counted_runs(runs, SUBJECTS), steps, "subjects")
     return (
         _sweep_panel(accuracy, "final_accuracy", styles, "accuracy"),
         _sweep_panel(groups, "mean_largest_group", styles, None),
         _sweep_panel(subjects, "mean_subjects", styles, None),
     )
+
+
+def _counted_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
+    """The runs whose mini-batches are counted, of an algorithm that was run at the most α."""
+    places = runs.groupby("label")["alpha"].nunique()
+    return sampling_runs(runs[runs["label"].isin(places[places == places.max()].index)], preferred)
 
 
 def _with_means(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> pd.DataFrame:

@@ -18,4 +18,5 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     shown = {str(panel.values["series"].iloc[0]) for panel in panels}
     runs = runs[runs["label"].isin(shown)]
     counted = f"Mini-batches of {', '.join(sorted(shown))} over all silos and rounds"
-    return Sheet(name, (tuple(panels),), (), (counted, seed_note(runs), *notes), tuple(runs["run_id"]))
+    seeds = seed_note(runs).replace("band", "bar")
+    return Sheet(name, (tuple(panels),), (), (counted, seeds, *notes), tuple(runs["run_id"]))

@@ -24,8 +24,8 @@ from subjectdp.analysis.select import choose_setting, sampling_runs, without_lab
 from subjectdp.analysis.style import Style, in_order
 
 OTHER_VERSION = {"v1": ("HiGradAvgDP (v3)", "JointNoise"), "v3": ("HiGradAvgDP (v1)", "JointNoise")}
-_GROUPS = ("LocalGroupDP",)
-_SUBJECTS = ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP")
+GROUPS = ("LocalGroupDP",)
+SUBJECTS = ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP")
 
 
 def selected_runs(inputs: FigureInputs, hidden: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -44,20 +44,20 @@ def counts_of(runs: pd.DataFrame, steps: pd.DataFrame, dataset: str) -> list[Pan
     part, styles = runs[runs["dataset"] == dataset], styles_of(runs)
     return [
         group_sizes_of(part, steps, styles),
-        histogram_panel(sampling_runs(part, _SUBJECTS), steps, "subjects", styles),
+        histogram_panel(sampling_runs(part, SUBJECTS), steps, "subjects", styles),
     ]
 
 
 def group_sizes_of(part: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     """The group-size panel of one data set's runs."""
-    return histogram_panel(sampling_runs(part, _GROUPS), steps, "largest_group", styles)
+    return histogram_panel(sampling_runs(part, GROUPS), steps, "largest_group", styles)
 
 
-def _counted(panels: list[Panel]) -> str:
-    """Whose mini-batches the histograms count."""
+def counted_note(panels: list[Panel]) -> str:
+    """Whose mini-batches the panels count."""
     words = []
-    for ending, name in (("_group_size", "Group sizes"), ("_subjects", "subjects")):
-        labels = {str(panel.values["series"].iloc[0]) for panel in panels if panel.key.endswith(ending)}
+    for endings, name in ((("_group_size", "_largest_group"), "Group sizes"), (("_subjects",), "subjects")):
+        labels = {str(panel.values["series"].iloc[0]) for panel in panels if panel.key.endswith(endings)}
         if labels:
             words.append(f"{name} counted in the runs of {' and '.join(in_order(labels))}")
     return ", ".join(words)
@@ -65,7 +65,12 @@ def _counted(panels: list[Panel]) -> str:
 
 def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list[str]) -> Sheet:
     """A sheet with the algorithms' legend and the notes that every training figure carries."""
-    all_notes = [seed_note(runs), privacy_footnote(runs), _counted([p for row in rows for p in row]), *notes]
+    all_notes = [
+        seed_note(runs),
+        privacy_footnote(runs),
+        counted_note([p for row in rows for p in row]),
+        *notes,
+    ]
     return Sheet(
         name=name,
         rows=tuple(tuple(row) for row in rows),

@@ -47,12 +47,13 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         rows.append(bits_row(runs[runs["dataset"] == dataset], integers[integers["dataset"] == dataset]))
     if (steps["label"] == _LOCAL).any():
         notes = [
-            f"Panels of {_LOCAL}: each silo's own noise at the same ε for an item; ε in the legend: joint noise",
+            f"Panels of {_LOCAL}: each silo's own noise at the same ε for an item; ε in the legend: joint noise's, "
+            f"but for steps that only {_LOCAL} took",
             *notes,
         ]
     told = joint if not joint.empty else integers.assign(series="")
     all_notes = (seed_note(told.assign(label=told["series"])), privacy_footnote(told), *notes)
-    legend = (*_legend(joint, order, styles), *(LEGEND if not integers.empty else ()))
+    legend = (*_legend(shown, order, styles), *(LEGEND if not integers.empty else ()))
     drawn = dict.fromkeys([*shown["run_id"], *integers["run_id"]])
     return Sheet(name, tuple(rows), legend, all_notes, tuple(drawn))
 
@@ -84,12 +85,15 @@ def _by_silos(updates: pd.DataFrame) -> pd.DataFrame:
     return updates.assign(series=names)
 
 
-def _legend(joint: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    return tuple(
-        LegendEntry(f"{series}\n{privacy_note(joint[joint['series'] == series])}", styles[series])
-        for series in order
-        if series in set(joint["series"])
-    )
+def _legend(shown: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
+    """An entry for each line; its ε are joint noise's, LocalItemDP's where that alone took so many steps."""
+    entries = []
+    for series in order:
+        rows = shown[shown["series"] == series]
+        joint = rows[rows["algorithm"] == "joint_noise"]
+        name, told = (series, joint) if not joint.empty else (f"{series}, {_LOCAL}", rows)
+        entries.append(LegendEntry(f"{name}\n{privacy_note(told)}", styles[series]))
+    return tuple(entries)
 
 
 def _row(

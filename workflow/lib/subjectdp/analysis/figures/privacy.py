@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.analysis.figures.curves import present
 from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.intervals import bands
+from subjectdp.analysis.intervals import largest_of
 from subjectdp.analysis.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.analysis.select import choose_setting, steps_words
 from subjectdp.analysis.style import Style, dataset_name, format_epsilon, in_order, styles_for
@@ -43,7 +42,11 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         for text, marker, filled in STATEMENTS.values()
     )
     deltas = ", ".join(f"{value:g}" for value in sorted(private["delta"].unique()))
-    told = f"δ = {deltas}; mean over seeds; ∞: no finite ε can be stated; a missing marker: none is stated"
+    infinite = any(np.isinf(panel.values["mean"]).any() for panel in panels)
+    told = (
+        f"δ = {deltas}; the largest ε over the seeds"
+        f"{'; ∞: no finite ε can be stated' if infinite else ''}; a missing marker: none is stated"
+    )
     return Sheet(
         name,
         tuple((panel,) for panel in panels) if rows > 12 else (panels,),
@@ -98,25 +101,16 @@ def _panel(runs: pd.DataFrame) -> Panel:
 
 
 def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
-    """Mean of one statement's ε by series.
+    """One statement's largest ε over the seeds, by series: what holds for each of the runs.
 
-    Infinite as soon as it is for one seed, left out where none is stated.
+    Left out where a seed states none.
     """
-    infinite = runs[np.isinf(runs[statement])]
-    finite = runs[np.isfinite(runs[statement]) & ~runs["series"].isin(infinite["series"])]
-    parts = [bands(finite, ["dataset", "series"], statement)] if not finite.empty else []
-    if not infinite.empty:
-        parts.append(
-            infinite[["dataset", "series"]]
-            .drop_duplicates()
-            .assign(mean=math.inf, low=np.nan, high=np.nan, seeds=1)
-        )
-    table = (
-        pd.concat(parts)
-        if parts
-        else pd.DataFrame(columns=["dataset", "series", "mean", "low", "high", "seeds"])
-    )
-    return table.assign(quantity="epsilon", x=statement)[VALUE_COLUMNS]
+    found = [
+        {"dataset": dataset, "series": series, "mean": largest_of(part[statement]), "seeds": len(part)}
+        for (dataset, series), part in runs.groupby(["dataset", "series"], sort=True)
+    ]
+    table = pd.DataFrame(found).dropna(subset="mean")
+    return table.assign(quantity="largest_epsilon", x=statement, low=np.nan, high=np.nan)[VALUE_COLUMNS]
 
 
 def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, str]) -> None:
@@ -157,7 +151,7 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
             if statement in ("epsilon_as_published", "epsilon_sound_subject"):
                 _annotate(axes, float(x), place, mean, above=statement == "epsilon_sound_subject")
     axes.set_xscale("log")
-    axes.set_xlim(low / 1.6, edge * 1.5)
+    axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_yticks(list(places.values()), list(places))
     axes.set_xlabel("ε")

@@ -36,7 +36,7 @@ rule all:
         rules.opening.output,
         rules.statistics_table.output if SAMPLED else [],
         rules.table1.output if JOINT else [],
-        rules.leads.output if BEYOND else [],
+        [rules.leads.output, rules.goals.output] if BEYOND else [],
         [
             figure_file(figure, suffix)
             for figure in SCENARIO.figures

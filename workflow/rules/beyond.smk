@@ -30,6 +30,34 @@ rule leads:
         "../scripts/leads.py"
 
 
+rule goals:
+    input:
+        goals=judged_by("goals"),
+        runs=collected("runs"),
+    output:
+        paths.table_file(SCENARIO.name, "goals"),
+        report(
+            page_of("goals"),
+            caption="../report/goals.rst",
+            category="Beyond the papers",
+            labels={"table": "The project's goals, what was reached"},
+        ),
+    log:
+        log_of("goals"),
+    benchmark:
+        benchmark_of("goals")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(15),
+    params:
+        title=f"Goals beyond the papers: {SCENARIO.name}",
+        code=[fingerprint("subjectdp.analysis.goals"), fingerprint("report")],
+    script:
+        "../scripts/goals.py"
+
+
 rule noise:
     input:
         prepared=[

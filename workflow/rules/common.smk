@@ -182,9 +182,9 @@ def configuration_option():
     return f"--configfile {' '.join(files)}" if files else ""
 
 
-def targets_file():
-    """The papers' numbers: of the working directory, or those that come with the workflow."""
-    own = "config/targets.csv"
+def judged_by(name):
+    """A table of config/ that results are judged by: of the working directory, or the workflow's own."""
+    own = f"config/{name}.csv"
     return own if os.path.exists(own) else str(Path(workflow.basedir) / own)
 
 

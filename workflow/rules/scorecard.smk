@@ -5,7 +5,7 @@
 # shows that scale.
 rule paper_accounting:
     input:
-        targets_file(),
+        judged_by("targets"),
     output:
         collected("accounting"),
     log:
@@ -55,7 +55,7 @@ rule utility:
 
 rule scorecard:
     input:
-        targets=targets_file(),
+        targets=judged_by("targets"),
         runs=collected("runs"),
         rounds=collected("rounds"),
         accounting=collected("accounting") if SAMPLED else [],

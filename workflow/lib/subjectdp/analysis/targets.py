@@ -6,16 +6,23 @@ is judged is in :mod:`subjectdp.analysis.verdicts`.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.analysis.csv_fields import (
+    known_algorithm,
+    needed,
+    number,
+    one_of,
+    positive,
+    read_rows,
+    whole_number,
+)
+from subjectdp.errors import ConfigError, expected
 
 PAPERS = ("v0", "v1", "v3", "joint")
 OTHER_DATASETS = ("fashion_mnist", "cifar10", "acs_income")
@@ -121,41 +128,23 @@ def read_targets(path: Path | str) -> list[Target]:
 
     Raises ConfigError naming the file's row, column, value and what is allowed; also for an id that comes twice.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise expected("targets", str(path), "an existing file", ConfigError)
-    with path.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        if list(reader.fieldnames or ()) != COLUMNS:
-            raise expected(
-                f"columns of {path.name}", reader.fieldnames, f"exactly {', '.join(COLUMNS)}", ConfigError
-            )
-        targets = [_target(row, f"{path.name}, row {number}") for number, row in enumerate(reader, 2)]
-    ids = [target.id for target in targets]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        raise expected(f"ids of {path.name}", twice, "each once", ConfigError)
-    return targets
+    return [_target(row, where) for where, row in read_rows(Path(path), "targets", COLUMNS)]
 
 
 def _target(row: Mapping[str, Any], where: str) -> Target:
-    if None in row.values() or None in row:
-        raise expected(
-            where, dict(row), f"a value, or nothing, for each of {len(COLUMNS)} columns", ConfigError
-        )
-    kind = _one_of(row["kind"], [k.value for k in Kind], f"{where}, kind")
+    kind = one_of(row["kind"], [k.value for k in Kind], f"{where}, kind")
     setting = _setting(row, where)
     target = Target(
-        id=_needed(row, "id", where),
-        paper=_one_of(row["paper"], PAPERS, f"{where}, paper"),
-        place=_needed(row, "place", where),
-        statement=_needed(row, "statement", where),
+        id=needed(row, "id", where),
+        paper=one_of(row["paper"], PAPERS, f"{where}, paper"),
+        place=needed(row, "place", where),
+        statement=needed(row, "statement", where),
         kind=Kind(kind),
-        metric=_one_of(row["metric"], METRICS, f"{where}, metric"),
-        algorithm=_algorithm(row["algorithm"], where),
-        versus=tuple(_algorithm(name, where) for name in row["versus"].split()),
-        printed=_number(row["printed"], f"{where}, printed"),
-        tolerance=_number(row["tolerance"], f"{where}, tolerance"),
+        metric=one_of(row["metric"], METRICS, f"{where}, metric"),
+        algorithm=known_algorithm(row["algorithm"], where),
+        versus=tuple(known_algorithm(name, where) for name in row["versus"].split()),
+        printed=number(row["printed"], f"{where}, printed"),
+        tolerance=number(row["tolerance"], f"{where}, tolerance"),
         unit=row["unit"],
         setting=setting,
         versus_setting=_overridden(setting, row["versus_setting"], where),
@@ -166,20 +155,20 @@ def _target(row: Mapping[str, Any], where: str) -> Target:
 
 def _setting(row: Mapping[str, str], where: str) -> Setting:
     def whole(name: str) -> int | None:
-        return _whole(row[name], f"{where}, {name}")
+        return whole_number(row[name], f"{where}, {name}")
 
     def real(name: str) -> float | None:
-        return _positive(row[name], f"{where}, {name}")
+        return positive(row[name], f"{where}, {name}")
 
     return Setting(
-        dataset=_one_of(row["dataset"], DATASETS, f"{where}, dataset"),
+        dataset=one_of(row["dataset"], DATASETS, f"{where}, dataset"),
         subjects=whole("subjects"),
         silos=whole("silos"),
         alpha=real("alpha"),
         rounds=whole("rounds"),
         batch_size=whole("batch_size"),
         local_steps=_local_steps(row["local_steps"], where),
-        horizontal=_one_of(row["horizontal"], _HORIZONTAL, f"{where}, horizontal") or None,
+        horizontal=one_of(row["horizontal"], _HORIZONTAL, f"{where}, horizontal") or None,
         epsilon=real("epsilon"),
         delta=real("delta"),
     )
@@ -190,15 +179,15 @@ def _overridden(setting: Setting, text: str, where: str) -> Setting:
     changes: dict[str, Any] = {}
     for pair in text.split():
         key, _, value = pair.partition("=")
-        _one_of(key, _OVERRIDES, f"{where}, versus_setting")
+        one_of(key, _OVERRIDES, f"{where}, versus_setting")
         if key in _WHOLE:
-            changes[key] = _whole(value, f"{where}, versus_setting {key}")
+            changes[key] = whole_number(value, f"{where}, versus_setting {key}")
         elif key in _REAL:
-            changes[key] = _positive(value, f"{where}, versus_setting {key}")
+            changes[key] = positive(value, f"{where}, versus_setting {key}")
         elif key == "local_steps":
             changes[key] = _local_steps(value, where)
         else:
-            changes[key] = _one_of(value, _HORIZONTAL, f"{where}, versus_setting {key}")
+            changes[key] = one_of(value, _HORIZONTAL, f"{where}, versus_setting {key}")
     return replace(setting, **changes)
 
 
@@ -221,49 +210,6 @@ def _check(target: Target, where: str) -> None:
         raise expected(
             f"{where}, versus", target.algorithm, "another algorithm or another setting", ConfigError
         )
-
-
-def _needed(row: Mapping[str, str], name: str, where: str) -> str:
-    if not row[name].strip():
-        raise expected(f"{where}, {name}", row[name], "some text", ConfigError)
-    return row[name]
-
-
-def _one_of(value: str, allowed: Iterable[str], where: str) -> str:
-    allowed = list(allowed)
-    if value not in allowed:
-        raise unknown(where, value, [name or "nothing" for name in allowed])
-    return value
-
-
-def _algorithm(text: str, where: str) -> str:
-    if not text:
-        return ""
-    name, _, variant = text.partition(":")
-    if name not in ALGORITHMS:
-        raise unknown(f"{where}, algorithm", name, ALGORITHMS)
-    algorithm(name, variant or None)
-    return text
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        return float(text) if text else math.nan
-    except ValueError as problem:
-        raise expected(where, text, "a number, or nothing", ConfigError) from problem
-
-
-def _positive(text: str, where: str) -> float | None:
-    value = _number(text, where)
-    if value <= 0 or math.isinf(value):
-        raise expected(where, text, "a finite number above 0, or nothing", ConfigError)
-    return None if math.isnan(value) else value
-
-
-def _whole(text: str, where: str) -> int | None:
-    if text and not (text.isdigit() and int(text) > 0):
-        raise expected(where, text, "a whole number of at least 1, or nothing", ConfigError)
-    return int(text) if text else None
 
 
 def _local_steps(text: str, where: str) -> str | None:

@@ -21,6 +21,7 @@ from subjectdp.accounting.published import group_target
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
+from subjectdp.io.sealed import sealed
 from subjectdp.mechanisms.plan import AccountingMode
 
 SCHEDULE = "--steps-per-round 50 --sampling-probability 0.0201773 --max-items-per-subject 8 --delta 1e-5"
@@ -203,7 +204,7 @@ def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
             "claims nothing",
             PrivacyError,
         ),
-        ("--run no-such-run", "--run", DataError),
+        ("--run no-such-run", "RUN_ID to be the id of a run", ConfigError),
     ],
 )
 def test_bad_options(
@@ -221,6 +222,9 @@ def test_account_of_a_finished_run(capsys: pytest.CaptureFixture[str], tmp_path:
     (folder / "manifest.json").write_text(json.dumps({"plan": made.to_dict()}))
     record = run_json(capsys, "account", "--run", "femnist-higrad", "--results", str(tmp_path))
     assert record["privacy"]["sound"]["subject"]["epsilon"] == pytest.approx(144.6, rel=3e-3)
+    (folder / "manifest.json").write_text(json.dumps(sealed({"plan": made.to_dict()}) | {"run_id": "other"}))
+    with pytest.raises(DataError, match="changed after the run"):
+        run(capsys, "account", "--run", "femnist-higrad", "--results", str(tmp_path))
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(DataError, match="manifest"):
         run(capsys, "account", "--run", "femnist-higrad", "--results", str(tmp_path))

@@ -292,7 +292,7 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureF
         code, out, _ = run(capsys, "runs", "--results", str(tmp_path))
         assert code == 1
         assert "1 run: 1 broken" in out
-    for text in ("{", "[]"):
+    for text in ("{", "[]", json.dumps(changed)):
         (folder / "manifest.json").write_text(text)
         code, _, err = run(capsys, "show", "a", "--results", str(tmp_path))
         assert code == 2

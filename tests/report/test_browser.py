@@ -20,14 +20,15 @@ pytestmark = pytest.mark.skipif(
 
 def test_tables_sort_and_narrow_and_hand_out_their_csv(tmp_path: Path) -> None:
     frame = pd.DataFrame({"name": ["b", "a", "c", "d"], "epsilon": [10.0, 9.0, None, float("inf")]})
+    frame["steps"] = ["12", "5", "one epoch", "100"]  # words and numbers in one column
     frame.to_csv(tmp_path / "t.csv", index=False)
     write_html_table(tmp_path / "t.csv", tmp_path / "t.html", "T")
     script = """
       const rows = () => [...document.querySelectorAll("tbody tr")].filter(row => !row.hidden)
         .map(row => row.cells[0].textContent).join("");
-      const [name, epsilon] = document.querySelectorAll("th button");
+      const [name, epsilon, steps] = document.querySelectorAll("th button");
       const seen = [rows()];
-      for (const button of [name, epsilon, epsilon]) { button.click(); seen.push(rows()); }
+      for (const button of [name, epsilon, epsilon, steps]) { button.click(); seen.push(rows()); }
       const box = document.querySelector("input");
       box.value = "C"; box.dispatchEvent(new Event("input")); seen.push(rows());
       const link = document.querySelector("a[download]");
@@ -35,8 +36,8 @@ def test_tables_sort_and_narrow_and_hand_out_their_csv(tmp_path: Path) -> None:
     """
     seen = visit(str(BROWSER), tmp_path / "t.html", script)
     assert (seen.problems, seen.requests) == ([], [])
-    assert seen.found["seen"] == ["bacd", "abcd", "abdc", "dbac", "c"], (
-        "as written, by name, by ε up and down"
+    assert seen.found["seen"] == ["bacd", "abcd", "abdc", "dbac", "abdc", "c"], (
+        "as written, by name, by ε up and down, by steps"
     )
     assert (seen.found["name"], seen.found["csv"]) == ("t.csv", (tmp_path / "t.csv").read_text())
 

@@ -14,6 +14,7 @@ from subjectdp.accounting.card import card_text
 from subjectdp.accounting.serial import plan_from_dict
 from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
 from subjectdp.algorithms.registry import algorithm, mechanism
+from subjectdp.cli.run_folders import find_run, read_manifest
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
 from subjectdp.mechanisms.plan import (
     AccountingMode,
@@ -66,15 +67,12 @@ def _plans(options: argparse.Namespace) -> Iterator[tuple[str | None, PrivacyPla
 
 
 def _recorded_plan(results: Path, run_id: str) -> PrivacyPlan:
-    found = sorted((results / "runs").glob(f"{run_id}*/manifest.json"))
-    if len(found) != 1:
-        raise expected(
-            "--run", run_id, f"the beginning of one finished run's id in {results / 'runs'}", DataError
-        )
+    folder = find_run(results, run_id)
+    manifest = read_manifest(folder)
     try:
-        return plan_from_dict(json.loads(found[0].read_text())["plan"])
-    except (ValueError, KeyError) as error:
-        raise DataError(f"Expected {found[0]} to be a run's manifest with a plan: {error}.") from error
+        return plan_from_dict(manifest["plan"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"Expected {folder / 'manifest.json'} to hold a plan: {error}.") from error
 
 
 def _configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:

@@ -51,7 +51,8 @@ function sortable(table) {
       const a = key(one, column), b = key(two, column);
       if (a === "" || b === "") return (a === "") - (b === "");
       const numbers = typeof a === "number" && typeof b === "number";
-      return (numbers ? a - b : String(a).localeCompare(b)) * (up ? 1 : -1);
+      const order = numbers ? a - b : String(a).localeCompare(b, undefined, {numeric: true});
+      return order * (up ? 1 : -1);
     });
     table.tBodies[0].append(...rows);
   }));

@@ -95,7 +95,9 @@ def _told_apart(folder: Path, names: list[str]) -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a finished run; DataError where it is not finished, or its manifest damaged."""
+    """The manifest of a finished run; DataError where it is not finished, or its manifest damaged or changed."""
+    from subjectdp.io.sealed import SEAL, is_intact
+
     path = folder / "manifest.json"
     if not path.is_file():
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
@@ -105,6 +107,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
     if not isinstance(content, dict):
         raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    if SEAL in content and not is_intact(content):
+        raise DataError(f"{path} was changed after the run. Remove it and run the workflow again.")
     return content
 
 
@@ -118,12 +122,8 @@ def read_run_folder(folder: Path) -> RunFolder:
 
 
 def _finished(folder: Path) -> RunFolder:
-    from subjectdp.io.sealed import SEAL, is_intact
-
     try:
         manifest = read_manifest(folder)
-        if SEAL in manifest and not is_intact(manifest):
-            raise DataError(f"{folder / 'manifest.json'} was changed after the run.")
         final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
         rounds = manifest.get("rounds_executed")
         return RunFolder(

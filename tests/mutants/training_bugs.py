@@ -186,9 +186,17 @@ NOISE_AND_CLIPPING = (
         MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
     ),
     mutant(
+        "the norm of a long vector is torch's",
+        "mechanisms/norms.py",
+        "while rows.shape[1] > _PIECE:",
+        "while False:",
+        "mechanisms/test_norms.py::test_norms_are_right_within_the_engines_margin",
+        "mechanisms/test_norms.py::test_updates_of_silos_and_subjects_are_clipped_to_the_clip_norm",
+    ),
+    mutant(
         "whole mini-batches are not clipped",
         STEP,
-        "return vector * (clip_norm / norm.double()).clamp(max=1.0).float()",
+        "return vector * clip_factors(norm, clip_norm)",
         "return vector",
         MOVED + "test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm",
     ),

@@ -29,9 +29,7 @@ from subjectdp.mechanisms.layers.dense import EmbeddingRule, LinearRule
 from subjectdp.mechanisms.layers.generic import GenericRule
 from subjectdp.mechanisms.layers.normalisation import GroupNormRule, LayerNormRule
 from subjectdp.mechanisms.layers.recurrent import LSTMRule
-
-# Norms are float32 sums of a few million terms; clipping to slightly less than C keeps the true norm at or below C.
-_ROUNDING_MARGIN = 1.0 + 2.0**-18
+from subjectdp.mechanisms.norms import clip_factors, row_norms
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class ClippingEngine:
             if batch.grouped and batch.weights is not None:
                 _silence(captured, batch.weights == 0.0, None)
             norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
-            scales = _scales(bounds, clip_norm)
+            scales = clip_factors(bounds, clip_norm)
             bad = ~torch.isfinite(bounds)
             if self.doubt is not None:
                 self.doubt.logical_or_(bad.any())
@@ -173,8 +171,8 @@ class ClippingEngine:
             kept = weights != 0.0
             inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
-        norm: Tensor = torch.linalg.vector_norm(gradient).unsqueeze(0)
-        gradient = torch.where(torch.isfinite(norm), gradient.mul_(_scales(norm, clip_norm)), 0.0)
+        norm = row_norms(gradient.unsqueeze(0))
+        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
         total.copy_(gradient) if fresh else total.add_(gradient)
         return norm
 
@@ -223,12 +221,6 @@ def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
     slacks = [square.slack for square in squares if square.slack is not None]
     norms = values.sqrt()
     return norms, (values + torch.stack(slacks).sum(0)).sqrt_() if slacks else norms
-
-
-def _scales(bounds: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """min(1, C/‖g‖), a little less than that where it is below 1."""
-    scales: Tensor = (clip_norm / (bounds * _ROUNDING_MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
-    return scales
 
 
 def _silence(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:

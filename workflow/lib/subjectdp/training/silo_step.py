@@ -13,6 +13,7 @@ from torch import Tensor
 from subjectdp.algorithms.protocols import Batch
 from subjectdp.mechanisms.correlated_noise import noise_coefficients
 from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.mechanisms.norms import clip_factors, row_norms
 from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, TrustModel
 from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items
 from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
@@ -185,13 +186,12 @@ class SiloStep:
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()
-        norm = torch.linalg.vector_norm(vector)
+        norm = row_norms(vector.unsqueeze(0))[0]
         self._clipped_fraction = ~(norm <= clip_norm)
         # nothing bounds what is not finite, and its contribution is nothing
         vector = torch.where(norm.isfinite(), vector, 0.0)
         norm = torch.where(norm.isfinite(), norm, 0.0)
-        # the factor in float64; exactly 1 up to C, so that a short vector stays as it is to the bit
-        return vector * (clip_norm / norm.double()).clamp(max=1.0).float()
+        return vector * clip_factors(norm, clip_norm)  # exactly 1 for a short vector, which stays as it is
 
     def noise_multiplier(self, batch: Batch) -> float:
         return self.plan.noise_multiplier(self.silo, batch.largest_group)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from subjectdp.mechanisms.norms import clip_factors, row_norms
 from subjectdp.training.gradients import rows_of_groups
 from subjectdp.training.optimisers import descend, make_optimiser
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from subjectdp.training.federation import Federation
 
 _MOST_VALUES = 1 << 22  # of parameters held at once
-# the norm is a float32 sum of squares: scaling to slightly less keeps the true one at or below the clip norm
-_MARGIN = 1.0 - 2.0**-18
 
 
 def subject_update_sum(
@@ -51,7 +50,7 @@ def subject_update_sum(
         where = subjects.to(clip_norms.device)
         models = _trained(federation, batch, items, weights, counted)
         updates = models.sub_(theta)
-        norms[where] = torch.linalg.vector_norm(updates, dim=1)
+        norms[where] = row_norms(updates)
         total.add_(_clipped(updates, norms[where], clip_norms[where]).sum(0))
     federation.engine.flat.load(theta)
     return total, norms
@@ -117,6 +116,5 @@ def _loss_of(flat: FlatParameters) -> Callable[[Tensor, Tensor, Tensor, Tensor],
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
     """Rows (S, P) of at most their clip norm; rows that are not finite are 0."""
     finite = torch.isfinite(norms)
-    scales = torch.where(norms <= clip_norms * _MARGIN, 1.0, clip_norms * _MARGIN / norms)
     kept = torch.where(finite[:, None], updates, 0.0)
-    return kept * torch.where(finite, scales, 0.0)[:, None]
+    return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.mechanisms.groups import Grouping, Run
+from subjectdp.mechanisms.norms import row_norms
 
 GRAM_ROUNDING = 2.0**-21
 """Bound on the relative rounding error of a float32 product of two vectors (measured: below 2^-22 for 3,136 terms)."""
@@ -115,8 +116,7 @@ def wanted(output: Tensor) -> Tensor:
 
 def squared_rows(rows: Tensor) -> Tensor:
     """(B,) squared L2 norm of each row of a (B, d) tensor."""
-    squares: Tensor = torch.linalg.vector_norm(rows, dim=1).square_()
-    return squares
+    return row_norms(rows).square_()
 
 
 def grouped(values: Tensor, run: Run) -> Tensor:

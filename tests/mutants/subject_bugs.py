@@ -144,7 +144,7 @@ SUBJECTS = (
     mutant(
         "a subject's update is not clipped",
         UPDATES,
-        "return kept * torch.where(finite, scales, 0.0)[:, None]",
+        "return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]",
         "return kept",
         MOVED,
     ),

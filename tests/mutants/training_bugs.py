@@ -272,7 +272,7 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "short gradients are stretched to the clip norm",
-        CLIPPING,
+        "mechanisms/norms.py",
         ".clamp_min_(1e-30)).clamp_(max=1.0)",
         ".clamp_min_(1e-30))",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
@@ -280,8 +280,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "each layer is clipped by the norm of the largest",
         CLIPPING,
-        "for square in squares]).sum(0)\n    slacks",
-        "for square in squares]).amax(0)\n    slacks",
+        "total = summed(squares)",
+        "total = Squares(torch.stack([square.values for square in squares]).amax(0))",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
     ),
     mutant(

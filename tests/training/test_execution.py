@@ -16,7 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from algorithms import tiny
 from mechanisms import oracle
 from subjectdp.errors import ConfigError, ModelError
+from subjectdp.mechanisms.clipping import _norms
 from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.groups import Grouping
+from subjectdp.mechanisms.layers.stacked import StackedLSTMCaptured
 from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan, SamplingMethod
 from subjectdp.mechanisms.stacked import StackedEngine, stackable
 from subjectdp.models import build_model
@@ -183,6 +186,24 @@ def test_stacked_lstms_against_a_float64_loop() -> None:
         wanted = oracle.clipped_sum(rows, float(clip_norms[part.start]), weights[part].tolist())
         assert float((totals[silo].double() - wanted).norm() / wanted.norm()) < 1e-5
         assert norms[part].tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
+
+
+def test_stacked_gradients_that_almost_cancel_are_not_taken_for_short_ones() -> None:
+    """Gate gradients that take each other back over time: what is left is lost among the rounding of its parts."""
+    generator = torch.Generator().manual_seed(3)
+    steps, hidden, width = 20, 64, 32
+    for _ in range(20):
+        gates = 100.0 * torch.randn(4 * hidden, generator=generator)
+        delta = torch.stack([gates * (-1.0) ** t for t in range(steps)])
+        delta[-1] *= 1 + 1e-5
+        inputs = 10.0 * torch.randn(width, generator=generator).expand(steps, width)
+        left = delta.double().T @ inputs.double()
+        true = float((left.square().sum() + 2 * delta.double().sum(0).square().sum()).sqrt())
+        layer = (inputs[None, :, None], torch.zeros(1, steps, 1, hidden))
+        captured = StackedLSTMCaptured([layer], [delta[None, :, None]], True)
+        _, bounds = _norms([captured.squared_norms(Grouping.of_items(1))])
+        assert true > 0.1
+        assert float(bounds[0]) >= true
 
 
 @pytest.mark.parametrize("execution", ["padded", "stacked"])

@@ -23,7 +23,7 @@ from subjectdp.errors import ModelError, PrivacyError, expected
 from subjectdp.mechanisms.flat import FlatParameters
 from subjectdp.mechanisms.groups import Grouping, group_numbers, group_parts, item_parts
 from subjectdp.mechanisms.layers import convolution, recurrent
-from subjectdp.mechanisms.layers.base import Captured, Coefficients, LayerRule, Squares, Sums
+from subjectdp.mechanisms.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.mechanisms.layers.convolution import ConvolutionRule
 from subjectdp.mechanisms.layers.dense import EmbeddingRule, LinearRule
 from subjectdp.mechanisms.layers.generic import GenericRule
@@ -217,10 +217,9 @@ def _loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
 
 def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
     """The norms over all layers, and bounds on them that count the rounding of product forms."""
-    values = torch.stack([square.values for square in squares]).sum(0)
-    slacks = [square.slack for square in squares if square.slack is not None]
-    norms = values.sqrt()
-    return norms, (values + torch.stack(slacks).sum(0)).sqrt_() if slacks else norms
+    total = summed(squares)
+    norms = total.values.sqrt()
+    return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
 
 
 def _silence(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:

@@ -179,3 +179,10 @@ def joined(parts: list[Squares]) -> Squares:
     if any(part.slack is not None for part in parts):
         slack = torch.cat([torch.zeros_like(p.values) if p.slack is None else p.slack for p in parts])
     return Squares(torch.cat([part.values for part in parts]), slack)
+
+
+def summed(parts: list[Squares]) -> Squares:
+    """The squares of several parameters of the same groups, added up."""
+    slacks = [part.slack for part in parts if part.slack is not None]
+    values = torch.stack([part.values for part in parts]).sum(0)
+    return Squares(values, torch.stack(slacks).sum(0) if slacks else None)

@@ -21,6 +21,7 @@ from subjectdp.mechanisms.layers.base import (
     grouped,
     joined,
     product_squares,
+    summed,
     wanted,
 )
 from subjectdp.mechanisms.layers.products import projected, repeated
@@ -137,11 +138,8 @@ class LSTMCaptured:
     bias: bool
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        parts = [joined([self._of_run(number, run) for run in grouping.runs]) for number in self._numbers]
-        slacks = [part.slack for part in parts if part.slack is not None]
-        return Squares(
-            torch.stack([part.values for part in parts]).sum(0),
-            torch.stack(slacks).sum(0) if slacks else None,
+        return summed(
+            [joined([self._of_run(number, run) for run in grouping.runs]) for number in self._numbers]
         )
 
     def _of_run(self, number: int, run: Run) -> Squares:

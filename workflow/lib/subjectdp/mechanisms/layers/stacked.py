@@ -21,7 +21,9 @@ from subjectdp.mechanisms.layers.base import (
     LayerRule,
     Squares,
     Sums,
+    product_squares,
     silenced,
+    summed,
     wanted,
 )
 from subjectdp.mechanisms.layers.dense import EmbeddingRule, LinearRule
@@ -212,14 +214,13 @@ class StackedLSTMCaptured:
     bias: bool
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        """From one T x T Gram of the gate gradients an item (see ``recurrent``)."""
-        total = self.deltas[0].new_zeros(self.deltas[0].shape[0] * self.deltas[0].shape[2])
-        for (inputs, states), delta in zip(self.layers, self.deltas, strict=True):
-            products = _gram(inputs) + _gram(_previous(states))
-            if self.bias:
-                products.add_(2.0)
-            total += _gram(delta).mul_(products).sum((1, 2)).clamp_min_(0.0)
-        return Squares(total)
+        """Those of the items, whose silo does not matter (see ``recurrent``)."""
+        return summed(
+            [
+                product_squares(_items(delta), [_items(inputs), _items(_previous(states))], 2.0 * self.bias)
+                for (inputs, states), delta in zip(self.layers, self.deltas, strict=True)
+            ]
+        )
 
     def silence(self, items: Tensor, groups: Tensor | None) -> None:
         marked = items.view(self.deltas[0].shape[0], 1, -1, 1)
@@ -239,10 +240,9 @@ class StackedLSTMCaptured:
                 into[f"bias_hh_l{number}"].add_(summed)
 
 
-def _gram(rows: Tensor) -> Tensor:
-    """(silos·B, T, T) inner products over time of (silos, T, B, d)."""
-    items = rows.transpose(1, 2).flatten(0, 1)
-    return torch.bmm(items, items.transpose(1, 2))
+def _items(rows: Tensor) -> Tensor:
+    """(silos, T, B, d) as (silos·B, T, d)."""
+    return rows.transpose(1, 2).flatten(0, 1)
 
 
 def _previous(states: Tensor) -> Tensor:

@@ -102,6 +102,15 @@ def test_unenforced_cap_is_an_assumption() -> None:
     assert any("read from the data" in line for line in record["assumptions"])
 
 
+def test_what_is_not_covered_is_said() -> None:
+    """Other runs of a seed (same noise, see docs/pitfalls.md), its secrecy, and what is recorded without noise."""
+    text = privacy_card_text(plan(sound(HIGRAD_V3), 12.0))
+    for words in ("other runs of the same seed", "the seed stays secret", "record of mini-batches"):
+        assert words in text
+    assert "number of subjects at each silo is public" in text  # the divisor is made from it
+    assert "number of subjects at each silo" not in privacy_card_text(plan(sound(LOCAL_GROUP), 12.0))
+
+
 def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     """Theorem 4.7 has a counterexample for S > 1: 16 silos' noise counts for one step, one silo's for two."""
     one = privacy_statements(plan(sound(JOINT), 0.5, silos=16, steps=1, rounds=100), over_rounds=False)

@@ -17,6 +17,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import (
     Adjacency,
     Clipping,
+    DivisorRule,
     Mechanism,
     NoiseDistribution,
     NoiseRule,
@@ -37,6 +38,8 @@ EXCLUDED = (
     "attacks on floating-point noise",
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
+    "the record of mini-batches (sizes, clipped fractions), which is kept without noise",
+    "other runs of the same seed and algorithm: they draw the same noise, which a difference of two takes away",
 )
 _POINTS = 5
 _LARGEST_EVENT = 64  # atoms that a recorded event may have
@@ -184,6 +187,8 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
         yield f"the number of subjects of {where} is public (it fixes the divisor)"
     else:
         yield "the number of items at each silo is public (it fixes the sampling probability and the local steps)"
+        if plan.mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
+            yield "the number of subjects at each silo is public (it fixes the divisor)"
     if unit is PrivacyUnit.SUBJECT:
         yield "which subject an item belongs to, and at how many silos a subject may be, is public"
         if subjects:
@@ -194,6 +199,7 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
+    yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
     central = plan.mechanism.trust is TrustModel.CENTRAL
     yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
     if plan.mechanism.trust is TrustModel.LOCAL:

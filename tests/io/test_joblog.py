@@ -1,8 +1,11 @@
 """Job logs: printed lines, user errors and crashes all end up where one looks for them."""
 
 import logging
+import os
 import re
+import signal
 import sys
+import time
 
 import pytest
 
@@ -33,6 +36,14 @@ def test_a_crash_leaves_its_traceback_in_the_log_and_goes_on(tmp_path):
     with pytest.raises(ZeroDivisionError), job_log(tmp_path / "job.log"):
         _ = 1 / 0
     assert "ZeroDivisionError" in (tmp_path / "job.log").read_text()
+
+
+def test_ctrl_c_is_one_line_and_no_traceback(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended, job_log(tmp_path / "job.log"):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    assert ended.value.code == 130
+    assert (tmp_path / "job.log").read_text() == capsys.readouterr().err == "stopped: SIGINT\n"
 
 
 def test_logged_lines_carry_the_time(tmp_path):

@@ -199,6 +199,24 @@ def test_a_signal_in_the_first_round_leaves_nothing(world: World, monkeypatch: p
     assert not (world.folder / "stopped/checkpoints").exists()
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_results_are_written_loses_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, signum: int
+) -> None:
+    write = run_module.Recorder.write
+
+    def interrupted(recorder: run_module.Recorder, folder: Path) -> None:
+        os.kill(os.getpid(), signum)
+        write(recorder, folder)
+
+    before = signal.getsignal(signum)
+    with monkeypatch.context() as changed:
+        changed.setattr(run_module.Recorder, "write", interrupted)
+        stopped = world.train("stopped", every=0)
+    assert signal.getsignal(signum) == before, "as it was, also after a signal"
+    assert outcome(stopped) == outcome(world.train("whole", every=0))
+
+
 def last_two(world: World) -> tuple[Path, Path]:
     files = sorted((world.folder / "run/checkpoints").glob("*.safetensors"))
     assert [file.name for file in files] == ["round-0000002.safetensors", "round-0000003.safetensors"]

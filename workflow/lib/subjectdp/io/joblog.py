@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ def job_log(path: Path | str) -> Iterator[None]:
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on
     the console; any other exception leaves its traceback in the log and goes on. A block that ended early because a
-    signal asked for it (``Stopped``) ends the process with 128 + signal and one line, ``stopped: <message>``.
+    signal asked for it (``Stopped``, or Ctrl-C) ends the process with 128 + signal and one line, ``stopped:
+    <message>``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +41,8 @@ def job_log(path: Path | str) -> Iterator[None]:
             for stream in (log, console):
                 print(f"error: {problem}", file=stream, flush=True)
             raise SystemExit(EXIT_USER_ERROR) from problem
-        except Stopped as stop:
+        except (Stopped, KeyboardInterrupt) as problem:
+            stop = problem if isinstance(problem, Stopped) else Stopped(signal.SIGINT)
             for stream in (log, console):
                 print(f"stopped: {stop}", file=stream, flush=True)
             raise SystemExit(stop.exit_status) from None

@@ -140,8 +140,15 @@ def _git_commit() -> str | None:
     command = ["git", "-C", str(_ROOT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
+        # A session of its own: a Ctrl-C in the terminal is this process' to obey, and must not take the commit away.
         found = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, env=environment, check=True
+            command,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=environment,
+            check=True,
+            start_new_session=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

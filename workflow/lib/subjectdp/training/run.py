@@ -114,12 +114,13 @@ def train_run(
             recipe = Recipe(run.model_dump(mode="json"), plan, str(prepared_folder), str(partition_folder))
             with team_of(recipe, devices) as federation.team:
                 reached = train(federation, run, recorder, checkpoints, stop, before, started)
-        recorder.write(output)
-        _save_model(federation, output / "model.safetensors")
-        facts = (run, plan, privacy, prepared, partition, recorder, device, who, output)
-        write_json(output / MANIFEST, manifest(*facts, reached.wall_seconds, reached.resumed_after))
-        keep_finished(output)
-        checkpoints.folder.remove()
+            # A signal from here on comes too late to stop anything: the results are written within a moment.
+            recorder.write(output)
+            _save_model(federation, output / "model.safetensors")
+            facts = (run, plan, privacy, prepared, partition, recorder, device, who, output)
+            write_json(output / MANIFEST, manifest(*facts, reached.wall_seconds, reached.resumed_after))
+            keep_finished(output)
+            checkpoints.folder.remove()
 
 
 def _is_finished(output: Path, who: Mapping[str, str], waited: bool) -> bool:

@@ -103,3 +103,28 @@ def test_no_band_comes_below_what_any_factorisation_can_reach_with_everybody_in_
 def test_a_band_of_nothing_is_refused() -> None:
     with pytest.raises(PrivacyError, match="band of correlated noise"):
         noise.noise_coefficients(0)
+
+
+@pytest.mark.parametrize("band", [1, 2, 4, 8])
+@pytest.mark.parametrize("every", [1, 3])
+def test_silos_that_miss_rounds_protect_as_well_as_the_same_ones_would(band: int, every: int) -> None:
+    """The sum of 2 of 5 silos a round: the covariance of what is seen, written out, against the bound for 2 silos."""
+    rounds, silos, taking_part = 8, 5, 2
+    cover = decoder(band, rounds) @ decoder(band, rounds).T
+    bound = noise.sensitivity(band, rounds, every) ** 2 / taking_part
+    generator = np.random.default_rng(band)
+    largest = 0.0
+    for trial in range(300):
+        present = np.zeros((silos, rounds))
+        for t in range(rounds):
+            same = range(taking_part) if trial == 0 else generator.permutation(silos)[:taking_part]
+            present[list(same), t] = 1.0
+        covariance = sum(np.outer(row, row) * cover for row in present)
+        inputs = np.zeros((rounds, 3))
+        inputs[::every, 0] = 1.0
+        if trial % 2:
+            inputs[::every] = generator.normal(size=(len(range(0, rounds, every)), 3))
+            inputs[::every] /= np.linalg.norm(inputs[::every], axis=1, keepdims=True)
+        largest = max(largest, float(np.trace(inputs.T @ np.linalg.solve(covariance, inputs))))
+    assert largest <= bound * (1 + 1e-9)
+    assert largest == pytest.approx(bound, rel=1e-9)  # the same silos in every round

@@ -10,6 +10,12 @@ arXiv 2202.08312, for inputs that depend on earlier outputs).
 All entries of C are non-negative, so that a subject that adds at most 1 in each of its rounds moves C X farthest when
 it adds 1 in one direction each time. With turns exactly b rounds apart those rounds are o, o + b, o + 2b, ...; the
 columns of o are those of 0 cut short, and o = 0 is the worst (Choquette-Choo et al., arXiv 2211.06530, 2306.08153).
+
+Where p of the silos take part in a round and only their sum is seen, each silo's own noise goes on through the rounds
+that it misses, and the sum's noise has the covariance K = Σ_i D_i A D_i, A = C^{-1} C^{-T}, D_i the rounds of silo i.
+Splitting X into the parts D_i X/p gives tr Xᵀ K^{-1} X ≤ Σ_i ‖C D_i X‖²/p², since a block of A has no larger inverse
+than A; as CᵀC has no negative entry and any two rounds share at most p silos, that is at most ‖C 1‖²/p over the turns:
+what the same silos in every round would give.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from mechanisms import oracle
 from subjectdp.errors import ModelError
 from subjectdp.mechanisms.clipping import ClippingEngine
 from subjectdp.mechanisms.flat import FlatParameters
+from subjectdp.mechanisms.layers import convolution
 from subjectdp.models import build_model
 
 
@@ -155,6 +156,26 @@ def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
         total, norms = engine.clipped_sum(inputs[i : i + 1] * (1 + i), labels[i : i + 1], 0.1)
         assert float(norms[0]) > 0.1
         assert float(total.double().norm()) <= 0.1
+
+
+def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where per-item gradients are too large to keep; cuDNN's setting is read when it would be called."""
+    seen, real = [], torch.ops.aten.convolution_backward
+
+    def watched(*arguments: object) -> object:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return real(*arguments)
+
+    inputs, labels = data_of("small_cnn", 3)
+    kept, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
+    monkeypatch.setattr(convolution, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(torch.ops.aten, "convolution_backward", watched)
+    made, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
+    assert torch.allclose(kept, made, atol=1e-7)
+    assert seen and not any(seen)
+    assert torch.backends.cudnn.allow_tf32
 
 
 def test_an_item_that_is_not_finite_contributes_nothing() -> None:

@@ -135,19 +135,21 @@ class ConvolutionCaptured:
 
     def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
         module = self.module
-        result = torch.ops.aten.convolution_backward(
-            self.delta * coefficients.view(-1, 1, 1, 1),
-            self.inputs,
-            module.weight,
-            None,
-            list(module.stride),
-            list(_padding(module)),
-            list(module.dilation),
-            False,
-            [0, 0],
-            1,
-            [False, True, False],
-        )
+        # cuDNN would round to TF32's 10 bits: the sum would be longer than the norms that it was clipped by
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            result = torch.ops.aten.convolution_backward(
+                self.delta * coefficients.view(-1, 1, 1, 1),
+                self.inputs,
+                module.weight,
+                None,
+                list(module.stride),
+                list(_padding(module)),
+                list(module.dilation),
+                False,
+                [0, 0],
+                1,
+                [False, True, False],
+            )
         gradient: Tensor = result[1]
         return gradient
 

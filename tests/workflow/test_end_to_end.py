@@ -179,6 +179,19 @@ def test_a_new_seed_runs_only_its_own_jobs(smoke, tmp_path):
     assert {"partition", "collect", "figure"} <= set(jobs)
 
 
+def test_a_run_that_was_removed_is_made_again(smoke, tmp_path):
+    """Also when only its manifest is: what the docs say to do with a damaged run, or to train one anew."""
+    run_id = str(runs(smoke)["run_id"].iloc[0])
+    manifest = smoke.root / "results/runs" / run_id / "manifest.json"
+    manifest.rename(tmp_path / "manifest.json")
+    try:
+        jobs = smoke.planned_jobs(*SMOKE)
+    finally:
+        (tmp_path / "manifest.json").rename(manifest)
+    assert jobs.count("train") == jobs.count("collect") == 1
+    assert {"fetch", "prepare", "partition"}.isdisjoint(jobs)
+
+
 def test_settings_of_speed_rerun_nothing(smoke, tmp_path):
     file = tmp_path / "speed.yaml"
     file.write_text("run: {performance: {physical_batch_size: 64, evaluation_batch_size: 77}}\n")

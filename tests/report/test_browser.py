@@ -42,6 +42,24 @@ def test_tables_sort_and_narrow_and_hand_out_their_csv(tmp_path: Path) -> None:
     assert (seen.found["name"], seen.found["csv"]) == ("t.csv", (tmp_path / "t.csv").read_text())
 
 
+def test_a_word_stays_whole_and_a_sentence_is_wrapped(tmp_path: Path) -> None:
+    words = {f"column {number}": ["rounds_over_sqrt_s", "LocalGroupDP"] for number in range(30)}
+    frame = pd.DataFrame({**words, "sentence": ["several words, " * 20] * 2, "run ids": ["x" * 400] * 2})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    write_html_table(tmp_path / "t.csv", tmp_path / "t.html", "T")
+    script = """
+      const lines = cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
+      };
+      const cells = [...document.querySelector("tbody tr").cells];
+      return [Math.max(...cells.slice(0, 30).map(lines)), lines(cells[30]) > 2, cells[31].offsetWidth < 600];
+    """
+    seen = visit(str(BROWSER), tmp_path / "t.html", script)
+    assert (seen.problems, seen.found) == ([], [1, True, True])
+
+
 def test_the_browser_itself_would_tell_of_errors_and_requests(tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text(

@@ -24,7 +24,7 @@ th, td { padding: 0.25rem 0.6rem; border-bottom: 1px solid #d9d9d9; text-align: 
 td { white-space: nowrap; }
 thead th { position: sticky; top: 0; background: #fff; box-shadow: 0 1px 0 #808080; vertical-align: bottom; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.words { white-space: normal; min-width: 6rem; max-width: 28rem; overflow-wrap: anywhere; }
+td.words { white-space: normal; min-width: 6rem; max-width: 28rem; overflow-wrap: break-word; }
 td.long { min-width: 22rem; }
 th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid #0072b2; }

@@ -37,6 +37,7 @@ KEYS = {
     "accountant",
     "versions",
     "event",
+    "dp_event",
 }
 
 
@@ -53,6 +54,27 @@ def test_statements_are_json_and_complete(mechanism: Mechanism) -> None:
         assert set(record) >= KEYS
         assert (record["epsilon"] is None) == (record["reason"] is not None)
     assert "Privacy card" in privacy_card_text(made, statements)
+
+
+@pytest.mark.parametrize("mechanism", [LOCAL_ITEM, sound(HIGRAD_V3), sound(LOCAL_GROUP)])
+def test_dp_accounting_reads_the_recorded_events_and_agrees(mechanism: Mechanism) -> None:
+    """Any accountant can check a manifest: the events' text, evaluated and composed by dp-accounting alone."""
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+
+    run = plan(mechanism, 2.0, silos=2, steps=1, rounds=5, k=3)
+    for record in privacy_statements(run, over_rounds=False)["sound"].values():
+        (text,) = record["dp_event"]
+        ledger = PLDAccountant(value_discretization_interval=1e-3)
+        ledger.compose(eval(text, vars(dp_event)))
+        assert record["epsilon"] == pytest.approx(ledger.get_epsilon(record["delta"]), rel=1e-2)
+
+
+def test_no_gaussian_event_stands_for_integer_noise() -> None:
+    run = plan(sound(JOINT), 0.5, silos=16, steps=1, rounds=3, noise_distribution=NoiseDistribution.SKELLAM)
+    record = privacy_statements(run, over_rounds=False)["sound"]["item"]
+    assert record["event"] is not None
+    assert record["dp_event"] == [None]
 
 
 def test_what_v1_claims_and_gives() -> None:

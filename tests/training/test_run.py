@@ -55,6 +55,9 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode
     assert (steps_taken.noise_multiplier > 0).all() == private
     assert (steps_taken.largest_group <= steps_taken["items"]).all()
     published = manifest["privacy"]["as_published"]
+    card = "\n".join(manifest["privacy"]["card"])
+    assert card.startswith(f"Privacy card: {algorithm.split(':')[0]}")
+    assert "What this run gives" in card
     assert published["guarantee"] is False
     assert manifest["environment"]["packages"]["torch"]
     assert "left" in lines[0] and "round 1/" in lines[0]

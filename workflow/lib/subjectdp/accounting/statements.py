@@ -12,6 +12,7 @@ from subjectdp.accounting.cache import versions
 from subjectdp.accounting.epsilon import SEARCH
 from subjectdp.accounting.events import Loss
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.recorded import recorded, recorded_event
 from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
 from subjectdp.mechanisms.plan import (
@@ -42,7 +43,6 @@ EXCLUDED = (
     "other runs of the same seed and algorithm: they draw the same noise, which a difference of two takes away",
 )
 _POINTS = 5
-_LARGEST_EVENT = 64  # atoms that a recorded event may have
 
 
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
@@ -138,7 +138,8 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
         guarantee=given is not None,
         reason=reason,
         accountant=accountant,
-        event=[_recorded(loss, plan.settings.noise_distribution) for loss in losses],
+        event=[recorded(loss, plan.settings.noise_distribution) for loss in losses],
+        dp_event=[recorded_event(loss, plan.settings.noise_distribution) for loss in losses],
     )
     return statement
 
@@ -174,6 +175,7 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "accountant": None,
         "epsilon_if_constant": None,
         "event": None,
+        "dp_event": None,
     }
 
 
@@ -268,28 +270,6 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
         except PrivacyError:
             result[name] = None
     return result
-
-
-def _recorded(loss: Loss, noise: NoiseDistribution) -> list[dict[str, Any]]:
-    """The loss in full where it is small, else without its atoms."""
-    skellam = (
-        "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
-    )
-    mechanism = skellam if noise is NoiseDistribution.SKELLAM else "mixture of Gaussians"
-    atoms = sum(len(part.shift.sensitivities) for part in loss)
-    kept = atoms <= _LARGEST_EVENT
-    return [
-        {
-            "mechanism": mechanism,
-            "noise_multiplier": part.noise_multiplier,
-            "steps": part.steps,
-            "sensitivities": list(part.shift.sensitivities)
-            if kept
-            else f"{len(part.shift.sensitivities)} atoms",
-            "probabilities": list(part.shift.probabilities) if kept else None,
-        }
-        for part in loss
-    ]
 
 
 def _finite(value: float) -> float | None:

@@ -275,7 +275,9 @@ def _save_model(federation: Federation, target: Path) -> None:
 
 
 def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
-    """The statements of the manifest, made before training: a run whose ε cannot be stated does not start."""
+    """The statements of the manifest and the card, made before training: a run without a stated ε does not start."""
+    from subjectdp.accounting.card import card_text
     from subjectdp.accounting.statements import privacy_statements
 
-    return privacy_statements(plan)
+    statements = privacy_statements(plan)
+    return {**statements, "card": card_text(plan, statements).splitlines()}

@@ -1,0 +1,41 @@
+"""Losses as a manifest records them: in our own words, and as dp-accounting's events for other accountants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subjectdp.accounting.events import Loss, dp_event
+from subjectdp.mechanisms.plan import NoiseDistribution
+
+_MOST_ATOMS = 64  # that are written out
+_SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
+
+
+def recorded(loss: Loss, noise: NoiseDistribution) -> list[dict[str, Any]]:
+    """The loss in full where it is small, else without its atoms; JSON-able."""
+    kept = _atoms(loss) <= _MOST_ATOMS
+    return [
+        {
+            "mechanism": _SKELLAM if noise is NoiseDistribution.SKELLAM else "mixture of Gaussians",
+            "noise_multiplier": part.noise_multiplier,
+            "steps": part.steps,
+            "sensitivities": list(part.shift.sensitivities)
+            if kept
+            else f"{len(part.shift.sensitivities)} atoms",
+            "probabilities": list(part.shift.probabilities) if kept else None,
+        }
+        for part in loss
+    ]
+
+
+def recorded_event(loss: Loss, noise: NoiseDistribution) -> str | None:
+    """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
+
+    None for noise that is no Gaussian, and where the loss has many atoms.
+    """
+    small = noise is NoiseDistribution.GAUSSIAN and _atoms(loss) <= _MOST_ATOMS
+    return repr(dp_event(loss)) if small else None
+
+
+def _atoms(loss: Loss) -> int:
+    return sum(len(part.shift.sensitivities) for part in loss)

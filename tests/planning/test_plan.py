@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from subjectdp.cli.main import main
-from subjectdp.config import load_scenario_from_mapping, paths
+from subjectdp.config import load_scenario, load_scenario_from_mapping, paths
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import make_partition
@@ -21,10 +22,12 @@ from subjectdp.errors import DataError
 from subjectdp.planning.federations import COUNTS, PARTITION, PREPARED, federation_of
 from subjectdp.planning.forecast import forecast, predicted_memory_mb
 from subjectdp.planning.measured import Measurement, Paces, measurements
-from subjectdp.planning.report import plan_scenario
+from subjectdp.planning.report import _span, plan_scenario
+from subjectdp.training.plans import draft_run
 from subjectdp.training.run import train_run
 from training import small_world
 
+ROOT = Path(__file__).resolve().parents[2]
 FACTS = ("silo_items", "silo_subjects", "silo_largest_subject", "counts")
 
 
@@ -176,7 +179,10 @@ def test_a_run_that_will_refuse_to_start_is_told_with_its_reason(tmp_path):
     )
     frame, text = plan_scenario(load_scenario_from_mapping({"name": "refused", "run": run}), str(tmp_path))
     assert "training.batch_size" in frame["problem"][0]
-    assert "LocalItemDP on femnist will not start: Expected training.batch_size" in text.replace("\n", " ")
+    assert (
+        "1 of 1 runs will not start (LocalItemDP on femnist): Expected training.batch_size"
+        in text.replace("\n", " ")
+    )
     assert frame["epsilon_sound_subject"].isna().all()
 
 
@@ -206,6 +212,47 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["runs"] for row in rows] == table["runs"].tolist()
     assert [row["epsilon_sound_item"] for row in rows][0] is None, "FedAvg states none: null, and no NaN"
+
+
+def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path, capsys):
+    run = small_world.config(
+        training={"batch_size": 5000}, data={"embedded": {"subjects": 9, "items_per_subject": 60}}
+    )
+    file = tmp_path / "refused.yaml"
+    content = {"name": "refused", "run": run, "sweep": [{"algorithm": ["fed_avg", "user_ldp"]}]}
+    file.write_text(yaml.safe_dump(content))
+    assert main(["plan", str(file), "--results", str(tmp_path / "results")]) == 1
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert "2 of 2 runs will not start (FedAvg on femnist, UserLDP on femnist): Expected" in told
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (0, "0 s"),
+        (2.5 / 3600, "2.5 s"),
+        (14 / 3600, "14 s"),
+        (0.05, "3.0 min"),
+        (1.5, "90 min"),
+        (5.12, "5.1 h"),
+        (1239.6, "1,240 h"),
+    ],
+)
+def test_times_are_in_units_that_people_can_picture(hours, words):
+    assert _span(hours) == words
+
+
+@pytest.mark.parametrize(("page", "below"), [("README.md", ["embedded"]), ("config/README.md", [])])
+def test_the_sweeps_in_the_docs_would_start(page, below, tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (block,) = [text for text in blocks if "sweep:" in text]
+    (tmp_path / "mine.yaml").write_text(block)
+    files = [ROOT / f"config/scenarios/{name}.yaml" for name in below]
+    runs = load_scenario([*files, tmp_path / "mine.yaml"]).runs
+    assert len(runs) > 5
+    for run in runs:
+        partition, _ = federation_of(run, str(tmp_path))
+        draft_run(run, partition)  # refuses what cannot be trained
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "fast"])

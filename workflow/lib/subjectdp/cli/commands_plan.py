@@ -13,7 +13,8 @@ def add_parsers(commands: Any) -> None:
         "plan",
         help="predict a scenario's runs, ε, hours, memory and disk",
         description="Predicts what the runs of scenario files will promise and cost, without fetching, preparing or "
-        "training anything, and writes plan.csv and plan.txt into the scenario's results.",
+        "training anything, and writes plan.csv and plan.txt into the scenario's results. Exit code 1 where a run "
+        "will not start.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--results", default="results", help="results folder (default: %(default)s)")
@@ -38,7 +39,7 @@ def _positive(text: str) -> float:
     return value
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
     from subjectdp.cli.output import print_json
     from subjectdp.config import load_scenario
     from subjectdp.planning.report import plan_scenario
@@ -48,3 +49,4 @@ def _run(options: argparse.Namespace) -> None:
         print_json(frame.to_dict("records"))
     else:
         print(text, end="")
+    return 1 if frame["problem"].notna().any() else 0

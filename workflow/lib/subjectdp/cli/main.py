@@ -1,8 +1,8 @@
 """The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow is Snakemake's.
 
 Exit codes: 0 when all went well, 1 when a check found something (``schema --check``, ``doctor``, a broken run among
-``runs``), 2 for a mistake of the user, printed as ``error: ...`` on standard error without a traceback. Heavy modules
-are imported when their command runs.
+``runs``, one in ``plan`` that will not start), 2 for a mistake of the user, printed as ``error: ...`` on standard error
+without a traceback. Heavy modules are imported when their command runs.
 """
 
 from __future__ import annotations

@@ -177,24 +177,27 @@ A scenario file says which runs to make and which figures to draw from them:
 ```yaml
 name: my-sweep
 run:                          # over the defaults
-  training: {rounds: 20}
+  partition: {silos: 4}
+  training: {rounds: 12, batch_size: 64, local_steps: 5}
 datasets:                     # over run, for the runs of one data set
-  shakespeare: {training: {batch_size: 100}}
+  femnist: {model: {name: small_cnn}}
+  shakespeare: {data: {embedded: {items_per_subject: 900}}, training: {batch_size: 32}, model: {name: small_lstm}}
 algorithms:                   # over datasets, for the runs of one algorithm (name, or name:variant)
   fed_avg: {training: {optimizer: {learning_rate: 0.3}}}
 sweep:                        # blocks; all combinations of the axes of a block
   - algorithm: [fed_avg, "higrad_avg_dp:v1"]
     data.dataset: [femnist, shakespeare]
-    privacy.epsilon: [1, 4]
     seed: [0, 1, 2]
 figures: [figure1]
 ```
 
-`snakemake --configfile config/scenarios/my-sweep.yaml` runs it; `subjectdp scenario FILE` checks it and
-lists its runs without running anything. Several files after `--configfile` are overlays: mappings merge,
-anything else (a sweep, a list of figures) is replaced by the later file. A single value can be given on the
-command line: `--config 'run={privacy: {epsilon: 2}}'`. A value in `datasets`, `algorithms` or `sweep` wins
-over one in `run`.
+`snakemake --cores 2 --configfile my-sweep.yaml` runs it; `subjectdp scenario FILE` checks it and lists its runs,
+`subjectdp plan FILE` says what they will promise and cost, without running anything. Several files after `--configfile`
+are overlays: mappings merge, anything else (a sweep, a list of figures) is replaced by the later file. The defaults are
+the papers' setting (16 silos, mini-batches of 512, LEAF's models), too large for the few generated data that are the
+default source, so a short file best lies over a scenario that has data, model and rates: `--configfile
+config/scenarios/embedded.yaml my-sweep.yaml`. A single value can be given on the command line: `--config
+'run={privacy: {epsilon: 2}}'`. A value in `datasets`, `algorithms` or `sweep` wins over one in `run`.
 
 Unknown keys, values out of range and combinations that do not fit are refused before anything runs; the
 message names the key, the value and what is allowed. `config.schema.json` gives editors completion and

@@ -33,7 +33,7 @@ _HEADER = (
         "ε item",
         "ε subject, 1 silo",
     ),
-    *("ε subject", "class", "h/run", "hours", "MB"),
+    *("ε subject", "class", "a run", "left", "MB"),
 )
 _WIDTH = 110
 _EMBEDDED_ITEM_BYTES = {"femnist": 1200.0, "shakespeare": 1.5}
@@ -73,8 +73,8 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
         "",
         *table_lines(_HEADER, [_cells(row) for row in rows]),
         "",
-        f"left to run  {_number(left)} hours on one device, one run after another; the longest run "
-        f"{_number(longest.hours_a_run)} hours ({longest.label}, {longest.dataset})",
+        f"left to run  {_span(left)} on one device, one run after another; the longest run "
+        f"{_span(longest.hours_a_run)} ({longest.label}, {longest.dataset})",
         f"memory       {most:,.0f} MB for the largest run",
         f"disk         {data + sum(row.disk_mb for row in rows):,.0f} MB: data and partitions {data:,.0f} MB, "
         f"results of the runs {sum(row.disk_mb for row in rows):,.0f} MB",
@@ -100,14 +100,19 @@ def _cells(row: Forecast) -> tuple[Any, ...]:
         row.rounds,
         *(None if value is None else f"{value:.4g}" for value in epsilons),
         row.size,
-        _number(row.hours_a_run),
-        _number(row.hours),
+        _span(row.hours_a_run),
+        _span(row.hours),
         round(row.memory_mb),
     )
 
 
-def _number(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+def _span(hours: float) -> str:
+    """A time that people can picture: 14 s, 3.2 min, 5.1 h, 1,240 h."""
+    for unit, hours_of_it in (("s", 1 / 3600), ("min", 1 / 60), ("h", 1.0)):
+        count = hours / hours_of_it
+        if count < 99.5 or unit == "h":
+            break
+    return f"{count:,.0f} {unit}" if count >= 9.95 or count == 0 else f"{count:.1f} {unit}"
 
 
 def _notes(rows: Sequence[Forecast]) -> list[str]:
@@ -120,9 +125,20 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
         "Hours: operations of all local steps and evaluations at the pace of one device. " + _bases(rows),
     ]
-    refused = {row.problem: row for row in rows if row.problem is not None}
-    notes += [f"{row.label} on {row.dataset} will not start: {problem}" for problem, row in refused.items()]
-    return [line for note in notes for line in wrap(note, _WIDTH)]
+    return [line for note in [*notes, *_refused(rows)] for line in wrap(note, _WIDTH)]
+
+
+def _refused(rows: Sequence[Forecast]) -> list[str]:
+    """A line for each reason why runs will not start, with all of them."""
+    found: dict[str, list[Forecast]] = {}
+    for row in rows:
+        if row.problem is not None:
+            found.setdefault(row.problem, []).append(row)
+    return [
+        f"{sum(row.runs for row in refused)} of {sum(row.runs for row in rows)} runs will not start "
+        f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
+        for problem, refused in found.items()
+    ]
 
 
 def _bases(rows: Sequence[Forecast]) -> str:

@@ -104,6 +104,34 @@ def test_claims_that_lie_close_together_do_not_hide_each_other(tmp_path: Path) -
     assert {"none", "4"} <= set(told), "the claim that most algorithms share has a label"
 
 
+def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
+    targets = (1.0, 4.0)
+    fakes = [
+        Fake(name, seed=seed, rounds=8, changes=(("privacy", {"epsilon": epsilon}),))
+        for name in ("local_item_dp", "user_ldp")
+        for seed in (0, 1)
+        for epsilon in targets
+    ]
+    inputs = scenario(tmp_path, [*grid(["fed_avg"], ["femnist"], [0, 1], rounds=8), *fakes])
+    runs = pd.read_parquet(str(inputs.runs))
+    private = runs["algorithm"] != "fed_avg"
+    runs.loc[private, "epsilon_sound_subject"] = 10 * runs.loc[private, "epsilon"]
+    runs.to_parquet(str(inputs.runs))
+    sheet = accuracy_privacy.build(inputs, "accuracy_privacy")
+    marks = sheet.panels[0].values.query("quantity == 'accuracy_at_sound_epsilon'").set_index("series")
+    assert marks["x"].drop("FedAvg").to_dict() == {
+        "LocalItemDP, ε = 1": 10.0,
+        "LocalItemDP, ε = 4": 40.0,
+        "UserLDP, ε = 1": 10.0,
+        "UserLDP, ε = 4": 40.0,
+    }
+    assert set(marks["seeds"]) == {2}
+    assert not any("shown" in note for note in sheet.notes), "nothing was left out"
+    assert [entry.text for entry in sheet.legend][:3] == ["FedAvg", "LocalItemDP", "UserLDP"]
+    dotted = [line for line in drawn(sheet).axes[0].get_lines() if line.get_linestyle() == ":"]
+    assert [list(np.asarray(line.get_xdata())) for line in dotted] == [[10.0, 40.0], [10.0, 40.0]]
+
+
 def test_rings_of_claims_lie_within_the_axes(tmp_path: Path) -> None:
     inputs = scenario(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0], rounds=8))
     changed(inputs, "epsilon_as_published", {("user_ldp", 0): 1e-3})

@@ -1,7 +1,7 @@
 """What an accuracy costs: test accuracy against the ε that the very same runs guarantee, the claim beside it.
 
 The honest reading of the papers' Figure 1. Filled marks stand at the sound ε, open ones at the ε that the paper claims;
-algorithms without a finite ε stand in a strip of their own at the right.
+algorithms without a finite ε stand in a strip of their own at the right. Runs at several target ε have a mark each.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ UNITS = {
 }
 _GREY = "#404040"
 _APART = 0.085  # part of the axis that a tick's label takes
+_TARGET = ", ε = "
 _PUBLISHED, _SOUND = "published", "sound"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels a data set: ε of a subject over all its silos, and of one item."""
-    runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps"))
+    runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps", "epsilon"))
     private = runs["algorithm"] != "fed_avg"
-    series = series_names(runs).where(private, runs["label"])
+    series = _with_targets(runs).where(private, runs["label"])
     runs = runs.assign(series=series, claimed=[_claimed_unit(row) for _, row in runs.iterrows()])
     styles = styles_for(runs["label"])
     rows = tuple(
@@ -57,6 +58,12 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         row_height=3.1,
         panel_width=4.4,
     )
+
+
+def _with_targets(runs: pd.DataFrame) -> pd.Series:
+    """The series' names, with the target ε of algorithms that were run at several."""
+    swept = runs.groupby("label")["epsilon"].transform("nunique") > 1
+    return series_names(runs) + (_TARGET + runs["epsilon"].map(format_epsilon)).where(swept, "")
 
 
 def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
@@ -142,6 +149,7 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
     edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
     for series, part in values.groupby("series", sort=True):
         _draw_series(axes, part, *looks[str(series)], edge)
+    _join_targets(axes, values, looks)
     axes.set_xscale("log")
     axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
     axes.axvspan(edge / (edge / low) ** 0.06, axes.get_xlim()[1], color="#EEEEEE", zorder=0)
@@ -152,6 +160,16 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
     claims = values.loc[values["quantity"] == f"accuracy_at_{_PUBLISHED}_epsilon", "x"]
     counts = claims.map(lambda claim: float(f"{claim:.2g}")).value_counts()
     _ticks(axes, low, high, edge, sorted(counts.index, key=lambda claim: (-counts[claim], claim)))
+
+
+def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
+    """A line through the sound ε of what differs in the target ε alone."""
+    sound = values[(values["quantity"] == f"accuracy_at_{_SOUND}_epsilon") & np.isfinite(values["x"])]
+    swept = sound[sound["series"].str.contains(_TARGET, regex=False)]
+    for _, part in swept.groupby(swept["series"].map(lambda name: str(name).rpartition(_TARGET)[0])):
+        style, _ = looks[str(part["series"].iloc[0])]
+        ordered = part.sort_values("x")
+        axes.plot(ordered["x"], ordered["mean"], color=style.color, linestyle=":", linewidth=1.0, zorder=2)
 
 
 def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edge: float) -> None:

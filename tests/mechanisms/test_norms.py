@@ -82,3 +82,21 @@ def test_a_short_vector_stays_as_it_is() -> None:
     vector = torch.randn(500, generator=torch.Generator().manual_seed(1))
     vector *= plan.settings.clip_norm * (1 - 2 * MARGIN) / float(vector.double().norm())
     assert torch.equal(SiloStep(tiny.tiny_federation(plan), 1, 0, 0).clip(vector.clone()), vector)
+
+
+@pytest.mark.parametrize("stride", [64, 256, 512, 768])
+@pytest.mark.parametrize("items", [2, 32])
+def test_items_whose_long_parts_cancel_are_clipped_by_what_is_left(stride: int, items: int) -> None:
+    """A group's norm from inner products, of which its true length is a hundred-thousandth part."""
+    model = nn.Linear(3136, 300, bias=False)
+    nn.init.zeros_(model.weight)
+    engine = ClippingEngine(FlatParameters(model))
+    short, long = torch.full((3136,), SMALL), torch.zeros(3136)
+    short[::stride], long[::stride] = 0.0, 1.0
+    signs = torch.tensor([1.0, -1.0]).repeat(items // 2)
+    inputs, labels = short + signs[:, None] * long, torch.zeros(items, dtype=torch.int64)
+    groups = torch.zeros(items, dtype=torch.int64)
+    whole, _ = engine.clipped_sum(inputs, labels, float("inf"), groups=groups)
+    bound = 1e-2 * float(whole.double().norm())
+    clipped, _ = engine.clipped_sum(inputs, labels, bound, groups=groups)
+    assert 0.99 * bound < float(clipped.double().norm()) <= bound * (1 + 1e-6)

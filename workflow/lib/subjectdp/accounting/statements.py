@@ -36,7 +36,7 @@ OBSERVERS = {
 }
 EXCLUDED = (
     "choice of hyperparameters on the same data",
-    "attacks on floating-point noise",
+    "attacks on floating-point arithmetic, of the noise and of the sums that it is added to",
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
     "the record of mini-batches (sizes, clipped fractions), which is kept without noise",

@@ -8,6 +8,7 @@
 #   make mutants        plants bugs in copies of the library: each has to be killed by a test
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read rightly, or refused clearly
 #   make faults         kills, full disks, damaged files, lying mirrors: nothing may be lost or silently wrong
+#   make help           this text
 # Variables: CORES (default: all), PYTHON (3.11), SCENARIO (of plan), ARGS (passed on to snakemake or pytest).
 
 SHELL := bash
@@ -26,15 +27,20 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: figures plan venv test slurm-test mutants faults fuzz bench bench-quick lint format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test slurm-test mutants faults fuzz bench bench-quick lint format clean clean-results $(SCENARIOS)
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
 
 $(SCENARIOS): venv
 	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS)
-	$(SNAKEMAKE) $(CONFIG_FILES) --report results/$@/report.html --report-stylesheet workflow/report/report.css
+ifeq (,$(filter -n --dry-run --dryrun --unlock,$(ARGS)))
+	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS) --report results/$@/report.html --report-stylesheet workflow/report/report.css
 	@echo "Figures, tables and report: results/$@/"
+endif
 
 plan: venv
 	$(SNAKEMAKE) plan --quiet --configfile config/scenarios/$(SCENARIO).yaml $(ARGS)

@@ -1,9 +1,11 @@
-"""Lock, conda environments and pyproject name the same packages in the same versions."""
+"""Lock, conda environments and pyproject name the same packages in the same versions; make passes on what it is told."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -82,3 +84,15 @@ def test_conda_environments_carry_the_locked_versions():
 def test_no_file_names_a_package_index():
     for path in ("requirements.lock", "requirements-dev.lock", "Makefile", ".ci/run", "pyproject.toml"):
         assert not re.search(r"index-url|find-links|trusted-host", (ROOT / path).read_text()), path
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+@pytest.mark.parametrize(
+    ("arguments", "reported"), [("", True), ("--config x=1", True), ("-n -q", False), ("--unlock", False)]
+)
+def test_make_passes_arguments_on_and_reports_only_what_was_run(arguments, reported):
+    command = ["make", "--dry-run", "--no-print-directory", "smoke", f"ARGS={arguments}"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in printed.splitlines() if "/snakemake " in line]
+    assert [("--report results/smoke/report.html" in line) for line in lines] == [False, True][: 1 + reported]
+    assert all(arguments in line for line in lines)

@@ -1,4 +1,4 @@
-"""Lock, conda environments and pyproject name the same packages in the same versions; make passes on what it is told."""
+"""Lock, conda environments and pyproject name the same packages and versions; make passes on what it is told."""
 
 from __future__ import annotations
 

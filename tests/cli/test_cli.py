@@ -341,6 +341,14 @@ def test_as_a_module_and_into_a_closed_pipe() -> None:
     assert done.stderr == ""
 
 
+def test_a_terminal_without_greek_letters(results: Path) -> None:
+    command = [sys.executable, "-m", "subjectdp", "runs", "--results", str(results)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT / "workflow/lib")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "? published*" in done.stdout
+
+
 def test_output_helpers(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "x"), [("a", 1), ("bbbb", None), ("c", 22.5)])
     assert capsys.readouterr().out == "name     x\na        1\nbbbb     -\nc     22.5\n"

@@ -8,6 +8,7 @@ without a traceback. Heavy modules are imported when their command runs.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -54,6 +55,9 @@ Command = Callable[[argparse.Namespace], int | None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (``sys.argv`` without arguments)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     try:
         options = build_parser().parse_args(arguments)
         command: Command = options.run

@@ -189,10 +189,13 @@ def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edg
             color=style.color,
             markerfacecolor="white",
             markersize=7,
+            clip_on=False,
         )
-    axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3)
+    # Whole marks also where nothing was learnt: 0 % lies on the axis.
+    axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3, clip_on=False)
     if ringed:
-        axes.plot([x], [sound["mean"]], "o", color=_GREY, markerfacecolor="none", markersize=12.5)
+        y = [sound["mean"]]
+        axes.plot([x], y, "o", color=_GREY, markerfacecolor="none", markersize=12.5, clip_on=False)
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:

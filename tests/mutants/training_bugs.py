@@ -271,6 +271,14 @@ NOISE_AND_CLIPPING = (
         "algorithms/test_declarations.py::test_what_the_algorithms_declare",
     ),
     mutant(
+        "layers that mix items are trusted",
+        CLIPPING,
+        "        _refuse_mixing(flat.model)\n",
+        "",
+        T_CLIP + "test_batch_norm_is_refused",
+        T_CLIP + "test_batch_norm_without_parameters_is_refused_too",
+    ),
+    mutant(
         "short gradients are stretched to the clip norm",
         "mechanisms/norms.py",
         ".clamp_min_(1e-30)).clamp_(max=1.0)",

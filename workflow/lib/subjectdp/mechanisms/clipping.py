@@ -31,6 +31,10 @@ from subjectdp.mechanisms.layers.normalisation import GroupNormRule, LayerNormRu
 from subjectdp.mechanisms.layers.recurrent import LSTMRule
 from subjectdp.mechanisms.norms import clip_factors, row_norms
 
+_ALIKE = (
+    0.02  # how near the norms of an item's gradient are, alone and with others, whatever kernels a GPU takes
+)
+
 
 @dataclass(frozen=True)
 class _Batch:
@@ -62,6 +66,7 @@ class ClippingEngine:
     def __init__(self, flat: FlatParameters, physical_batch_size: int = 192) -> None:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
+        _refuse_mixing(flat.model)
         self.flat = flat
         self.doubt: Tensor | None = None
         self.physical_batch_size = physical_batch_size
@@ -137,6 +142,22 @@ class ClippingEngine:
             for parameter in parameters.values():
                 parameter.requires_grad_(False)
         return total
+
+    def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
+        """Tries some items, together and alone: what a model does between its layers cannot be seen otherwise.
+
+        Raises:
+            ModelError: an item's gradient is another one in the company of others, so that clipping bounds nothing.
+        """
+        _, together = self.clipped_sum(inputs, labels, 1.0)
+        single = [self.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 1.0)[1] for i in range(len(labels))]
+        alone = torch.cat(single)
+        if not torch.allclose(together, alone, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
+            raise ModelError(
+                "Expected a model that treats items one by one: the gradients of some items are as long as "
+                f"{[round(value, 4) for value in alone.tolist()]} alone and "
+                f"{[round(value, 4) for value in together.tolist()]} together."
+            )
 
     def _add_clipped(
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor, fresh: bool
@@ -243,6 +264,16 @@ def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: view for name, view in views.items() if name.startswith(prefix)}
 
 
+def _refuse_mixing(model: nn.Module) -> None:
+    """Raises ModelError for batch normalisation, with parameters or without."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise ModelError(
+                f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items "
+                "of a batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
+            )
+
+
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The modules that own parameters themselves, in order of definition."""
     return [
@@ -251,11 +282,6 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
-    if isinstance(module, _BatchNorm):
-        raise ModelError(
-            f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items "
-            "of a batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
-        )
     if isinstance(module, nn.LSTM) and recurrent.supports(module):
         return LSTMRule()
     if isinstance(module, nn.RNNBase):

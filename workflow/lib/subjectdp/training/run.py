@@ -165,7 +165,7 @@ def make_federation(
     recorder: Recorder,
     cache_dir: Path | str | None = None,
 ) -> Federation:
-    """Builds model, engine and resident data of a run, and tries the model on one item.
+    """Builds model, engine and resident data of a run, and tries the model on one item and on a few.
 
     ``cache_dir``: where a model's fixed features are kept for other runs; None: computed for this run alone.
     """
@@ -183,6 +183,7 @@ def make_federation(
     data = ResidentData(prepared, device, fixed_features(model), used, kept, *seen)
     _try_model(model, data, partition, prepared.classes, run.model.name)
     engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
+    engine.check_items_apart(*data.batch(partition.train_items[:: max(1, len(partition.train_items) // 3)]))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)
     federation = Federation(
         found,

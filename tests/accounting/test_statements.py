@@ -142,6 +142,19 @@ def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     assert any("own noise" in line for line in two["sound"]["item"]["assumptions"])
 
 
+def test_a_silo_that_looks_at_joint_sums_counts_as_one_that_tells_its_noise() -> None:
+    """Every silo gets the sum of all, in the next model, and knows its own part of the noise."""
+    found = {}
+    for colluding in (0, 1):
+        run = plan(sound(JOINT), 0.5, silos=4, steps=1, rounds=100, colluding_silos=colluding)
+        found[colluding] = privacy_statements(run, over_rounds=False)["sound"]["item"]
+    assert found[1]["epsilon"] > found[0]["epsilon"]
+    words = [
+        any("silo is no observer" in line for line in record["assumptions"]) for record in found.values()
+    ]
+    assert words == [True, False]
+
+
 def test_joint_noise_under_adam_counts_own_noise() -> None:
     """The very same run, as published: what is sound for it is one silo's noise (auditing/test_local_optimisers.py)."""
     found = {}

@@ -337,7 +337,7 @@ def test_assumptions_are_those_of_the_plan() -> None:
         return " | ".join(privacy_statements(release(**changes))["sound"]["subject"]["assumptions"])
 
     plain, coins, fixed = assumed(), assumed(sampling_probability=0.5), assumed(weights=BudgetWeights.FIXED)
-    assert "one coin that all silos share" in coins and "coin" not in plain
+    assert "one coin that the silos alone know" in coins and "coin" not in plain
     assert "silos tell one another" in plain and "silos tell one another" not in fixed
     for text in (plain, coins, fixed):
         assert "number of subjects of the federation is public" in text

@@ -211,6 +211,8 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     elif sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
+        if plan.settings.colluding_silos == 0:
+            yield "a silo is no observer: it knows its own noise (joint.colluding_silos: 1 makes it one)"
     elif sound.sums_noisy_gradients(plan):
         yield "only each silo's own noise is counted: over several local steps other silos' noise may cancel"
     else:
@@ -225,7 +227,9 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
         yield "every batch is a draw without replacement, and the draws stay secret"
     elif any(silo.sampling_probability < 1 for silo in plan.silos):
         where = (
-            "in every round, by one coin that all silos share" if budget else "at every silo in every step"
+            "in every round, by one coin that the silos alone know"
+            if budget
+            else "at every silo in every step"
         )
         yield f"every subject is sampled independently {where}, and the draws stay secret"
     if budget:

@@ -39,7 +39,7 @@ EXCLUDED = (
     "attacks on floating-point arithmetic, of the noise and of the sums that it is added to",
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
-    "the record of mini-batches (sizes, clipped fractions), which is kept without noise",
+    "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
     "other runs of the same seed and algorithm: they draw the same noise, which a difference of two takes away",
 )
 _POINTS = 5

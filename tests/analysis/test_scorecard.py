@@ -14,9 +14,9 @@ from analysis.fake_runs import Fake, grid, write_runs
 from subjectdp.analysis.collect import collect_scenario
 from subjectdp.analysis.inputs import FigureInputs
 from subjectdp.analysis.paper_accounting import is_accounted, paper_facts, write_paper_accounting
-from subjectdp.analysis.scorecard import COLUMNS, Evidence, scorecard, verdict_counts, write_scorecard
+from subjectdp.analysis.scorecard import COLUMNS, Evidence, scorecard, write_scorecard
 from subjectdp.analysis.targets import Target, read_targets
-from subjectdp.analysis.verdicts import Verdict
+from subjectdp.analysis.verdicts import Verdict, verdict_counts
 from subjectdp.errors import DataError
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from subjectdp.config import RunConfig, data_key, load_run, partition_id, run_id
 from subjectdp.config.messages import walk_fields
-from subjectdp.config.paths import run_dir, run_files
+from subjectdp.config.paths import RUN_FILES, run_dir, run_file
 from subjectdp.config.resolve import resolve_defaults
 
 
@@ -376,5 +376,5 @@ def test_ids_are_file_names(seed: int, alpha: float, silos: int, name: str) -> N
     for text in (run.run_id, run.partition_id, run.data_key):
         assert re.fullmatch(r"[A-Za-z0-9_.+-]{1,120}", text)
     assert load_run(run.model_dump()).run_id == run.run_id
-    assert run_files(run.run_id)[0] == f"results/runs/{run.run_id}/config.json"
+    assert run_file(run.run_id, RUN_FILES[0]) == f"results/runs/{run.run_id}/config.json"
     assert run_dir("{run_id}") == "results/runs/{run_id}"

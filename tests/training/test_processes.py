@@ -22,7 +22,7 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, WorkerError
-from subjectdp.training import environment, worker
+from subjectdp.training import worker
 from subjectdp.training.environment import choose_devices
 from subjectdp.training.federation import Federation
 from subjectdp.training.messages import Recipe
@@ -203,7 +203,6 @@ def test_devices_of_the_processes(
 ) -> None:
     pretend(monkeypatch, gpus)
     assert [str(device) for device in choose_devices(name, processes)] == wanted
-    assert str(environment.choose_device(name)) == wanted[0]
 
 
 @pytest.mark.parametrize(

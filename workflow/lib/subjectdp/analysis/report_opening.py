@@ -15,7 +15,7 @@ import pandas as pd
 from subjectdp.analysis.frames import read_frame, read_json
 from subjectdp.analysis.report_page import read_table
 from subjectdp.analysis.style import dataset_name, format_epsilon, in_order
-from subjectdp.analysis.verdicts import Verdict
+from subjectdp.analysis.verdicts import Verdict, verdict_counts
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_text
 
@@ -123,10 +123,10 @@ def _versions(environment: Mapping[str, Any]) -> str:
 
 
 def _verdicts(scores: pd.DataFrame) -> Iterator[str]:
-    counts = scores["verdict"].value_counts()
+    counts = verdict_counts(scores)
     link = _link("scorecard.html", "scorecard")
     yield f"**What became of the papers' {len(scores)} numbers and statements** {link}\n"
-    yield from _table(("verdict", "how many"), [(v.value, str(counts.get(v.value, 0))) for v in Verdict])
+    yield from _table(("verdict", "how many"), [(verdict, str(count)) for verdict, count in counts.items()])
     refuted = scores[scores["verdict"] == Verdict.REFUTED.value]
     if len(refuted):
         yield "**Claims that do not hold**\n"

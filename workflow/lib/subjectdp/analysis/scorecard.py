@@ -83,12 +83,6 @@ def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def verdict_counts(table: pd.DataFrame) -> dict[str, int]:
-    """How many targets have each verdict, every verdict named, in their order."""
-    counts = table["verdict"].value_counts()
-    return {verdict.value: int(counts.get(verdict.value, 0)) for verdict in Verdict}
-
-
 def write_scorecard(targets_csv: Path | str, inputs: FigureInputs, target_csv: Path | str) -> pd.DataFrame:
     """Judges the targets of a file by a scenario's collected tables; writes and returns the scorecard.
 

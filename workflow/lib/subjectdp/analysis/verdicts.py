@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+import pandas as pd
+
 from subjectdp.analysis.targets import OTHER_DATASETS, Kind, Target
 
 
@@ -69,6 +71,12 @@ def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
     if not measured.has_interval:
         return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
     return _below(target, measured) if target.kind is Kind.BELOW else _value(target, measured)
+
+
+def verdict_counts(table: pd.DataFrame) -> dict[str, int]:
+    """How many targets have each verdict, every verdict named, in their order."""
+    counts = table["verdict"].value_counts()
+    return {verdict.value: int(counts.get(verdict.value, 0)) for verdict in Verdict}
 
 
 def _claim(target: Target, measured: Measured) -> tuple[Verdict, str]:

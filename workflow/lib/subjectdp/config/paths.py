@@ -94,19 +94,9 @@ def run_file(run_id: str, name: str, results: str = RESULTS) -> str:
     return f"{run_dir(run_id, results)}/{name}"
 
 
-def run_files(run_id: str, results: str = RESULTS) -> list[str]:
-    """All files of a run."""
-    return [run_file(run_id, name, results) for name in RUN_FILES]
-
-
 def scenario_dir(scenario: str, results: str = RESULTS) -> str:
     """Folder of a scenario's collected results."""
     return f"{results}/{scenario}"
-
-
-def runs_table(scenario: str, results: str = RESULTS) -> str:
-    """The index of a scenario's runs, one row a run."""
-    return f"{scenario_dir(scenario, results)}/runs.parquet"
 
 
 def table_file(scenario: str, table: str, results: str = RESULTS) -> str:
@@ -122,8 +112,3 @@ def figure_dir(scenario: str, figure: str, results: str = RESULTS) -> str:
 def figure_file(scenario: str, figure: str, panel: str, suffix: str, results: str = RESULTS) -> str:
     """One panel of a figure; ``suffix`` is svg, png or csv."""
     return f"{figure_dir(scenario, figure, results)}/{panel}.{suffix}"
-
-
-def report_file(scenario: str, results: str = RESULTS) -> str:
-    """The self-contained report of a scenario."""
-    return f"{scenario_dir(scenario, results)}/report.html"

@@ -34,15 +34,6 @@ _MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 _ROOT = Path(__file__).resolve().parents[4]
 
 
-def choose_device(name: str) -> torch.device:
-    """``auto`` is the first CUDA device where there is one, else the CPU.
-
-    Raises:
-        ConfigError: a device that this machine does not have.
-    """
-    return choose_devices(name, 1)[0]
-
-
 def choose_devices(name: str, processes: int) -> list[torch.device]:
     """The device of each process of a run: the CPU for all of them, or one CUDA device each.
 

@@ -90,16 +90,18 @@ def test_one_group_moves_the_sum_by_at_most_clip_norm(
 
 
 @pytest.mark.parametrize("rest", [1e-4, 3e-4, 1e-3, 3e-3])
+@pytest.mark.parametrize("pairs", [1, 20])
 @pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words"])
-def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(name: str, rest: float) -> None:
+def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(name: str, rest: float, pairs: int) -> None:
     """|Σ w_i g_i|² from products is wrong by a part of Σ|w_i g_i|²; the bound must hold all the same."""
     inputs, labels = data_of(name, 1)
     engine = engine_of(name)
     _, (norm,) = engine.clipped_sum(inputs, labels, 1.0)
-    pair = inputs.repeat(2, *(1,) * (inputs.dim() - 1)), labels.repeat(2)
+    items = 2 * pairs
+    many = inputs.repeat(items, *(1,) * (inputs.dim() - 1)), labels.repeat(items)
     for clip_norm in (0.2 * rest * float(norm), 0.9 * rest * float(norm)):
-        weights = torch.tensor([1.0, -(1.0 - rest)])
-        total, _ = engine.clipped_sum(*pair, clip_norm, weights, torch.tensor([0, 0]))
+        weights = torch.tensor([1.0, -(1.0 - rest)]).repeat(pairs) / pairs
+        total, _ = engine.clipped_sum(*many, clip_norm, weights, torch.zeros(items, dtype=torch.int64))
         assert float(total.double().norm()) <= clip_norm * (1 + 1e-2)
 
 

@@ -153,7 +153,7 @@ SUBJECTS = (
         UPDATES,
         "shares = weights[items.to(device)] * counted.to(device)",
         "shares = weights[items.to(device)]",
-        ROUND,
+        T_RELEASE + "test_subjects_that_train_at_once_are_those_that_train_alone",
     ),
     mutant(
         "a subject's update that is not finite is released",

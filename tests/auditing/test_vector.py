@@ -70,13 +70,15 @@ def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step
 def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingMode) -> None:
     real = federation(plan(name, variant, mode), others=-50.0 if name == "user_ldp" else 0.0)
     audited = algorithm(name, variant)
+    # training clips to a 2^-18th less than C, which nothing divides where a whole mini-batch is clipped
+    margin = 1e-6 + (CLIP * 2.0**-18 if name == "user_ldp" else 0.0)
     seen = set()
     for round_ in range(1, 40):
         step = SiloStep(real, round_, 0, 0)
         batch = step.sample_batch()
         expected = audited.local_step(step)
         result = audited.local_step(twin(real, round_, 0, {(0, 0): batch}))  # type: ignore[arg-type]
-        torch.testing.assert_close(result, expected, rtol=2e-5, atol=1e-6)
+        torch.testing.assert_close(result, expected, rtol=2e-5, atol=margin)
         seen.add(int((batch.owners == batch.owners.max()).sum()))
     assert len(seen) > 2, "mini-batches with different counts were compared"
 

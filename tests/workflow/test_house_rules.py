@@ -81,6 +81,14 @@ def test_no_rule_runs_python_inline_or_retries_by_itself():
         )
 
 
+def test_time_and_memory_grow_with_the_attempt():
+    asked = [line.strip() for path in RULES for line in path.read_text().splitlines() if "mem_mb=" in line]
+    asked += [line.strip() for path in RULES for line in path.read_text().splitlines() if "runtime=" in line]
+    assert len(asked) > 20
+    fixed = [line for line in asked if not re.search(r"=(grows\(|lambda wildcards, attempt)", line)]
+    assert not fixed, "a job that ran out of it would run out of it again"
+
+
 def test_the_snakefile_imports_nothing_heavy():
     modules = rule_imports()
     assert "subjectdp.config.paths" in modules, "the search for imports works"

@@ -26,8 +26,8 @@ rule opening:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         run_folders=f"{paths.RESULTS}/runs",
         figures={

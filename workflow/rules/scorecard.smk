@@ -15,8 +15,8 @@ rule paper_accounting:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         cache=paths.calibration_cache_dir(),
         code=fingerprint("subjectdp.analysis.paper_accounting"),
@@ -39,8 +39,8 @@ rule utility:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=3000,
-        runtime=60,
+        mem_mb=grows(3000),
+        runtime=grows(60),
     params:
         cache=paths.calibration_cache_dir(),
         run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
@@ -76,8 +76,8 @@ rule scorecard:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=grows(2000),
+        runtime=grows(15),
     params:
         title=f"Scorecard of {SCENARIO.name}",
         code=[fingerprint("subjectdp.analysis.scorecard"), fingerprint("report")],

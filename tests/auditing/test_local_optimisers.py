@@ -6,6 +6,7 @@ secure aggregation releases. The first silo holds the target, an item with the g
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +14,13 @@ import torch
 from torch import Tensor
 
 from accounting import plans
+from algorithms import tiny
 from subjectdp.accounting.planning import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import PrivacyPlan
+from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+from subjectdp.training.federation import Federation
 from subjectdp.training.optimisers import descend, make_optimiser
 
 SILOS, RUNS, FAR = 200, 20_000, 1000.0
@@ -76,3 +79,15 @@ def test_each_silos_own_noise_may_carry_adam() -> None:
     sigma = plan.silos[0].noise_multiplier
     assert sigma == pytest.approx(SILOS**0.5 * plan_of("sgd").silos[0].noise_multiplier, rel=1e-6)
     assert bound("adam", sigma) < 1.0
+
+
+def test_no_federation_runs_adam_where_its_plan_counts_on_sums() -> None:
+    plan = tiny.tiny_plan("joint_noise", None, AccountingMode.SOUND, 1, 1.0)
+    federation = tiny.tiny_federation(plan)
+    adam = SimpleNamespace(name="adam", learning_rate=0.1, momentum=0.9, beta2=0.999, weight_decay=0.0)
+    parts = (federation.algorithm, plan, federation.partition, federation.data, federation.engine)
+    rest = (federation.server_optimiser, 0, federation.recorder)
+    with pytest.raises(PrivacyError, match="sgd or momentum"):
+        Federation(*parts, adam, *rest)
+    own = replace(plan, settings=replace(plan.settings, linear_updates=False))
+    Federation(parts[0], own, *parts[2:], adam, *rest)

@@ -30,7 +30,7 @@ from subjectdp.training.environment import synchronise
 from subjectdp.training.evaluation import Evaluation, Score
 from subjectdp.training.gradients import ExactGradients, Gradients
 from subjectdp.training.grid import GridPlan, grid_plan
-from subjectdp.training.optimisers import OptimiserSettings, descend, make_optimiser
+from subjectdp.training.optimisers import OptimiserSettings, check_linear, descend, make_optimiser
 from subjectdp.training.records import Recorder
 from subjectdp.training.resident import ResidentData
 from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
@@ -76,6 +76,7 @@ class Federation:
             data,
             engine,
         )
+        check_linear(plan, optimiser)
         self.optimiser, self.server_optimiser = optimiser, server_optimiser
         self.seed, self.recorder = seed, recorder
         self.log = StepLog()

@@ -1,4 +1,4 @@
-"""Optimisers on the flat model vector; all of them only post-process noisy gradients."""
+"""Optimisers on the flat model vector. They post-process what a silo has noised; a sum over silos is another matter."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ GRAM_ROUNDING = 2.0**-21
 for 3,136 terms). A few long entries among thousands of short ones round worse, which matters where long parts cancel:
 what float32 loses in contrived sums is excluded on every card."""
 
+_EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few long entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
 _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
@@ -143,7 +144,7 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     """Squared norms of n gradients Σ_t δ_t ⊗ [x_t, 1, ...] of one linear map, by the cheaper of two forms.
 
     Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), of T² (d_in + d_out) multiplications, or the gradients themselves, of
-    T d_in d_out. A few positions, such as a subject's items, are multiplied in float64: nothing is lost then.
+    T d_in d_out. A few positions, such as a subject's items, are multiplied in float64, which loses next to nothing.
 
     Args:
         delta: (n, T, d_out).
@@ -162,10 +163,9 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     if ones:
         products.add_(ones)
     products.mul_(torch.bmm(delta, delta.transpose(1, 2)))
-    if exact:
-        return Squares(products.sum((1, 2)).clamp_min_(0.0).float())
     largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
-    return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
+    slack = largest.mul_(_EXACT_ROUNDING if exact else GRAM_ROUNDING)
+    return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
 
 
 def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:

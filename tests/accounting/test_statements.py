@@ -125,9 +125,13 @@ def test_unenforced_cap_is_an_assumption() -> None:
 
 
 def test_what_is_not_covered_is_said() -> None:
-    """Other runs of a seed (same noise, see docs/pitfalls.md), its secrecy, and what is recorded without noise."""
+    """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
     text = privacy_card_text(plan(sound(HIGRAD_V3), 12.0))
-    for words in ("other runs of the same seed", "the seed stays secret", "recorded beside the model without noise"):
+    for words in (
+        "other runs on the same data",
+        "the seed stays secret",
+        "recorded beside the model without noise",
+    ):
         assert words in text
     assert "number of subjects at each silo is public" in text  # the divisor is made from it
     assert "number of subjects at each silo" not in privacy_card_text(plan(sound(LOCAL_GROUP), 12.0))

@@ -11,6 +11,7 @@ from torch import Tensor
 from algorithms import tiny
 from subjectdp.data.partition import Partition
 from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+from subjectdp.training.federation import SiloStep
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
@@ -68,14 +69,22 @@ def test_a_round_is_reproducible_and_seeds_differ() -> None:
     assert not torch.equal(other.theta, after_a_round(plan))
 
 
+def test_runs_of_one_seed_never_share_noise() -> None:
+    """Two runs that differ in σ alone: twice the noise of σ minus that of 2σ would be 0."""
+    draws = []
+    for run_id in ("one", "other"):
+        federation = tiny.tiny_federation(tiny.tiny_plan("local_item_dp", None, PUBLISHED), run_id=run_id)
+        draws.append(SiloStep(federation, 1, 0, 0).add_noise(torch.zeros_like(federation.theta), 1.0))
+    correlation = torch.corrcoef(torch.stack(draws))[0, 1]
+    assert abs(float(correlation)) < 5 / len(draws[0]) ** 0.5
+
+
 def test_rounds_steps_and_silos_never_share_noise() -> None:
     """All noise vectors of three rounds of two algorithms are different draws."""
     seen = set()
     for name, variant in (("local_item_dp", None), ("higrad_avg_dp", "v1")):
         plan = tiny.tiny_plan(name, variant, PUBLISHED, steps=2, noise=1.0)
         federation = tiny.tiny_federation(plan)
-        from subjectdp.training.federation import SiloStep
-
         for round_ in (1, 2, 3):
             for silo in range(3):
                 for step in range(2):

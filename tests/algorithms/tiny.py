@@ -139,7 +139,11 @@ def tiny_model() -> nn.Module:
 
 
 def tiny_federation(
-    plan: PrivacyPlan, partition: Partition | None = None, model: nn.Module | None = None, seed: int = 3
+    plan: PrivacyPlan,
+    partition: Partition | None = None,
+    model: nn.Module | None = None,
+    seed: int = 3,
+    run_id: str = "tiny",
 ) -> Federation:
     return Federation(
         algorithm(plan.mechanism.algorithm, plan.mechanism.variant),
@@ -150,7 +154,7 @@ def tiny_federation(
         SimpleNamespace(name="sgd", learning_rate=RATE, momentum=0.9, beta2=0.999),
         SimpleNamespace(name="none", learning_rate=1.0, momentum=0.9, beta2=0.99),
         seed,
-        Recorder("tiny", 1, lambda line: None),
+        Recorder(run_id, 1, lambda line: None),
     )
 
 

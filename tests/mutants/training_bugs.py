@@ -137,9 +137,16 @@ NOISE_AND_CLIPPING = (
     mutant(
         "algorithms of one seed share their noise",
         LOOP,
-        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}"',
-        'return f"{mechanism.mode.value}"',
+        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}"',
+        'return f"{mechanism.mode.value}:{self.recorder.run_id}"',
         NEVER_SHARED,
+    ),
+    mutant(
+        "runs of one seed share their noise",
+        LOOP,
+        ":{mechanism.mode.value}:{self.recorder.run_id}",
+        ":{mechanism.mode.value}",
+        "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(
         "noise is dropped on the last of several steps",

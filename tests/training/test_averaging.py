@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from subjectdp.errors import ConfigError
 from subjectdp.training import run as run_module
 from subjectdp.training.averaging import IterateAverage
+from subjectdp.training.federation import Federation
 from subjectdp.training.run import train_run
 from training import small_world
 
@@ -93,6 +94,7 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
 ) -> None:
     """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
     monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
+    monkeypatch.setattr(Federation, "noise_name", "shared")  # which else is each run's own
     newest = [trained(tmp_path, f"newest{rounds}", rounds, {}) for rounds in (1, 2, 3)]
     mean, table = trained(tmp_path, "mean", 3, {"name": "tail", "fraction": 1.0})
     vectors = np.stack([vector for vector, _ in newest])

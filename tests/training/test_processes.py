@@ -120,7 +120,7 @@ def with_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def federation_of(recipe: Recipe) -> Federation:
     run, partition = RunConfig.model_validate(recipe.run), load_partition(recipe.partition_folder)
-    recorder = Recorder("test", recipe.plan.rounds, lambda line: None)
+    recorder = Recorder(run.run_id, recipe.plan.rounds, lambda line: None)
     return make_federation(run, recipe.plan, load_prepared(recipe.prepared_folder), partition, CPU, recorder)
 
 

@@ -40,7 +40,7 @@ EXCLUDED = (
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
     "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
-    "other runs of the same seed and algorithm: they draw the same noise, which a difference of two takes away",
+    "other runs on the same data: their ε add up where each has its own seed; those of one seed share mini-batches",
 )
 _POINTS = 5
 

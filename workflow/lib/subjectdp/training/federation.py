@@ -137,9 +137,12 @@ class Federation:
 
     @cached_property
     def noise_name(self) -> str:
-        """Tells the noise of algorithms apart, which share partition and sampling for a seed."""
+        """Tells the noise of runs apart, which share partition and sampling for a seed.
+
+        Were it the same under two noise multipliers, a difference of two models would be free of it.
+        """
         mechanism = self.plan.mechanism
-        return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}"
+        return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}"
 
     @cached_property
     def subject_clip_norms(self) -> NDArray[np.float32]:

@@ -69,8 +69,10 @@ def _steps(runs: pd.DataFrame, kinds: pd.Series) -> tuple[pd.DataFrame, list[str
     """Runs that noise every local step, of one setting; none where all runs are of another kind."""
     if runs.empty and not kinds.empty:
         return _with_series(runs), []
-    runs, notes = choose_setting(runs, vary=("local_steps",))
-    return _with_series(runs), notes
+    chosen, notes = choose_setting(runs, vary=("local_steps",))
+    if len(runs) < len(kinds):  # other panels show what this note leaves out
+        notes = [f"Panels of noised steps, {note}" for note in notes]
+    return _with_series(chosen), notes
 
 
 def _with_series(runs: pd.DataFrame, more: str = "") -> pd.DataFrame:

@@ -203,21 +203,22 @@ def test_batch_norm_without_parameters_is_refused_too() -> None:
 class Centred(nn.Module):
     """No layer of it mixes items; what it does between them does."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.first, self.last, self.scale = nn.Linear(5, 6), nn.Linear(6, 3), scale
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = self.first(inputs)
         logits: Tensor = self.last(hidden - hidden.mean(dim=0))
-        return logits
+        return self.scale * logits
 
 
-def test_a_model_that_mixes_items_between_its_layers_is_found_out() -> None:
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_model_that_mixes_items_between_its_layers_is_found_out(scale: float) -> None:
     torch.manual_seed(1)
     inputs, labels = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
     with pytest.raises(ModelError, match="treats items one by one"):
-        ClippingEngine(FlatParameters(Centred())).check_items_apart(inputs, labels)
+        ClippingEngine(FlatParameters(Centred(scale))).check_items_apart(inputs, labels)
     for name in ("leaf_cnn", "leaf_lstm", "small_cnn"):
         engine = ClippingEngine(FlatParameters(model_of(name)))
         engine.check_items_apart(*data_of(name, 4))

@@ -99,7 +99,7 @@ ACCOUNTING = (
     mutant(
         "Adam at the silos leaves joint noise in the sum",
         SOUND,
-        "return after or plan.settings.linear_updates",
+        "return plan.mechanism.noised_after_steps or plan.settings.linear_updates",
         "return True",
         "accounting/test_statements.py::test_joint_noise_under_adam_counts_own_noise",
     ),

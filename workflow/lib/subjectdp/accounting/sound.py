@@ -77,9 +77,7 @@ def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
     that everybody knows, and none of its noise: what is left to learn hides behind the item's own silo's noise alone.
     Where whole updates or a subject's parts are noised, the noise comes after any local optimiser.
     """
-    mechanism = plan.mechanism
-    after = mechanism.clipping is Clipping.PER_UPDATE or mechanism.shared_budget
-    return after or plan.settings.linear_updates
+    return plan.mechanism.noised_after_steps or plan.settings.linear_updates
 
 
 def releases(plan: PrivacyPlan, schedule: SiloSchedule) -> int:

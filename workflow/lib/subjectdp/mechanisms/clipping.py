@@ -31,9 +31,8 @@ from subjectdp.mechanisms.layers.normalisation import GroupNormRule, LayerNormRu
 from subjectdp.mechanisms.layers.recurrent import LSTMRule
 from subjectdp.mechanisms.norms import clip_factors, row_norms
 
-_ALIKE = (
-    0.02  # how near the norms of an item's gradient are, alone and with others, whatever kernels a GPU takes
-)
+# How near the norms of an item's gradient are, alone and with others, whatever kernels a GPU takes.
+_ALIKE = 0.02
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,8 @@ class ClippingEngine:
         _, together = self.clipped_sum(inputs, labels, 1.0)
         single = [self.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 1.0)[1] for i in range(len(labels))]
         alone = torch.cat(single)
-        if not torch.allclose(together, alone, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
+        longest = float(alone.nan_to_num(0.0, 0.0, 0.0).amax()) if len(alone) else 0.0
+        if not torch.allclose(together, alone, rtol=_ALIKE, atol=_ALIKE * longest, equal_nan=True):
             raise ModelError(
                 "Expected a model that treats items one by one: the gradients of some items are as long as "
                 f"{[round(value, 4) for value in alone.tolist()]} alone and "

@@ -127,6 +127,11 @@ class Mechanism:
     beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
     reference: str = ""
 
+    @property
+    def noised_after_steps(self) -> bool:
+        """Whether noise comes after any local optimiser: on a whole update, or on a subject's parts at the silos."""
+        return self.clipping is Clipping.PER_UPDATE or self.shared_budget
+
 
 @dataclass(frozen=True)
 class FederationFacts:

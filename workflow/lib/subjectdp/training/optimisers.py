@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.errors import PrivacyError, expected, unknown
-from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, TrustModel
+from subjectdp.mechanisms.plan import PrivacyPlan, TrustModel
 
 
 class OptimiserSettings(Protocol):
@@ -57,10 +57,7 @@ def descend(optimiser: torch.optim.Optimizer, vector: Tensor, gradient: Tensor) 
 def check_linear(plan: PrivacyPlan, optimiser: OptimiserSettings) -> None:
     """Raises PrivacyError for Adam at silos whose plan counts on a sum of noisy gradients."""
     mechanism = plan.mechanism
-    after = (
-        mechanism.clipping is Clipping.PER_UPDATE or mechanism.shared_budget
-    )  # the noise comes after the optimiser
-    summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and plan.settings.linear_updates and not after
-    if summed and optimiser.name == "adam":
+    summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and not mechanism.noised_after_steps
+    if summed and plan.settings.linear_updates and optimiser.name == "adam":
         allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
         raise expected("training.optimizer.name", optimiser.name, allowed, PrivacyError)

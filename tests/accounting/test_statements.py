@@ -128,7 +128,7 @@ def test_what_is_not_covered_is_said() -> None:
     """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
     text = privacy_card_text(plan(sound(HIGRAD_V3), 12.0))
     for words in (
-        "other runs on the same data",
+        "other runs on these data",
         "the seed stays secret",
         "recorded beside the model without noise",
     ):

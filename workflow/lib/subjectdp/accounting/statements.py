@@ -40,7 +40,7 @@ EXCLUDED = (
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
     "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
-    "other runs on the same data: their ε add up where each has its own seed; those of one seed share mini-batches",
+    "other runs on these data, as they are or changed: ε add up where each has a seed of its own (docs/pitfalls.md)",
 )
 _POINTS = 5
 

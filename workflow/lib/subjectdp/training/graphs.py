@@ -1,4 +1,4 @@
-"""CUDA graphs: the only code here that a GPU alone can run. What it replays is exercised on the CPU without it."""
+"""CUDA graphs. What is captured runs on the CPU as well; there the tests pretend the rest (tests/training)."""
 
 from __future__ import annotations
 

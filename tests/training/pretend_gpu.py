@@ -1,0 +1,231 @@
+"""A CUDA device that is not there: tensors say they are on ``cuda:0`` and are computed on the CPU.
+
+What a GPU would refuse is refused: operations on tensors of two devices, NumPy's view of a tensor on the device. What a
+CUDA graph would refuse to capture is refused: copies from or to the host, values read back, random numbers. A replay
+does the captured operations again on the captured memory and nothing else, so that whatever Python would have done
+differently the second time is missed, as on a GPU. Time, streams and the kernels themselves are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+
+from subjectdp.mechanisms import noise
+from subjectdp.sampling.torch_keys import keyed_generator
+
+GPU = torch.device("cuda", 0)
+_MAKERS = {torch.arange, torch.as_tensor, torch.empty, torch.full, torch.ones, torch.tensor, torch.zeros}
+_READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
+
+
+class PretendGraph:
+    """``torch.cuda.CUDAGraph``: operations on memory that stays where it is."""
+
+    capturing: PretendGraph | None = None  # the one that is being captured
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Callable[..., Any], Any, Any, Any]] = []
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        for operation, arguments, options, results in self.operations:
+            found = operation(*arguments, **options)
+            for new, old in zip(tree_leaves(found), tree_leaves(results), strict=True):
+                if isinstance(old, Tensor) and new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
+
+    @classmethod
+    def note(cls, operation: Callable[..., Any], arguments: Any, options: Any, results: Any) -> None:
+        """Keeps the operation, with shapes and memory as they are now; one that changes a shape alone does no work."""
+        if cls.capturing is not None and torch.Tag.inplace_view not in getattr(operation, "tags", ()):
+            kept = tree_map(_as_it_is, (arguments, options, results))
+            cls.capturing.operations.append((operation, *kept))
+
+    @classmethod
+    def refuse(cls, what: str) -> None:
+        if cls.capturing is not None:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {what}")
+
+
+class OnGPU(Tensor):
+    """A tensor whose values are on the CPU and that says it is on the GPU."""
+
+    inside: Tensor
+
+    @staticmethod
+    def __new__(cls, inside: Tensor) -> OnGPU:
+        made: OnGPU = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inside.size(),
+            strides=inside.stride(),
+            storage_offset=inside.storage_offset(),
+            dtype=inside.dtype,
+            device=inside.device,
+        )
+        made.inside = inside
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"OnGPU({self.inside!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        name = func.overloadpacket.__name__
+        _check(name, tree_leaves((args, options)))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            PretendGraph.refuse(name)
+        options.pop("device", None)
+        inside, inside_options = tree_map(_inside, args), tree_map(_inside, options)
+        found = func(*inside, **inside_options)
+        PretendGraph.note(func, inside, inside_options, found)
+        if name == "copy_" and not isinstance(args[0], OnGPU):
+            return args[0]
+        wrapped = tree_map(lambda value: OnGPU(value) if isinstance(value, Tensor) else value, found)
+        return return_and_correct_aliasing(func, args, dict(kwargs or {}), wrapped)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _inside(value: Any) -> Any:
+    return value.inside if isinstance(value, OnGPU) else value
+
+
+def _check(name: str, values: list[Any]) -> None:
+    """Refuses what the device would; a host's tensor may be read from, written to, or index another, at a wait."""
+    host = [v for v in values if isinstance(v, Tensor) and not isinstance(v, OnGPU)]
+    waits = name == "copy_" or (name in ("index", "index_put_") and isinstance(values[0], OnGPU))
+    if name in _READS or (host and waits):
+        PretendGraph.refuse(name)
+    elif any(v.dim() > 0 for v in host):
+        raise RuntimeError(f"Expected all tensors to be on the same device: {name} with one on the CPU")
+
+
+class _Factories(TorchFunctionMode):
+    """Tensors that are made on, or moved to, the device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func == Tensor.device.__get__ and isinstance(args[0], OnGPU):  # type: ignore[attr-defined]
+            return GPU
+        if func == Tensor.data.__set__:  # type: ignore[attr-defined]
+            return _set_data(*args)
+        if func is Tensor.numpy and isinstance(args[0], OnGPU):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        if func is Tensor.tolist and isinstance(args[0], OnGPU):
+            return _fetched(args[0]).tolist()
+        if func in (Tensor.cpu, Tensor.to) and isinstance(args[0], OnGPU) and _to_host(func, args, options):
+            return _fetched(args[0])
+        if func is Tensor.pin_memory:
+            return args[0].clone()
+        if func is Tensor.to and any(_is_gpu(value) for value in (*args[1:], options.get("device"))):
+            return _moved(args, options)
+        if func not in _MAKERS or not _is_gpu(options.get("device")):
+            return func(*args, **options)
+        if func is torch.tensor or func is torch.as_tensor:
+            PretendGraph.refuse("a copy from the host")
+        options["device"] = torch.device("cpu")
+        found = func(*args, **options)
+        PretendGraph.note(func, args, options, found)
+        return OnGPU(found)
+
+
+def _is_gpu(value: Any) -> bool:
+    """Whether it names the device, or is a tensor there (``Tensor.to`` takes one for its device and kind)."""
+    if isinstance(value, str):
+        return value.startswith("cuda")
+    return isinstance(value, OnGPU) or (isinstance(value, torch.device) and value.type == "cuda")
+
+
+def _to_host(func: Any, args: Any, options: dict[str, Any]) -> bool:
+    values = (*args[1:2], options.get("device"))
+    return func is Tensor.cpu or any(
+        v == "cpu" or (isinstance(v, torch.device) and v.type == "cpu") for v in values
+    )
+
+
+def _fetched(tensor: OnGPU) -> Tensor:
+    PretendGraph.refuse("a copy to the host")
+    return tensor.inside.detach().clone()
+
+
+def _moved(args: Any, options: dict[str, Any]) -> Tensor:
+    tensor = args[0]
+    if not isinstance(tensor, OnGPU):
+        PretendGraph.refuse("a copy from the host")
+        tensor = OnGPU(tensor.detach().clone())
+    others = (other.dtype if isinstance(other, Tensor) else other for other in (*args[1:], *options.values()))
+    kinds = [other for other in others if isinstance(other, torch.dtype)]
+    return tensor.to(kinds[0]) if kinds else tensor
+
+
+def _same_class(tensor: Tensor, other: Tensor) -> bool:
+    return isinstance(tensor, OnGPU) == isinstance(other, OnGPU)
+
+
+def _set_data(tensor: Tensor, value: Tensor) -> None:
+    if isinstance(tensor, OnGPU) and isinstance(value, OnGPU):
+        tensor.inside = value.inside
+    with torch._C.DisableTorchFunction():
+        tensor.data = value
+
+
+@contextmanager
+def _capture(graph: PretendGraph) -> Iterator[None]:
+    PretendGraph.capturing = graph
+    try:
+        yield
+    finally:
+        PretendGraph.capturing = None
+
+
+@contextmanager
+def pretend_gpu() -> Iterator[list[PretendGraph]]:
+    """Within it torch has one CUDA device; yields the graphs that were captured."""
+    graphs: list[PretendGraph] = []
+
+    def new_graph() -> PretendGraph:
+        graphs.append(PretendGraph())
+        return graphs[-1]
+
+    def stream(*_: Any) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    with pytest.MonkeyPatch.context() as patch, _Factories():
+        patch.setattr(noise, "keyed_generator", lambda key, device: keyed_generator(key))
+        # a parameter that moves becomes another one, as its class changes
+        patch.setattr(torch, "_has_compatible_shallow_copy_type", _same_class)
+        for name, value in {
+            "is_available": lambda: True,
+            "device_count": lambda: 1,
+            "get_device_name": lambda device: "pretended GPU",
+            "synchronize": lambda device: None,
+            "max_memory_allocated": lambda device: 0,
+            "Stream": stream,
+            "current_stream": stream,
+            "stream": lambda one: _nothing(),
+            "CUDAGraph": new_graph,
+            "graph": _capture,
+        }.items():
+            patch.setattr(torch.cuda, name, value)
+        yield graphs
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -286,6 +286,13 @@ NOISE_AND_CLIPPING = (
         T_CLIP + "test_batch_norm_without_parameters_is_refused_too",
     ),
     mutant(
+        "inputs that were written over are taken for those that a layer saw",
+        CLIPPING,
+        "                taped.check_unchanged(name)\n",
+        "",
+        T_CLIP + "test_inputs_that_are_changed_in_place_are_refused",
+    ),
+    mutant(
         "short gradients are stretched to the clip norm",
         "mechanisms/norms.py",
         ".clamp_min_(1e-30)).clamp_(max=1.0)",

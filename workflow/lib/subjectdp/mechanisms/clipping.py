@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -43,6 +44,28 @@ class _Batch:
     labels: Tensor
     weights: Tensor | None
     grouped: bool
+
+
+@dataclass(frozen=True)
+class _Taped:
+    """A layer in the forward pass.
+
+    The outputs are known by their place in the graph: that neither keeps them in memory, nor moves on with them where
+    the model changes an output in place (``nn.ReLU(inplace=True)``).
+    """
+
+    edges: list[GradientEdge]
+    kept: Any
+    inputs: Tensor
+    version: int  # of the inputs, counted by torch
+
+    def check_unchanged(self, name: str) -> None:
+        """ModelError where the inputs that the layer's gradients are made of are no longer those that it saw."""
+        if self.inputs._version != self.version:
+            raise ModelError(
+                f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were changed in "
+                "place after it had run."
+            )
 
 
 class ClippingEngine:
@@ -108,17 +131,16 @@ class ClippingEngine:
             numbers = group_numbers(groups, items)
             count = int(numbers.max()) + 1 if items else 0
             parts = group_parts(numbers, self.physical_batch_size)
-        total, norms = torch.empty_like(self.flat.vector), self.flat.vector.new_zeros(count)
-        fresh = True
+        total: Tensor | None = None
+        norms = self.flat.vector.new_zeros(count)
         for part in parts:
             part_weights = None if weights is None else weights[part.items]
             batch = _Batch(inputs[part.items], labels[part.items], part_weights, groups is not None)
             bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            norms[part.groups] = add(batch, part.grouping, bound, total, fresh)
-            fresh = False
-        return total.zero_() if fresh else total, norms
+            total, norms[part.groups] = add(batch, part.grouping, bound, total)
+        return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), by a plain backward pass; ``weights`` (B,), None for all ones."""
@@ -160,9 +182,9 @@ class ClippingEngine:
             )
 
     def _add_clipped(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor, fresh: bool
-    ) -> Tensor:
-        """Adds a part's clipped sum to ``total``, or writes it there if ``fresh``; the norms of its groups."""
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
         captured = self._capture(batch)
         with torch.no_grad():
             if batch.grouped and batch.weights is not None:
@@ -178,14 +200,17 @@ class ClippingEngine:
             if batch.weights is not None and not batch.grouped:
                 scales.mul_(batch.weights)
             coefficients = Coefficients(scales, grouping.to_items(scales))
-            views = self.flat.views(total)
+            # not before: the model's memory of the part is free again, and the sum is as large as the model
+            into = torch.empty_like(self.flat.vector) if total is None else total
+            views = self.flat.views(into)
             for name, layer in captured.items():
-                layer.add_weighted_sum(coefficients, Sums(within(views, f"{name}." if name else ""), fresh))
-        return norms
+                own = within(views, f"{name}." if name else "")
+                layer.add_weighted_sum(coefficients, Sums(own, fresh=total is None))
+        return into, norms
 
     def _add_large_group(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor, fresh: bool
-    ) -> Tensor:
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The same for one group of more items than go through the model at once: its gradient is formed."""
         inputs, labels, weights = batch.inputs, batch.labels, batch.weights
         if weights is not None:
@@ -194,31 +219,33 @@ class ClippingEngine:
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
-        total.copy_(gradient) if fresh else total.add_(gradient)
-        return norm
+        return gradient if total is None else total.add_(gradient), norm
 
     def _capture(self, batch: _Batch) -> dict[str, Captured]:
-        tape: dict[str, tuple[list[Tensor], Any]] = {}
+        tape: dict[str, _Taped] = {}
         with torch.enable_grad(), self._recording(tape):
             # a group's gradient is that of its weighted loss; an item's weight comes after its norm
             weights = batch.weights if batch.grouped else None
             loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, weights)
-            outputs = [tensor for wanted, _ in tape.values() for tensor in wanted]
-            deltas = iter(torch.autograd.grad(loss, outputs))
+            deltas = iter(
+                torch.autograd.grad(loss, [edge for taped in tape.values() for edge in taped.edges])
+            )
         captured = {}
         with torch.no_grad():
-            for name, (wanted, kept) in tape.items():
+            for name, taped in tape.items():
+                taped.check_unchanged(name)
                 module, rule = self.rules[name]
-                captured[name] = rule.captured(module, kept, [next(deltas) for _ in wanted])
+                captured[name] = rule.captured(module, taped.kept, [next(deltas) for _ in taped.edges])
         return captured
 
     @contextmanager
-    def _recording(self, tape: dict[str, tuple[list[Tensor], Any]]) -> Iterator[None]:
+    def _recording(self, tape: dict[str, _Taped]) -> Iterator[None]:
         def run(name: str, module: nn.Module, rule: LayerRule, inputs: Tensor) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
             output, wanted, kept = rule.forward(module, inputs)
-            tape[name] = (wanted, kept)
+            edges = [get_gradient_edge(tensor) for tensor in wanted]
+            tape[name] = _Taped(edges, kept, inputs.detach(), inputs._version)
             return output
 
         for name, (module, rule) in self.rules.items():

@@ -105,7 +105,7 @@ class LayerRule(Protocol):
     """Captures a layer in the forward pass and makes its :class:`Captured` once the output gradients are known."""
 
     def forward(self, module: Any, inputs: Tensor) -> tuple[Any, list[Tensor], Any]:
-        """Runs the layer: output, the tensors whose gradients are wanted, and what to keep."""
+        """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
         ...
 
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
@@ -114,8 +114,24 @@ class LayerRule(Protocol):
 
 
 def wanted(output: Tensor) -> Tensor:
-    """Marks a layer's output as one whose gradient is wanted (the first layer's output is a leaf)."""
-    return output if output.requires_grad else output.requires_grad_()
+    """A layer's output as one whose gradient can be asked for, also where nothing before it asks for one."""
+    if output.requires_grad:
+        return output
+    result: Tensor = _Source.apply(output, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Source(torch.autograd.Function):
+    """Where the backward pass ends. A leaf would end it too, but live as long as the graph and forbid ``relu_``."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
 
 
 def squared_rows(rows: Tensor) -> Tensor:

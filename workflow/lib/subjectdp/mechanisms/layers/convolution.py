@@ -56,7 +56,7 @@ def _padding(module: nn.Conv2d) -> tuple[int, int]:
 
 @dataclass
 class ConvolutionCaptured:
-    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last."""
+    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last; let go once the gradients are kept."""
 
     module: nn.Conv2d
     inputs: Tensor
@@ -72,6 +72,8 @@ class ConvolutionCaptured:
         norms = self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)
         if self.bias_gradients is not None:
             norms += squared_rows(group_sums(self.bias_gradients, grouping))
+        if self.kept:
+            self.inputs = self.delta = self.delta.new_empty(0)
         return Squares(norms)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Tensor:
@@ -111,15 +113,14 @@ class ConvolutionCaptured:
         return norms
 
     def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        layout = torch.channels_last
-        self.inputs = silenced(self.inputs, items).contiguous(memory_format=layout)
-        self.delta = silenced(self.delta, items).contiguous(memory_format=layout)
-        if groups is None:
-            return
+        if self.gradients is None:
+            layout = torch.channels_last
+            self.inputs = silenced(self.inputs, items).contiguous(memory_format=layout)
+            self.delta = silenced(self.delta, items).contiguous(memory_format=layout)
+        elif groups is not None:
+            self.gradients = silenced(self.gradients, groups)
         if self.bias_gradients is not None:
             self.bias_gradients = silenced(self.bias_gradients, items)
-        if self.gradients is not None:
-            self.gradients = silenced(self.gradients, groups)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         if self.gradients is None:

@@ -70,13 +70,15 @@ def test_a_round_is_reproducible_and_seeds_differ() -> None:
 
 
 def test_runs_of_one_seed_never_share_noise() -> None:
-    """Two runs that differ in σ alone: twice the noise of σ minus that of 2σ would be 0."""
+    """Two runs that differ in σ alone, or by a subject: a difference of their sums would be free of noise."""
     draws = []
-    for run_id in ("one", "other"):
+    for run_id, data in (("one", "some"), ("other", "some"), ("one", "less"), ("one", "some")):
         federation = tiny.tiny_federation(tiny.tiny_plan("local_item_dp", None, PUBLISHED), run_id=run_id)
+        federation.partition.facts["data"] = {"sha256": {"features": data}}
         draws.append(SiloStep(federation, 1, 0, 0).add_noise(torch.zeros_like(federation.theta), 1.0))
-    correlation = torch.corrcoef(torch.stack(draws))[0, 1]
-    assert abs(float(correlation)) < 5 / len(draws[0]) ** 0.5
+    correlations = torch.corrcoef(torch.stack(draws))[-1, :-1]
+    assert float(correlations[0]) == pytest.approx(1.0)
+    assert float(correlations[1:].abs().max()) < 5 / len(draws[0]) ** 0.5
 
 
 def test_rounds_steps_and_silos_never_share_noise() -> None:

@@ -137,15 +137,22 @@ NOISE_AND_CLIPPING = (
     mutant(
         "algorithms of one seed share their noise",
         LOOP,
-        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}"',
-        'return f"{mechanism.mode.value}:{self.recorder.run_id}"',
+        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
+        'return f"{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
         NEVER_SHARED,
     ),
     mutant(
         "runs of one seed share their noise",
         LOOP,
-        ":{mechanism.mode.value}:{self.recorder.run_id}",
+        ":{mechanism.mode.value}:{self.recorder.run_id}:{data}",
         ":{mechanism.mode.value}",
+        "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
+    ),
+    mutant(
+        "the noise is the same with and without a subject",
+        LOOP,
+        ":{self.recorder.run_id}:{data}",
+        ":{self.recorder.run_id}",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(

@@ -69,6 +69,12 @@ class Partition:
         """Number of subjects with train items before any cap, over all silos."""
         return int(self.facts["counts"]["subjects"])
 
+    @property
+    def data_hashes(self) -> dict[str, str]:
+        """SHA-256 of each file of the prepared data that the partition was made from; empty for one made by hand."""
+        hashes: dict[str, str] = self.facts.get("data", {}).get("sha256", {})
+        return hashes
+
     def silo(self, index: int) -> tuple[Addresses, Addresses]:
         """Item addresses and subject indices of one silo: two views of equal length, ordered by subject."""
         if not 0 <= index < self.silos:

@@ -137,12 +137,16 @@ class Federation:
 
     @cached_property
     def noise_name(self) -> str:
-        """Tells the noise of runs apart, which share partition and sampling for a seed.
+        """Tells the noise of runs apart, which share partition and sampling for a seed, and of a run on changed data.
 
-        Were it the same under two noise multipliers, a difference of two models would be free of it.
+        Were it the same under two noise multipliers, or with and without a subject, a difference of two models would be
+        free of it.
         """
-        mechanism = self.plan.mechanism
-        return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}"
+        mechanism, hashes = self.plan.mechanism, self.partition.data_hashes
+        data = ",".join(f"{name}={hashes[name]}" for name in sorted(hashes))
+        return (
+            f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}:{data}"
+        )
 
     @cached_property
     def subject_clip_norms(self) -> NDArray[np.float32]:

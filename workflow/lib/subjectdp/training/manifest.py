@@ -119,8 +119,7 @@ def take_back_finished(folder: Path, identity: Mapping[str, str]) -> bool:
 
 def check_match(prepared: PreparedData, partition: Partition) -> None:
     """DataError if the partition was made from other prepared data than these."""
-    made_from = partition.facts.get("data", {}).get("sha256")
-    if made_from != prepared.meta["sha256"]:
+    if partition.data_hashes != prepared.meta["sha256"]:
         raise DataError(
             f"The partition was made from other data than {prepared.folder} holds: make the partition again."
         )

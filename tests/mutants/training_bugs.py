@@ -137,8 +137,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "algorithms of one seed share their noise",
         LOOP,
-        'return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
-        'return f"{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
+        'f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
+        'f"{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
         NEVER_SHARED,
     ),
     mutant(

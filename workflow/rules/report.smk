@@ -17,6 +17,7 @@ rule opening:
         template=str(TEMPLATE),
         runs=collected("runs"),
         scorecard=rules.scorecard.output[0],
+        goals=rules.goals.output[0] if BEYOND else [],
     output:
         OPENING,
     log:

@@ -14,4 +14,5 @@ with job_log(snakemake.log[0]):
         Path(snakemake.params.run_folders),
         snakemake.params.figures,
         snakemake.output[0],
+        files.goals or None,
     )

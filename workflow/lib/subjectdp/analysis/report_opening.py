@@ -6,6 +6,7 @@ It is reStructuredText for Snakemake to render: the facts, put into workflow/rep
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.analysis.frames import read_frame, read_json
+from subjectdp.analysis.goals import Reached
 from subjectdp.analysis.report_page import read_table
 from subjectdp.analysis.style import dataset_name, format_epsilon, in_order
 from subjectdp.analysis.verdicts import Verdict, verdict_counts
@@ -33,6 +35,7 @@ _RUN_COLUMNS = (
     "train_items",
     "seed",
 )
+_GOAL_COLUMNS = ("statement", "verdict", "ours", "low", "high", "decided_by", "epsilon_own_subject")
 _SCORE_COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\*`|_"})
 
@@ -44,6 +47,7 @@ def write_opening(
     run_folders: Path | str,
     figures: Mapping[str, Mapping[str, str]],
     target: Path | str,
+    goals_csv: Path | str | None = None,
 ) -> None:
     """Writes the opening page of a scenario.
 
@@ -54,6 +58,7 @@ def write_opening(
         run_folders: The folder of all runs' folders; the manifests say where and with what each run was made.
         figures: For each figure its ``title``, ``category`` and ``rule``.
         target: The page.
+        goals_csv: The verdicts on the project's own goals, where the scenario has them.
 
     Raises:
         DataError: A file that is missing or damaged, or a template without the mark.
@@ -69,18 +74,19 @@ def write_opening(
     parts = [
         *_what_was_run(runs),
         *_machines(environments),
-        *_verdicts(_read_scores(Path(scorecard_csv))),
+        *_goals(None if goals_csv is None else _read_judged(Path(goals_csv), _GOAL_COLUMNS)),
+        *_verdicts(_read_judged(Path(scorecard_csv), _SCORE_COLUMNS)),
         *_figures(figures),
     ]
     write_text(target, text.replace(f"{MARK}\n", "\n".join(parts) + "\n"))
 
 
-def _read_scores(path: Path) -> pd.DataFrame:
-    scores = read_table(path)
-    missing = [name for name in _SCORE_COLUMNS if name not in scores.columns]
+def _read_judged(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    table = read_table(path)
+    missing = [name for name in columns if name not in table.columns]
     if missing:
-        raise expected(f"columns of {path}", list(scores.columns), f"with {', '.join(missing)}", DataError)
-    return scores
+        raise expected(f"columns of {path}", list(table.columns), f"with {', '.join(missing)}", DataError)
+    return table
 
 
 def _what_was_run(runs: pd.DataFrame) -> Iterator[str]:
@@ -120,6 +126,30 @@ def _versions(environment: Mapping[str, Any]) -> str:
         f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
     ]
     return ", ".join([f"Python {environment.get('python', 'unknown')}", *named])
+
+
+def _goals(goals: pd.DataFrame | None) -> Iterator[str]:
+    """The goals that the scenario's runs say something about."""
+    shown = [] if goals is None else goals[goals["verdict"] != Reached.NOT_RUN.value].to_dict("records")
+    if not shown:
+        return
+    yield f"**The project's goals beyond the papers** {_link('goals.html', 'goals')}\n"
+    rows = [
+        (
+            plain(goal["statement"]),
+            plain(goal["verdict"]),
+            f"{goal['ours']:.1f} ({_interval(goal['low'], goal['high'])}), {plain(goal['decided_by'])}",
+            format_epsilon(float(goal["epsilon_own_subject"])),
+        )
+        for goal in shown
+    ]
+    yield from _table(
+        ("goal", "verdict", "reached (95 %), decided by", "ε that these runs' subjects have"), rows
+    )
+
+
+def _interval(low: float, high: float) -> str:
+    return "no interval" if math.isnan(low) else f"{low:.1f} to {high:.1f}"
 
 
 def _verdicts(scores: pd.DataFrame) -> Iterator[str]:

@@ -454,7 +454,7 @@ class PerformanceConfig(Section):
     )
     physical_batch_size: NaturalNumber = Field(
         default=0,
-        description="Items that go through the model at once; 0: 256 on the CPU, where more are no faster but take "
+        description="Items that go through the model at once; 0: 192 on the CPU, where more are hardly faster but take "
         "more memory than plain SGD does, 1,024 on a GPU.",
     )
     evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
@@ -471,7 +471,7 @@ class PerformanceConfig(Section):
 
     def items_at_once(self, device_type: str) -> int:
         """Items that go through the model at once on a device of this type (cpu, cuda)."""
-        return self.physical_batch_size or (256 if device_type == "cpu" else 1024)
+        return self.physical_batch_size or (192 if device_type == "cpu" else 1024)
 
 
 class RunConfig(Section):

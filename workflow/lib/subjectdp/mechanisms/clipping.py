@@ -85,7 +85,7 @@ class ClippingEngine:
         ConfigError: a physical batch size below 1.
     """
 
-    def __init__(self, flat: FlatParameters, physical_batch_size: int = 256) -> None:
+    def __init__(self, flat: FlatParameters, physical_batch_size: int = 192) -> None:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
         _refuse_mixing(flat.model)

@@ -9,7 +9,7 @@ differently the second time is missed, as on a GPU. Time, streams and the kernel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,14 +218,9 @@ def pretend_gpu() -> Iterator[list[PretendGraph]]:
             "max_memory_allocated": lambda device: 0,
             "Stream": stream,
             "current_stream": stream,
-            "stream": lambda one: _nothing(),
+            "stream": nullcontext,
             "CUDAGraph": new_graph,
             "graph": _capture,
         }.items():
             patch.setattr(torch.cuda, name, value)
         yield graphs
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

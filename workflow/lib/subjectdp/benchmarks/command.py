@@ -19,7 +19,14 @@ from subjectdp.errors import expected, unknown
 from subjectdp.io.atomic import write_frame, write_json
 
 QUICK = (
-    Options(("cnn",), (64,), 5, ("subjectdp_item", "subjectdp_higrad", "opacus_ghost"), ("tuned",)),
+    Options(
+        ("cnn",),
+        (64,),
+        5,
+        ("subjectdp_item", "subjectdp_higrad", "opacus_ghost"),
+        ("tuned",),
+        memory=("subjectdp_item",),
+    ),
     Options(("small_lstm",), (32,), 5, ("subjectdp_item", "opacus_hooks"), ("tuned",), memory=False),
     Options(("calibration",), (4,), 3, ("subjectdp_pld",), ("tuned",), memory=False),
 )

@@ -30,7 +30,7 @@ class Options:
         methods: names, None for each workload's own.
         mallocs: of ``MALLOCS``.
         threads: of a worker.
-        memory: whether peak memory is measured.
+        memory: whether peak memory is measured, or of which methods.
     """
 
     workloads: tuple[str, ...]
@@ -39,7 +39,7 @@ class Options:
     methods: tuple[str, ...] | None = None
     mallocs: tuple[str, ...] = MALLOCS
     threads: int = 1
-    memory: bool = True
+    memory: bool | tuple[str, ...] = True
 
 
 Found = Callable[[Measured], None]
@@ -100,7 +100,10 @@ def _step_table(table: Table, case: Case, names: list[str], options: Options, fi
     if "jax" in names:
         apart = run_task({**task, "methods": [BASE, "jax"], "pinned": True}, table.malloc, options.threads)
     if options.memory:
-        _add_memory({**apart, **outcomes}, case, table)
+        chosen = {**apart, **outcomes}
+        if isinstance(options.memory, tuple):
+            chosen = {name: outcome for name, outcome in chosen.items() if name in (BASE, *options.memory)}
+        _add_memory(chosen, case, table)
     part = measured(table, outcomes, load)
     if not apart:
         return part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
     Clipping,

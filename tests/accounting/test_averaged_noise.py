@@ -9,11 +9,11 @@ import pytest
 
 from accounting import plans
 from subjectdp.accounting.averaged_noise import averaged_noise
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.correlated_noise import noise_coefficients
-from subjectdp.mechanisms.plan import Mechanism, PrivacyPlan, SamplingMethod, TrustModel
-from subjectdp.mechanisms.subject_settings import SubjectSettings
+from subjectdp.noise.correlated_noise import noise_coefficients
+from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, TrustModel
+from subjectdp.plan.subject_settings import SubjectSettings
 
 MU = 0.92493  # of (4, 1e-5)
 

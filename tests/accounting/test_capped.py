@@ -15,7 +15,7 @@ from subjectdp.accounting import renyi
 from subjectdp.accounting.capped import capped, capped_bound, capped_shift
 from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, pld_epsilon
 from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
-from subjectdp.mechanisms.plan import Clipping
+from subjectdp.plan.plan import Clipping
 
 
 def items(q: float, k: int) -> Shift:

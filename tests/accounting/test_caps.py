@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from accounting import plans
-from subjectdp.accounting.caps import cap_table
-from subjectdp.accounting.commands import add_parsers
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.group_size_caps import cap_table
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.cli.account_parsers import add_parsers
 from subjectdp.errors import ConfigError, SubjectDPError
-from subjectdp.mechanisms.plan import FederationFacts
+from subjectdp.plan.plan import FederationFacts
 from training import small_world
 
 COUNTS = np.array([[9, 1, 0, 4] * 50, [2, 3, 5, 0] * 50])

@@ -25,7 +25,7 @@ from subjectdp.accounting.events import (
 )
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import Adjacency, Clipping
+from subjectdp.plan.plan import Adjacency, Clipping
 
 
 def test_participation_of_poisson_by_enumeration() -> None:

@@ -15,8 +15,8 @@ from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
-from subjectdp.mechanisms.plan import Clipping
-from subjectdp.mechanisms.skellam import skellam_variance
+from subjectdp.noise.skellam import skellam_variance
+from subjectdp.plan.plan import Clipping
 
 ORDERS = (2.0, 3.0, 5.0, 12.0)
 

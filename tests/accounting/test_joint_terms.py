@@ -15,13 +15,14 @@ from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, unit_shift
 from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.renyi import best_epsilon
-from subjectdp.accounting.serial import plan_from_dict
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.noise.skellam import Grid
+from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
     NoiseDistribution,
@@ -30,7 +31,6 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     SiloTerms,
 )
-from subjectdp.mechanisms.skellam import Grid
 
 SILOS = 4
 TERMS = (SiloTerms(), SiloTerms(2.0, 0.5, 1.5), SiloTerms(0.5, 3.0, 1.0), SiloTerms(1.0, 1.0, 3.0))

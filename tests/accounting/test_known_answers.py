@@ -30,7 +30,7 @@ from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon, truncated_pois
 from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.published import group_table, group_target
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.mechanisms.plan import Clipping, NoiseRule
+from subjectdp.plan.plan import Clipping, NoiseRule
 
 approx = partial(pytest.approx, rel=1e-3)
 

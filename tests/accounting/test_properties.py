@@ -14,7 +14,7 @@ from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.mechanisms.plan import Clipping
+from subjectdp.plan.plan import Clipping
 
 FULL = os.environ.get("SUBJECTDP_FULL_TESTS") == "1"
 CLIPPING = st.sampled_from(

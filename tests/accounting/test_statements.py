@@ -23,9 +23,9 @@ from accounting.plans import (
     settings,
     sound,
 )
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_card_text, privacy_statements
-from subjectdp.mechanisms.plan import Mechanism, NoiseDistribution
+from subjectdp.plan.plan import Mechanism, NoiseDistribution
 
 KEYS = {
     "epsilon",

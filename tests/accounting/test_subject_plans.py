@@ -17,13 +17,13 @@ from accounting import plans
 from subjectdp.accounting.card import card_text
 from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.gaussian import gdp_mu
-from subjectdp.accounting.planning import make_plan
-from subjectdp.accounting.serial import plan_from_dict
+from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_statements
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.mechanisms.correlated_noise import best_band, sensitivity
-from subjectdp.mechanisms.plan import (
+from subjectdp.noise.correlated_noise import best_band, sensitivity
+from subjectdp.plan.plan import (
     Clipping,
     FederationFacts,
     Mechanism,
@@ -32,7 +32,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS

@@ -8,7 +8,7 @@ import pytest
 
 from accounting import plans
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
-from subjectdp.mechanisms.plan import AccountingMode, Clipping, Mechanism, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, Clipping, Mechanism, PrivacyUnit
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),

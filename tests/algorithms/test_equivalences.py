@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithms import tiny
 from subjectdp.data.partition import Partition
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.federation import SiloStep
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND

@@ -17,9 +17,9 @@ from algorithms import tiny
 from algorithms.test_rules import ROUND, SEED, Reference
 from subjectdp.accounting.silo_terms import joint_noise_multiplier
 from subjectdp.errors import ConfigError, DataError, PrivacyError
-from subjectdp.mechanisms.plan import AccountingMode, NoiseDistribution, PrivacyPlan
-from subjectdp.mechanisms.secure_sum import Ring
-from subjectdp.mechanisms.skellam import rounded_l2_bound
+from subjectdp.noise.secure_sum import Ring
+from subjectdp.noise.skellam import rounded_l2_bound
+from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyPlan
 
 PUBLISHED = AccountingMode.AS_PUBLISHED
 WIDE = nn.Sequential(nn.Linear(tiny.FEATURES, 400), nn.Tanh(), nn.Linear(400, tiny.CLASSES))

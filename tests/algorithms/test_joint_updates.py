@@ -17,7 +17,7 @@ from algorithms.test_joint_noise import FACTORS, WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import SILOS, SUBJECTS, World, check, worlds
 from subjectdp.algorithms.joint_noise import ALGORITHM, plain_step
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit
 from subjectdp.training.federation import Federation, Round
 
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none

@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 
 from algorithms import tiny
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 NOISE = 2.0

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms import tiny
-from subjectdp.mechanisms.plan import AccountingMode, SamplingMethod
+from subjectdp.plan.plan import AccountingMode, SamplingMethod
 from subjectdp.sampling.batches import sample_items
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND

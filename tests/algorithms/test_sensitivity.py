@@ -22,7 +22,8 @@ from algorithms import tiny
 from subjectdp.accounting.events import unit_shift
 from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
     NoiseDistribution,
@@ -30,9 +31,8 @@ from subjectdp.mechanisms.plan import (
     PrivacyUnit,
     SamplingMethod,
 )
-from subjectdp.sampling.keys import Purpose, numpy_generator
 from subjectdp.training.federation import Federation, SiloStep
-from subjectdp.training.grid import rounded_sum
+from subjectdp.training.steps.integer_grid import rounded_sum
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO

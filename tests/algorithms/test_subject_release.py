@@ -18,9 +18,9 @@ from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, check, worlds
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.mechanisms.correlated_noise import noise_coefficients
-from subjectdp.mechanisms.plan import AccountingMode, Clipping, PrivacyPlan, PrivacyUnit, TrustModel
-from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.noise.correlated_noise import noise_coefficients
+from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.sampling.subjects import subjects_of_round
 from subjectdp.training.federation import Round, SiloStep
 

@@ -26,11 +26,11 @@ from algorithms.test_subject_release import (
     release_plan,
     sampling_plan,
 )
-from subjectdp.mechanisms.plan import AccountingMode, NoiseDistribution, PrivacyPlan
-from subjectdp.mechanisms.subject_settings import BudgetWeights
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyPlan
+from subjectdp.plan.subject_settings import BudgetWeights
 from subjectdp.training.federation import Federation, SiloStep
-from subjectdp.training.grid import rounded_sum
+from subjectdp.training.steps.integer_grid import rounded_sum
 
 VIEWS = 3
 UNIFORM = BudgetWeights.UNIFORM

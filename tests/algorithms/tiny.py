@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.data.partition import Partition
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.plan import (
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
     DivisorRule,
@@ -26,9 +26,9 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.mechanisms.subject_settings import SubjectSettings
+from subjectdp.plan.subject_settings import SubjectSettings
 from subjectdp.training.federation import Federation
-from subjectdp.training.records import Recorder
+from subjectdp.training.record.records import Recorder
 
 ITEMS, FEATURES, CLASSES, SUBJECTS = (20, 14, 17), 6, 5, 7
 RATE, BATCH, CLIP = 0.3, 6, 0.4

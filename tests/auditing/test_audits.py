@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.registry import make_figure
 from subjectdp.auditing.cases import monte_carlo_cases
 from subjectdp.auditing.findings import COLUMNS, Finding, summary, table
 from subjectdp.auditing.stages import generated_stage
 from subjectdp.auditing.suite import audit_case, audit_divisor, write_suite
+from subjectdp.figures.catalogue import make_figure
+from subjectdp.results.inputs import FigureInputs
 
 
 @pytest.fixture(scope="module")

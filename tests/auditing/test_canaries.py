@@ -15,10 +15,10 @@ from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canar
 from subjectdp.auditing.stages import generated_stage, prepared_stage
 from subjectdp.auditing.suite import TrainingSize, audit_one_run
 from subjectdp.auditing.training import audit_training, plan_with_canaries
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, Horizontal, PrivacyUnit
 from training import small_world
 
 COUNT, CLIP = 7, 0.6

@@ -115,7 +115,7 @@ def test_impossible_cases_are_refused(bad: tuple[int, int, float, float]) -> Non
 
 
 def test_the_table_has_the_columns_that_the_figure_reads() -> None:
-    from subjectdp.analysis.figures.joint_counterexample import COLUMNS
+    from subjectdp.figures.each.joint_counterexample import COLUMNS
 
     table = counterexample.table([Case(2, 2, 1.0, 2.0)], runs=400)
     assert tuple(table.columns) == COLUMNS == tuple(f.name for f in fields(counterexample.Outcome))

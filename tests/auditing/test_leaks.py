@@ -11,8 +11,8 @@ from auditing.worst_case import federation, plan
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.leaks import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.noise import add_gaussian
-from subjectdp.mechanisms.plan import AccountingMode
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.federation import SiloStep
 
 PUBLISHED = AccountingMode.AS_PUBLISHED

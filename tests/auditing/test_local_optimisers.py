@@ -15,13 +15,13 @@ from torch import Tensor
 
 from accounting import plans
 from algorithms import tiny
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 SILOS, RUNS, FAR = 200, 20_000, 1000.0
 BATCH = 25_375  # of a silo's 25,375 items: everybody takes part

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.joint_noise import plain_step
@@ -23,9 +23,9 @@ from subjectdp.auditing.scores import scores_of
 from subjectdp.auditing.stages import generated_stage
 from subjectdp.auditing.training import audit_training
 from subjectdp.auditing.vector import World
-from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan, PrivacyUnit
-from subjectdp.training import silo_step
+from subjectdp.noise import gaussian as noise
+from subjectdp.plan.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan, PrivacyUnit
+from subjectdp.training.steps import silo_step
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian

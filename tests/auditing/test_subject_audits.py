@@ -19,10 +19,11 @@ from subjectdp.auditing.scores import scores_of
 from subjectdp.auditing.subject_vector import SubjectFederation, federation_of
 from subjectdp.auditing.vector import VectorFederation, World
 from subjectdp.data.partition import Partition
-from subjectdp.mechanisms import noise, subject_weights
-from subjectdp.mechanisms.correlated_noise import sensitivity
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan, TrustModel
-from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.noise import gaussian as noise
+from subjectdp.noise import subject_weights
+from subjectdp.noise.correlated_noise import sensitivity
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan, TrustModel
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.training.federation import SiloStep
 
 SOUND = AccountingMode.SOUND

@@ -35,7 +35,7 @@ from subjectdp.auditing.vector import (
 )
 from subjectdp.auditing.worst_case import canary_items, check_auditable, held_silos
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     AccountingMode,
     NoiseDistribution,
     PrivacyUnit,
@@ -43,8 +43,8 @@ from subjectdp.mechanisms.plan import (
     SiloSchedule,
 )
 from subjectdp.sampling.batches import batch_statistics, sample_items
-from subjectdp.training import silo_step
 from subjectdp.training.federation import Federation, SiloStep
+from subjectdp.training.steps import silo_step
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 LOCAL = [

@@ -14,10 +14,11 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.auditing.vector import VectorBatch
 from subjectdp.data.partition import Partition
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.noise import add_gaussian
-from subjectdp.mechanisms.plan import (
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
     Horizontal,
@@ -29,9 +30,8 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.sampling.keys import Purpose, key_bytes
 from subjectdp.training.federation import Federation
-from subjectdp.training.records import Recorder
+from subjectdp.training.record.records import Recorder
 
 SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
 SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS

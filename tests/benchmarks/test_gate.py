@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mechanisms import oracle
+from engine import oracle
 from subjectdp.benchmarks import gate, steps
 from subjectdp.benchmarks.cases import Case, Problem, make_problem
 from subjectdp.benchmarks.methods import METHODS, Method, Target

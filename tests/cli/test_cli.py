@@ -15,14 +15,14 @@ import pytest
 
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
-from subjectdp.cli.output import flattened, print_json, print_table
 from subjectdp.cli.run_folders import clock, read_run_folder
 from subjectdp.cli.run_report import sparkline
 from subjectdp.config import load_run, load_scenario
+from subjectdp.io.checksummed_json import sealed
 from subjectdp.io.locks import owned
-from subjectdp.io.sealed import sealed
+from subjectdp.io.text import flattened, print_json, print_table
 from subjectdp.training.evaluation import Score
-from subjectdp.training.records import Recorder, also_to
+from subjectdp.training.record.records import Recorder, also_to
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "config" / "scenarios"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from subjectdp.cli.differences import settings_apart
 from subjectdp.cli.main import build_parser, main
 from subjectdp.config import load_run
+from subjectdp.config.differences import settings_apart
 
 CHANGES = (
     {},

@@ -210,9 +210,9 @@ def add_code(text: str) -> str:
 
 def test_analysis_and_training_are_apart(copy: Path) -> None:
     before = prints(copy)
-    assert changed_stages(copy, before, "analysis/style", add_code) == {"figures", "report"}
+    assert changed_stages(copy, before, "figures/style", add_code) == {"figures", "report"}
     assert changed_stages(copy, before, "algorithms/higrad_avg_dp", add_code) == {"train"}
-    assert changed_stages(copy, before, "mechanisms/noise", add_code) == {"train"}
+    assert changed_stages(copy, before, "noise/gaussian", add_code) == {"train"}
     assert changed_stages(copy, before, "config/fingerprint", add_code) == set()
     assert changed_stages(copy, before, "config/source_file", add_code) == set()
     assert changed_stages(copy, before, "cli/main", add_code) == set()
@@ -242,8 +242,8 @@ def test_stages_start_where_the_scripts_do(script: Path) -> None:
     tree = ast.parse(script.read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     unseen = {name for name in imported if name.startswith("subjectdp.")} - set(closure(STAGES[stage]))
-    excepted = {"subjectdp.io.joblog", "subjectdp.analysis.registry", "subjectdp.config.models"}
-    excepted |= {"subjectdp.config.cluster", "subjectdp.config.paths"}  # where and how a job runs
+    excepted = {"subjectdp.io.joblog", "subjectdp.figures.catalogue", "subjectdp.config.models"}
+    excepted |= {"subjectdp.forecast.cluster", "subjectdp.config.paths"}  # where and how a job runs
     if stage == "fetch":
         excepted.add("subjectdp.data.prepare")  # see STAGES
     assert unseen <= excepted
@@ -276,11 +276,11 @@ def test_an_entry_more_in_a_registry_runs_nothing_again(copy: Path, registry: st
 
 
 def test_every_figure_is_a_stage() -> None:
-    from subjectdp.analysis.registry import FIGURES
+    from subjectdp.figures.catalogue import FIGURES
 
     prints = {name: fingerprint(f"figure:{name}") for name in FIGURES}
     assert prints["figure1"] != prints["privacy"]
-    assert "subjectdp.analysis.figures.privacy" not in closure(entry_modules("figure:figure1"))
+    assert "subjectdp.figures.each.privacy" not in closure(entry_modules("figure:figure1"))
 
 
 def test_unknown_stages_and_modules() -> None:

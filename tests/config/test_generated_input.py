@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.partials import RUN_KEYS, set_dotted
-from subjectdp.config.yaml_files import parse_yaml, read_yaml
+from subjectdp.config.overrides import RUN_KEYS, set_dotted
 from subjectdp.errors import ConfigError
+from subjectdp.io.yaml_files import parse_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [read_yaml(file) for file in sorted((ROOT / "config" / "scenarios").glob("*.yaml"))]

@@ -193,7 +193,7 @@ IN_SOUND_MODE = {"privacy.predicted_subjects"}  # likewise
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
-    from subjectdp.config.partials import normalised, set_dotted
+    from subjectdp.config.overrides import normalised, set_dotted
 
     base: dict[str, Any] = normalised(ALL_READ)
     if key == "privacy.mode":

@@ -14,8 +14,8 @@ import yaml
 
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
 from subjectdp.config.models import RunConfig
-from subjectdp.config.partials import merge, set_dotted
-from subjectdp.config.yaml_files import parse_yaml
+from subjectdp.config.overrides import merge, set_dotted
+from subjectdp.io.yaml_files import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))

@@ -95,13 +95,13 @@ def test_names_that_other_modules_hold_too() -> None:
     import typing
 
     from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-    from subjectdp.analysis.registry import FIGURES
     from subjectdp.config import models
     from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
     from subjectdp.config.scenario import Figure
-    from subjectdp.mechanisms.plan import AccountingMode, Horizontal, SamplingMethod, TrustModel
-    from subjectdp.mechanisms.subject_settings import BudgetWeights
+    from subjectdp.figures.catalogue import FIGURES
     from subjectdp.models.registry import MODELS, model_names
+    from subjectdp.plan.plan import AccountingMode, Horizontal, SamplingMethod, TrustModel
+    from subjectdp.plan.subject_settings import BudgetWeights
 
     def choices(section: type[Any], key: str) -> set[str]:
         return set(typing.get_args(section.model_fields[key].annotation))

@@ -17,7 +17,7 @@ import pytest
 from source_files import etext, leaf_femnist, nist_folder, write_document
 from subjectdp.data.inspect import EmbeddedSize, format_summary, inspect_source
 from subjectdp.data.prepare import LOCK, fetch_sources, prepare_dataset
-from subjectdp.data.registry import ADAPTERS
+from subjectdp.data.readers import ADAPTERS
 from subjectdp.data.splits import DEFAULT_TEST_FRACTION
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError, DownloadError

@@ -30,7 +30,7 @@ from subjectdp.data.statistics import (
     train_counts,
 )
 from subjectdp.errors import ConfigError
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 COLUMNS = ["setting", "silo", "step", "items", "subjects", "largest_group"]
 SETTINGS = {setting.name: setting for setting in paper_settings()}

@@ -15,14 +15,9 @@ import torch.nn.functional as F
 import yaml
 from safetensors.torch import load_file
 
+from subjectdp.cli import pretrain as pretraining_module
 from subjectdp.cli.main import main
-from subjectdp.config.models import EmbeddedConfig
-from subjectdp.data.store import load_prepared
-from subjectdp.errors import ConfigError, ModelError
-from subjectdp.models import build_model, fixed_features
-from subjectdp.models import pretraining as pretraining_module
-from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
-from subjectdp.models.pretraining import (
+from subjectdp.cli.pretrain import (
     Settings,
     fit_head,
     pretrain,
@@ -31,8 +26,13 @@ from subjectdp.models.pretraining import (
     train_net,
     warped,
 )
+from subjectdp.config.models import EmbeddedConfig
+from subjectdp.data.store import load_prepared
+from subjectdp.errors import ConfigError, ModelError
+from subjectdp.models import build_model, fixed_features
+from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
 from subjectdp.training import run as run_module
-from subjectdp.training.resident import ResidentData
+from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.run import train_run
 from training import small_world
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
 from subjectdp.models import build_model
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mechanisms import oracle
+from engine import oracle
 from subjectdp.config.models import ModelConfig
-from subjectdp.config.work import model_size
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.stacked_engine import StackedEngine
 from subjectdp.errors import ModelError
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.stacked import StackedEngine
+from subjectdp.forecast.cost_model import model_size
 from subjectdp.models import build_model
 from subjectdp.models.ngram import CharacterNGram
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-EVENTS, SOUND, PLANNING = "accounting/events.py", "accounting/sound.py", "accounting/planning.py"
+EVENTS, SOUND, PLANNING = "accounting/events.py", "accounting/sound.py", "accounting/make_plan.py"
 PUBLISHED, CALIBRATION, TERMS = (
     "accounting/published.py",
     "accounting/calibration.py",
@@ -12,7 +12,7 @@ PUBLISHED, CALIBRATION, TERMS = (
 )
 SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.py"
 
-T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_planning.py::"
+T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
 T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_store_splits.py::"
 SAFE = "accounting/test_safe_side.py::"
 HELD = T_PLANNING + "test_silos_of_a_subject"
@@ -94,7 +94,7 @@ ACCOUNTING = (
         SOUND,
         "releases(plan, schedule) * plan.rounds)",
         "releases(plan, schedule) * (plan.rounds - 1))",
-        "accounting/test_commands.py::test_account_v3_at_sixteen_silos",
+        "cli/test_account.py::test_account_v3_at_sixteen_silos",
     ),
     mutant(
         "Adam at the silos leaves joint noise in the sum",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-WEIGHTS, NOISE = "mechanisms/subject_weights.py", "mechanisms/correlated_noise.py"
-SAMPLER, STEP = "sampling/subjects.py", "training/silo_step.py"
-UPDATES, PLANS = "training/subject_updates.py", "accounting/subject_planning.py"
+WEIGHTS, NOISE = "noise/subject_weights.py", "noise/correlated_noise.py"
+SAMPLER, STEP = "sampling/subjects.py", "training/steps/silo_step.py"
+UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/subject_planning.py"
 LOSSES, EVENTS = "accounting/subject_losses.py", "accounting/events.py"
 
-T_WEIGHTS, T_NOISE = "mechanisms/test_subject_weights.py::", "mechanisms/test_correlated_noise.py::"
+T_WEIGHTS, T_NOISE = "noise/test_subject_weights.py::", "noise/test_correlated_noise.py::"
 T_SAMPLER, T_PLANS = "sampling/test_subjects.py::", "accounting/test_subject_plans.py::"
 T_RELEASE = "algorithms/test_subject_release.py::"
 ROUND, COINS = (
@@ -229,9 +229,9 @@ SUBJECTS = (
     ),
     mutant(
         "predicted runs are averaged with the others",
-        "analysis/collect.py",
+        "results/collect.py",
         "return label if predicted is None else predicted_label",
         "return label if predicted is None or predicted else predicted_label",
-        "analysis/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
+        "figures/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
     ),
 )

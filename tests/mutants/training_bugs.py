@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-BATCHES, KEYS, NOISE = "sampling/batches.py", "sampling/keys.py", "mechanisms/noise.py"
-LOOP, STEP = "training/federation.py", "training/silo_step.py"
-CLIPPING, PLAN = "mechanisms/clipping.py", "mechanisms/plan.py"
-SKELLAM, RING = "mechanisms/skellam.py", "mechanisms/secure_sum.py"
+BATCHES, KEYS, NOISE = "sampling/batches.py", "noise/keys.py", "noise/gaussian.py"
+LOOP, STEP = "training/federation.py", "training/steps/silo_step.py"
+CLIPPING, PLAN = "engine/clipping.py", "plan/plan.py"
+SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
 
-T_BATCHES, T_NOISE = "sampling/test_batches.py::", "mechanisms/test_noise.py::"
-T_NORMALS, NORMALS = "mechanisms/test_normals.py::", "mechanisms/normals.py"
-T_GROUPS = "mechanisms/test_groups.py::"
-T_CLIP, MOVED = "mechanisms/test_clipping.py::", "algorithms/test_sensitivity.py::"
+T_BATCHES, T_NOISE = "sampling/test_batches.py::", "noise/test_gaussian.py::"
+T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/normals.py"
+T_GROUPS = "engine/test_groups.py::"
+T_CLIP, MOVED = "engine/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
 AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
 NEVER_SHARED = "algorithms/test_equivalences.py::test_rounds_steps_and_silos_never_share_noise"
@@ -87,7 +87,7 @@ SAMPLING = (
         KEYS,
         "str(int(root_seed)), purpose.value,",
         "str(int(root_seed)),",
-        "sampling/test_keys.py::test_no_two_purposes_share_a_key",
+        "noise/test_keys.py::test_no_two_purposes_share_a_key",
     ),
     mutant(
         "a random generator is seeded with 32 bits",
@@ -201,11 +201,11 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "the norm of a long vector is torch's",
-        "mechanisms/norms.py",
+        "engine/norms.py",
         "while rows.shape[1] > _PIECE:",
         "while False:",
-        "mechanisms/test_norms.py::test_norms_are_right_within_the_engines_margin",
-        "mechanisms/test_norms.py::test_updates_of_silos_and_subjects_are_clipped_to_the_clip_norm",
+        "engine/test_norms.py::test_norms_are_right_within_the_engines_margin",
+        "engine/test_norms.py::test_updates_of_silos_and_subjects_are_clipped_to_the_clip_norm",
     ),
     mutant(
         "whole mini-batches are not clipped",
@@ -301,7 +301,7 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "short gradients are stretched to the clip norm",
-        "mechanisms/norms.py",
+        "engine/norms.py",
         ".clamp_min_(1e-30)).clamp_(max=1.0)",
         ".clamp_min_(1e-30))",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
@@ -336,7 +336,7 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "rounding of norms from products is not counted",
-        "mechanisms/layers/base.py",
+        "engine/layers/base.py",
         "GRAM_ROUNDING = 2.0**-21",
         "GRAM_ROUNDING = 0.0",
         T_GROUPS + "test_gradients_that_almost_cancel_are_not_taken_for_short_ones",
@@ -346,7 +346,7 @@ NOISE_AND_CLIPPING = (
         SKELLAM,
         "noise = generator.poisson(variance / 2.0, size)\n    noise -= generator.poisson(variance / 2.0, size)",
         "noise = generator.poisson(variance / 4.0, size)\n    noise -= generator.poisson(variance / 4.0, size)",
-        "mechanisms/test_skellam.py::test_noise_is_skellam",
+        "noise/test_skellam.py::test_noise_is_skellam",
     ),
     mutant(
         "integer noise is sized before rounding",
@@ -361,25 +361,25 @@ NOISE_AND_CLIPPING = (
         "residues = self.residues(part)\n"
         "            total = residues if total is None else np.mod(total + residues, self.modulus)",
         "total = part if total is None else total + part",
-        "mechanisms/test_secure_sum.py::test_wrapping_around_is_arithmetic_modulo_m",
+        "noise/test_secure_sum.py::test_wrapping_around_is_arithmetic_modulo_m",
     ),
     mutant(
         "the ring is a bit too small",
         RING,
         "needed = bound.bit_length() + 1",
         "needed = bound.bit_length()",
-        "mechanisms/test_secure_sum.py::test_the_chosen_ring_is_the_smallest_that_holds_the_bound",
+        "noise/test_secure_sum.py::test_the_chosen_ring_is_the_smallest_that_holds_the_bound",
     ),
     mutant(
         "an update is noised without being clipped",
-        "training/silo_step.py",
+        "training/steps/silo_step.py",
         "clipped = self.clip(update)",
         "clipped = update",
         "algorithms/test_joint_updates.py::test_a_round_is_the_float64_loop",
     ),
     mutant(
         "an update that is not finite is released",
-        "training/silo_step.py",
+        "training/steps/silo_step.py",
         "vector = torch.where(norm.isfinite(), vector, 0.0)",
         "vector = vector + 0.0",
         "algorithms/test_joint_updates.py::test_an_update_that_is_not_finite_contributes_nothing",
@@ -392,21 +392,21 @@ _NOT_FINITE = "training/test_execution.py::test_an_item_without_a_finite_gradien
 EXECUTION = (
     mutant(
         "places that no item fills count like the item that they repeat",
-        "training/padded.py",
+        "training/steps/padded.py",
         "ones = (np.arange(room) < count).astype(np.float32)",
         "ones = (np.arange(room) < room).astype(np.float32)",
         _TRAINS_THE_SAME,
     ),
     mutant(
         "items that overflow a padded mini-batch are dropped",
-        "training/padded.py",
+        "training/steps/padded.py",
         "for start in range(0, len(addresses), room):",
         "for start in range(0, min(room, len(addresses)), room):",
         _TRAINS_THE_SAME,
     ),
     mutant(
         "a stacked silo is clipped by the norm of its neighbour",
-        "training/stacking.py",
+        "training/steps/stacking.py",
         "first, request = place * self._capacity, requests.get(place)",
         "first, request = place * self._capacity, requests.get(place)\n"
         "            if request is not None and requests.get(0) is not None:\n"
@@ -415,7 +415,7 @@ EXECUTION = (
     ),
     mutant(
         "a gradient that is not finite goes unnoticed in padded mini-batches",
-        "training/padded.py",
+        "training/steps/padded.py",
         "return not doubt",
         "return True",
         _NOT_FINITE,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-GRADIENTS, STEP, RESIDENT = "training/gradients.py", "training/silo_step.py", "training/resident.py"
-CACHE, WARPS = "training/feature_cache.py", "training/warps.py"
+GRADIENTS, STEP, RESIDENT = (
+    "training/steps/gradients.py",
+    "training/steps/silo_step.py",
+    "training/items/device_data.py",
+)
+CACHE, WARPS = "training/items/feature_cache.py", "training/items/augmentation.py"
 
-T_VIEWS, T_DATA = "algorithms/test_views.py::", "training/test_augmentation.py::"
+T_VIEWS, T_DATA = "algorithms/test_views.py::", "training/items/test_augmentation.py::"
 ITEMS = T_VIEWS + "test_clipped_sums_and_norms_are_those_of_the_mean_over_views"
 ROUND = T_VIEWS + "test_a_round_is_the_loop_over_items_and_views"
 RELEASE = T_VIEWS + "test_a_release_is_the_loop_over_subjects_items_and_views"

@@ -16,14 +16,14 @@ import pytest
 from docutils.core import publish_parts
 from jinja2 import Environment
 
-from analysis.fake_runs import Fake, grid, list_files, write_runs
-from subjectdp.analysis import panels
-from subjectdp.analysis.collect import collect_scenario
-from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.registry import make_figure
-from subjectdp.analysis.report_figures import MOST_ROWS, write_figure_page
-from subjectdp.analysis.report_opening import MARK, plain, write_opening
+from figures.fake_runs import Fake, grid, list_files, write_runs
 from subjectdp.errors import DataError
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import make_figure
+from subjectdp.report.report_figures import MOST_ROWS, write_figure_page
+from subjectdp.report.report_opening import MARK, plain, write_opening
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.inputs import FigureInputs
 
 COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
 SCORES = [

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.mechanisms.plan import SamplingMethod, SiloSchedule
+from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 from subjectdp.sampling.batches import (
     BatchStatistics,
     batch_statistics,

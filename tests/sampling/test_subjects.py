@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.subject_settings import SubjectSettings
+from subjectdp.plan.subject_settings import SubjectSettings
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 
 EVERY_ROUND = SubjectSettings()

@@ -14,22 +14,22 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from algorithms import tiny
-from mechanisms import oracle
+from engine import oracle
+from subjectdp.engine.clipping import _norms
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.groups import Grouping
+from subjectdp.engine.layers.stacked import StackedLSTMCaptured
+from subjectdp.engine.stacked_engine import StackedEngine, stackable
 from subjectdp.errors import ConfigError, ModelError
-from subjectdp.mechanisms.clipping import _norms
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.groups import Grouping
-from subjectdp.mechanisms.layers.stacked import StackedLSTMCaptured
-from subjectdp.mechanisms.plan import AccountingMode, PrivacyPlan, SamplingMethod
-from subjectdp.mechanisms.stacked import StackedEngine, stackable
 from subjectdp.models import build_model
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan, SamplingMethod
 from subjectdp.training.execution import set_execution
 from subjectdp.training.federation import Federation
-from subjectdp.training.gradients import ExactGradients
-from subjectdp.training.graphs import GraphedCall
-from subjectdp.training.padded import PaddedGradients, capacity_of
-from subjectdp.training.resident import ResidentData
-from subjectdp.training.silo_step import SiloStep
+from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.steps.gradients import ExactGradients
+from subjectdp.training.steps.graphs import GraphedCall
+from subjectdp.training.steps.padded import PaddedGradients, capacity_of
+from subjectdp.training.steps.silo_step import SiloStep
 
 EVERY = [
     ("fed_avg", None),

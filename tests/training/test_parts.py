@@ -14,11 +14,11 @@ import torch
 
 from subjectdp.data.store import load_prepared
 from subjectdp.sampling.batches import BatchStatistics
-from subjectdp.training import environment
 from subjectdp.training.evaluation import evaluate
-from subjectdp.training.optimisers import descend, make_optimiser
-from subjectdp.training.resident import ResidentData
-from subjectdp.training.steplog import StepLog
+from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.record import environment
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 from training import small_world
 
 BATCH = BatchStatistics(7, 3, 4)
@@ -92,7 +92,7 @@ def test_scores_do_not_depend_on_the_batches(tmp_path: Path) -> None:
 
 FAULTS = """
 import resource, sys, torch
-from subjectdp.training.environment import keep_freed_memory
+from subjectdp.training.record.environment import keep_freed_memory
 assert keep_freed_memory() == (sys.argv[1] == "kept")
 for _ in range(30):
     torch.ones(16_000_000)

@@ -18,10 +18,10 @@ from subjectdp.config.models import RunConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
-from subjectdp.mechanisms import normals
-from subjectdp.sampling.torch_keys import keyed_generator
-from subjectdp.training.graphs import GraphedCall
+from subjectdp.noise import normals
+from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.training.run import train_run
+from subjectdp.training.steps.graphs import GraphedCall
 from training import small_world
 from training.pretend_gpu import GPU, OnGPU, PretendGraph, pretend_gpu
 from training.test_run import EVERY

@@ -14,9 +14,9 @@ import pytest
 
 from subjectdp.errors import StorageError
 from subjectdp.io.stopping import Stopped, StopRequest
-from subjectdp.training import checkpoints as checkpoints_module
 from subjectdp.training import run as run_module
-from subjectdp.training.checkpoints import CheckpointFolder
+from subjectdp.training.record import checkpoints as checkpoints_module
+from subjectdp.training.record.checkpoints import CheckpointFolder
 from subjectdp.training.run import train_run
 from training import small_world
 from training.outcomes import outcome, resumed_after

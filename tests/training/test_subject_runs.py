@@ -11,10 +11,10 @@ import pytest
 
 from algorithms import tiny
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.mechanisms.plan import AccountingMode
+from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.execution import set_execution
-from subjectdp.training.gradients import ExactGradients
 from subjectdp.training.run import train_run
+from subjectdp.training.steps.gradients import ExactGradients
 from training import small_world
 from training.outcomes import outcome
 from training.test_resume import World, resumed_after

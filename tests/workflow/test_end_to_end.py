@@ -122,9 +122,9 @@ def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
 
 LIBRARY = Path("workflow/lib/subjectdp")
 EDITS = {
-    "plotting": (LIBRARY / "analysis/figures/four_panels.py", {"figure"}),
+    "plotting": (LIBRARY / "figures/four_panels.py", {"figure"}),
     "collection": (
-        LIBRARY / "analysis/collect.py",
+        LIBRARY / "results/collect.py",
         {"collect", "runs_summary", "scorecard", "opening", "figure"},
     ),
     "training": (
@@ -132,7 +132,7 @@ EDITS = {
         {"train", "collect", "runs_summary", "scorecard", "opening", "figure"},
     ),
     "clipping": (
-        LIBRARY / "mechanisms/clipping.py",
+        LIBRARY / "engine/clipping.py",
         {"train", "collect", "runs_summary", "scorecard", "opening", "figure"},
     ),
     "partition": (
@@ -149,7 +149,7 @@ def test_an_edited_module_reruns_exactly_the_stages_that_use_it(smoke, module, s
 
 
 def test_the_reason_is_the_code(smoke):
-    with appended(smoke.root / LIBRARY / "analysis/figures/four_panels.py", "\n_EDITED = 1\n"):
+    with appended(smoke.root / LIBRARY / "figures/four_panels.py", "\n_EDITED = 1\n"):
         assert "Params have changed since last execution" in smoke.snakemake("--dry-run", *SMOKE).stdout
 
 
@@ -162,7 +162,7 @@ def test_an_edited_algorithm_trains_its_own_runs_alone(smoke):
 
 
 def test_a_comment_or_a_docstring_reruns_nothing(smoke):
-    with appended(smoke.root / LIBRARY / "mechanisms/clipping.py", "\n# a comment\n"):
+    with appended(smoke.root / LIBRARY / "engine/clipping.py", "\n# a comment\n"):
         assert smoke.planned_jobs(*SMOKE) == []
 
 

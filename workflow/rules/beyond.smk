@@ -25,7 +25,7 @@ rule leads:
         runtime=grows(15),
     params:
         title=f"Sound algorithms side by side: {SCENARIO.name}",
-        code=[fingerprint("subjectdp.analysis.leads"), fingerprint("report")],
+        code=[fingerprint("subjectdp.scorecard.leads"), fingerprint("report")],
     script:
         "../scripts/leads.py"
 
@@ -53,7 +53,7 @@ rule goals:
         runtime=grows(15),
     params:
         title=f"Goals beyond the papers: {SCENARIO.name}",
-        code=[fingerprint("subjectdp.analysis.goals"), fingerprint("report")],
+        code=[fingerprint("subjectdp.scorecard.goals"), fingerprint("report")],
     script:
         "../scripts/goals.py"
 

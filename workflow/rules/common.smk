@@ -24,10 +24,10 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 
 # Only the configuration and the names of the figures: this file is parsed again in every cluster job, and torch or
 # pandas would cost seconds.
-from subjectdp.analysis import registry
+from subjectdp.figures import catalogue as registry
 from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
-from subjectdp.config.cluster import cluster_settings
-from subjectdp.config.yaml_files import read_yaml
+from subjectdp.forecast.cluster import cluster_settings
+from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
 
 

@@ -39,6 +39,6 @@ rule opening:
             }
             for name in SCENARIO.figures
         },
-        code=fingerprint("subjectdp.analysis.report_opening"),
+        code=fingerprint("subjectdp.report.report_opening"),
     script:
         "../scripts/opening.py"

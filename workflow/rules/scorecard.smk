@@ -19,7 +19,7 @@ rule paper_accounting:
         runtime=grows(15),
     params:
         cache=paths.calibration_cache_dir(),
-        code=fingerprint("subjectdp.analysis.paper_accounting"),
+        code=fingerprint("subjectdp.scorecard.paper_accounting"),
     script:
         "../scripts/paper_accounting.py"
 
@@ -80,6 +80,6 @@ rule scorecard:
         runtime=grows(15),
     params:
         title=f"Scorecard of {SCENARIO.name}",
-        code=[fingerprint("subjectdp.analysis.scorecard"), fingerprint("report")],
+        code=[fingerprint("subjectdp.scorecard.scorecard"), fingerprint("report")],
     script:
         "../scripts/scorecard.py"

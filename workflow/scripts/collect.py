@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from subjectdp.analysis.collect import collect_scenario
 from subjectdp.config.paths import FINISHED
 from subjectdp.io.joblog import job_log
+from subjectdp.results.collect import collect_scenario
 
 with job_log(snakemake.log[0]):
     runs = [Path(manifest).parent for manifest in snakemake.input]

@@ -1,9 +1,9 @@
 """Executes the counterexample to joint noise over several local steps."""
 
-from subjectdp.analysis.report import write_html_table
 from subjectdp.auditing.counterexample import table
 from subjectdp.io.atomic import write_frame
 from subjectdp.io.joblog import job_log
+from subjectdp.report.report import write_html_table
 
 with job_log(snakemake.log[0]):
     cases = table(runs=snakemake.params.runs)

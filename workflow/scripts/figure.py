@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.registry import entry, make_figure
-from subjectdp.analysis.report_figures import write_figure_page
+from subjectdp.figures.catalogue import entry, make_figure
 from subjectdp.io.joblog import job_log
+from subjectdp.report.report_figures import write_figure_page
+from subjectdp.results.inputs import FigureInputs
 
 with job_log(snakemake.log[0]):
     tables = {name: Path(path) for name, path in snakemake.input.items() if name != "partitions"}

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from subjectdp.analysis.report_opening import write_opening
 from subjectdp.io.joblog import job_log
+from subjectdp.report.report_opening import write_opening
 
 with job_log(snakemake.log[0]):
     files = snakemake.input

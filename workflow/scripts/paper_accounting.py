@@ -1,8 +1,8 @@
 """Accounts for what the papers claim, at their own settings."""
 
-from subjectdp.analysis.paper_accounting import write_paper_accounting
-from subjectdp.analysis.targets import read_targets
 from subjectdp.io.joblog import job_log
+from subjectdp.scorecard.paper_accounting import write_paper_accounting
+from subjectdp.scorecard.targets import read_targets
 
 with job_log(snakemake.log[0]):
     write_paper_accounting(

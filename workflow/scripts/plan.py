@@ -1,8 +1,8 @@
 """Plans a scenario; the plan is printed as well."""
 
 from subjectdp.config import load_scenario_from_mapping
+from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.joblog import job_log
-from subjectdp.planning.report import plan_scenario
 
 with job_log(snakemake.log[0]):
     scenario = load_scenario_from_mapping(snakemake.params.scenario)

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from subjectdp.analysis.inputs import FigureInputs
-from subjectdp.analysis.report import write_html_table
-from subjectdp.analysis.scorecard import write_scorecard
 from subjectdp.io.joblog import job_log
+from subjectdp.report.report import write_html_table
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.scorecard.scorecard import write_scorecard
 
 with job_log(snakemake.log[0]):
     tables = {name: Path(path) for name, path in snakemake.input.items() if name != "targets" and path}

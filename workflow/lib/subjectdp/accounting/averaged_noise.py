@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.correlated_noise import noise_coefficients
-from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, TrustModel
+from subjectdp.noise.correlated_noise import noise_coefficients
+from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, TrustModel
 
 
 def averaged_noise(plan: PrivacyPlan) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
     DivisorRule,
@@ -15,7 +15,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.mechanisms.subject_settings import BudgetWeights
+from subjectdp.plan.subject_settings import BudgetWeights
 
 _WIDTH = 32
 _NAMES = {

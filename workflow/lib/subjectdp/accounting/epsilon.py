@@ -13,7 +13,7 @@ from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import Loss, Shift, from_dp_event
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError, expected, unknown
-from subjectdp.mechanisms.plan import Adjacency
+from subjectdp.plan.plan import Adjacency
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent

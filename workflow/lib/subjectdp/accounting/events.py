@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import Clipping, PrivacyUnit, SamplingMethod
+from subjectdp.plan.plan import Clipping, PrivacyUnit, SamplingMethod
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent

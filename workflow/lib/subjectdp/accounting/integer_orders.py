@@ -2,7 +2,7 @@
 
 What is known of the noise: for a shift of s clip norms, D_a(shifted ‖ unshifted) ≤ a s²/(2σ²) at every integer order
 a ≥ 2, and both are symmetric about a point between them, so that their divergences agree in both directions
-(``mechanisms.skellam``). Quadrature of a Gaussian mixture would be no proof, as its cross terms are the Gaussian's own.
+(``noise.skellam``). Quadrature of a Gaussian mixture would be no proof, as its cross terms are the Gaussian's own.
 
 One step has the law P = (1 - p) Q + p P', where P' = Σ_j w_j P_j holds the shifts s_j > 0 and p is their chance.
 

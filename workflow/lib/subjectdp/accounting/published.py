@@ -14,7 +14,7 @@ from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian, with_noise
 from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
     Mechanism,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subjectdp.accounting.events import Loss, dp_event
-from subjectdp.mechanisms.plan import NoiseDistribution
+from subjectdp.plan.plan import NoiseDistribution
 
 _MOST_ATOMS = 64  # that are written out
 _SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import PrivacyPlan, SiloSchedule, SiloTerms, TrustModel
+from subjectdp.plan.plan import PrivacyPlan, SiloSchedule, SiloTerms, TrustModel
 
 
 def joint_noise_multiplier(

@@ -16,7 +16,7 @@ from subjectdp.accounting.events import (
     unit_shift,
 )
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     Clipping,
     DivisorRule,
     NoiseRule,

@@ -15,7 +15,7 @@ from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.recorded import recorded, recorded_event
 from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     Adjacency,
     Clipping,
     DivisorRule,
@@ -27,7 +27,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.mechanisms.subject_settings import BudgetWeights
+from subjectdp.plan.subject_settings import BudgetWeights
 
 OBSERVERS = {
     TrustModel.LOCAL: "anyone who sees every noisy step of every silo, the server included",

@@ -1,7 +1,7 @@
 """Losses of plans in which a subject's clip norms at its silos are parts of one budget: one release a round.
 
 All silos' sums of a round, whitened by their noise, move by at most one clip norm for one subject, whichever silos hold
-it (``mechanisms.subject_weights``). The round is thus one Gaussian release, subsampled with the subject's probability,
+it (``noise.subject_weights``). The round is thus one Gaussian release, subsampled with the subject's probability,
 as if a single trusted silo held everybody.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from subjectdp.accounting import silo_terms
 from subjectdp.accounting.events import Loss, MixtureSteps, Shift, unit_shift
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.correlated_noise import sensitivity
-from subjectdp.mechanisms.plan import PrivacyPlan, PrivacyUnit
-from subjectdp.mechanisms.subject_weights import moved_at_one_silo
+from subjectdp.noise.correlated_noise import sensitivity
+from subjectdp.noise.subject_weights import moved_at_one_silo
+from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 
 
 def turns(plan: PrivacyPlan) -> int:

@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import (
+from subjectdp.noise.subject_weights import reach
+from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
     DivisorRule,
@@ -17,8 +18,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.mechanisms.subject_settings import Prediction
-from subjectdp.mechanisms.subject_weights import reach
+from subjectdp.plan.subject_settings import Prediction
 
 
 def check(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:

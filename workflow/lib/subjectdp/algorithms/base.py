@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from subjectdp.algorithms.protocols import GridRound, LocalStep, ServerRound, UpdateRound, Vector
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
     Clipping,

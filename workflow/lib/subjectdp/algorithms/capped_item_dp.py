@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, declare
 from subjectdp.algorithms.local_item_dp import local_step
-from subjectdp.mechanisms.plan import PrivacyUnit, PublishedSampling
+from subjectdp.plan.plan import PrivacyUnit, PublishedSampling
 
 ALGORITHM = declare(
     "capped_item_dp",

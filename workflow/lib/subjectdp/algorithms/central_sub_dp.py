@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, Step, declare, group_noise_as_published, vector_sum
 from subjectdp.algorithms.protocols import LocalStep, ServerRound, Vector
-from subjectdp.mechanisms.plan import PrivacyUnit, PublishedSampling, TrustModel
+from subjectdp.plan.plan import PrivacyUnit, PublishedSampling, TrustModel
 
 
 def local_step(step: LocalStep) -> Vector:

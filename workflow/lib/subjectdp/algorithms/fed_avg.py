@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
-from subjectdp.mechanisms.plan import Clipping, NoiseRule
+from subjectdp.plan.plan import Clipping, NoiseRule
 
 
 def local_step(step: LocalStep) -> Vector:

@@ -30,7 +30,7 @@ from subjectdp.algorithms.protocols import (
     UpdateRound,
     Vector,
 )
-from subjectdp.mechanisms.plan import Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
+from subjectdp.plan.plan import Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
 
 
 def local_step(step: LocalStep) -> Vector:

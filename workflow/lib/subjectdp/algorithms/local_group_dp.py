@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, declare, group_noise_as_published
 from subjectdp.algorithms.protocols import LocalStep, Vector
-from subjectdp.mechanisms.plan import PrivacyUnit
+from subjectdp.plan.plan import PrivacyUnit
 
 
 def local_step(step: LocalStep) -> Vector:

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.errors import unknown
-from subjectdp.mechanisms.plan import AccountingMode, Mechanism
+from subjectdp.plan.plan import AccountingMode, Mechanism
 
 ALGORITHMS: dict[str, str] = {
     "fed_avg": "subjectdp.algorithms.fed_avg",

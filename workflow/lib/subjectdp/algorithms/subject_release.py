@@ -16,7 +16,7 @@ held everybody. Descending at the server (momentum, Adam) and averaging the iter
 Clipping a user's whole contribution once: DP-FedAvg (McMahan et al. 2018, arXiv 1710.06963); users in place of items:
 Levy et al. 2021 (arXiv 2102.11845); weights over the silos that hold a user, Σ_i w ≤ 1 under secure aggregation:
 ULDP-FL (Kato et al. 2024, arXiv 2308.12210), whose ULDP-AVG ``update_round`` is. Noise over rounds may be correlated
-(``mechanisms.correlated_noise``).
+(``noise.correlated_noise``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, Step, declare, vector_sum
 from subjectdp.algorithms.protocols import LocalStep, ServerRound, Vector
-from subjectdp.mechanisms.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
+from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 
 def gradients(step: LocalStep) -> Vector:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
-from subjectdp.mechanisms.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
+from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 
 def local_step(step: LocalStep) -> Vector:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import SamplingMethod, SiloSchedule
+from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 
 Array = NDArray[np.float64]
 

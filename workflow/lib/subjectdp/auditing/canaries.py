@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import FederationFacts, PrivacyUnit
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.plan import FederationFacts, PrivacyUnit
 
 _CERTAIN = 1e4  # logit of the class that a canary is certain to get: its loss is linear in its own parameter
 LABEL = 1  # of every canary item

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     AccountingMode,
     FederationFacts,
     Horizontal,
@@ -21,7 +21,7 @@ from subjectdp.mechanisms.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.mechanisms.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 Size = Literal["small", "full"]
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import CONFIDENCE, counts_epsilon
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,9 @@ from subjectdp.auditing.batch_law import BatchLaw
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon
 from subjectdp.auditing.worst_case import canary_items
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import NoiseRule, PrivacyPlan
-from subjectdp.sampling.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.sampling.torch_keys import keyed_generator
+from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
+from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.plan.plan import NoiseRule, PrivacyPlan
 
 
 def noise_level_leak(

@@ -14,7 +14,7 @@ from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
 from subjectdp.auditing.scores import LikelihoodRatio, scores_of
 from subjectdp.auditing.subject_vector import federation_of
 from subjectdp.auditing.vector import World
-from subjectdp.mechanisms.plan import PrivacyPlan
+from subjectdp.plan.plan import PrivacyPlan
 
 BLOCK = 1 << 14  # runs at once: their tensors stay in the processor's cache
 

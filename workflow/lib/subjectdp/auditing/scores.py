@@ -17,7 +17,7 @@ from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.auditing.worst_case import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
 _CELLS = 1 << 14
 _SIGMAS = 9.0

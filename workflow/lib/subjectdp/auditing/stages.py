@@ -18,10 +18,10 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
-from subjectdp.mechanisms.plan import FederationFacts
 from subjectdp.models import build_model
-from subjectdp.sampling.keys import Purpose, key_bytes, key_int
-from subjectdp.training.resident import ResidentData
+from subjectdp.noise.keys import Purpose, key_bytes, key_int
+from subjectdp.plan.plan import FederationFacts
+from subjectdp.training.items.device_data import ResidentData
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 
@@ -55,7 +55,7 @@ class Points:
     """Normal clouds around one centre for each class, as a resident data set."""
 
     def __init__(self, items: int, seed: int) -> None:
-        from subjectdp.sampling.torch_keys import keyed_generator
+        from subjectdp.noise.torch_keys import keyed_generator
 
         generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
         self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)

@@ -4,7 +4,7 @@ Every item of the canary points along one axis that nobody else touches, with a 
 longer than its clip norm, at every silo that may hold it. The coins are one for all silos where the plan shares its
 budget, and each silo's and step's own elsewhere; the canary's turns start with the first round, which is the worst. Of
 a round's noisy sums the attacker takes the projection onto what the canary adds to them; of correlated noise, that of
-all rounds together, C applied to both (``mechanisms.correlated_noise``).
+all rounds together, C applied to both (``noise.correlated_noise``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import LocalStep, ServerRound
 from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorRound, VectorStep, World
 from subjectdp.auditing.worst_case import check_auditable, held_silos
-from subjectdp.mechanisms import noise, subject_weights
-from subjectdp.mechanisms.correlated_noise import noise_coefficients, strategy_coefficients
-from subjectdp.mechanisms.plan import Clipping, PrivacyPlan, TrustModel
-from subjectdp.sampling.torch_keys import keyed_generator
+from subjectdp.noise import gaussian as noise
+from subjectdp.noise import subject_weights
+from subjectdp.noise.correlated_noise import noise_coefficients, strategy_coefficients
+from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.plan.plan import Clipping, PrivacyPlan, TrustModel
 
 
 class CanaryBatch:

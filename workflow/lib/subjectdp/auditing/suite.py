@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
@@ -21,7 +21,7 @@ from subjectdp.auditing.montecarlo import audit_plan
 from subjectdp.auditing.one_run import one_run_epsilon
 from subjectdp.auditing.training import Stage, audit_training, plan_with_canaries
 from subjectdp.auditing.worst_case import claimed_unit
-from subjectdp.mechanisms.plan import AccountingMode, Horizontal, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, Horizontal, PrivacyUnit
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subjectdp.accounting.planning import make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import LocalStep
 from subjectdp.algorithms.registry import algorithm
@@ -19,14 +19,14 @@ from subjectdp.auditing.one_run import Guesses, guess
 from subjectdp.auditing.scores import LikelihoodRatio, scores_of
 from subjectdp.auditing.worst_case import public_divisor
 from subjectdp.data.partition import Partition
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.plan import FederationFacts, Mechanism, PlanSettings, PrivacyPlan, TrustModel
+from subjectdp.plan.plan import FederationFacts, Mechanism, PlanSettings, PrivacyPlan, TrustModel
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import OptimiserSettings
-from subjectdp.training.records import Recorder
+from subjectdp.training.record.records import Recorder
+from subjectdp.training.steps.optimisers import OptimiserSettings
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 

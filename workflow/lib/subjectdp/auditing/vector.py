@@ -29,10 +29,10 @@ from subjectdp.auditing.worst_case import (
     public_divisor,
 )
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms import noise
-from subjectdp.mechanisms.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
-from subjectdp.sampling.keys import Purpose, key_bytes
-from subjectdp.sampling.torch_keys import keyed_generator
+from subjectdp.noise import gaussian as noise
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
 
 SERVER = -1
 UPDATE = -1  # the "step" of the noise on a silo's whole update

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subjectdp.errors import PrivacyError
-from subjectdp.mechanisms.plan import (
+from subjectdp.plan.plan import (
     DivisorRule,
     NoiseDistribution,
     NoiseRule,

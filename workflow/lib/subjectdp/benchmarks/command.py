@@ -14,9 +14,9 @@ from subjectdp.benchmarks.memory import unmeasurable
 from subjectdp.benchmarks.methods import METHODS, check_names
 from subjectdp.benchmarks.results import Measured, print_measured, write_tables
 from subjectdp.benchmarks.suite import MALLOCS, WORKLOADS, Found, Options, run_suite
-from subjectdp.cli.output import print_json
 from subjectdp.errors import expected, unknown
 from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.io.text import print_json
 
 QUICK = (
     Options(

@@ -14,8 +14,8 @@ from pathlib import Path
 from subjectdp.benchmarks.harness import interleave
 from subjectdp.benchmarks.steps import Outcome
 from subjectdp.errors import DataError
+from subjectdp.places import CHECKOUT
 
-_ROOT = Path(__file__).resolve().parents[4]
 _ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
 
 
@@ -25,9 +25,9 @@ def time_dry_runs(sizes: list[int], rounds: int) -> dict[int, Outcome]:
     Raises:
         DataError: the library is not in a checkout, or the dry run fails.
     """
-    if not (_ROOT / "Snakefile").is_file():
+    if not (CHECKOUT / "Snakefile").is_file():
         raise DataError(
-            f"Expected a checkout of the project with its Snakefile in {_ROOT} for --workload dag."
+            f"Expected a checkout of the project with its Snakefile in {CHECKOUT} for --workload dag."
         )
     with tempfile.TemporaryDirectory() as folder:
         plans = {str(size): partial(_dry_run, Path(folder), size) for size in sizes}
@@ -40,7 +40,7 @@ def _dry_run(folder: Path, runs: int) -> None:
     sweep = {"seed": list(range(runs // len(_ALGORITHMS))), "algorithm": _ALGORITHMS}
     scenario.write_text(json.dumps({"name": "sweep", "sweep": [sweep], "figures": ["figure1"]}))
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--quiet", "rules", "--cores", "1"]
-    command += ["--snakefile", str(_ROOT / "Snakefile"), "--directory", str(folder)]
+    command += ["--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(folder)]
     done = subprocess.run(
         [*command, "--configfile", str(scenario)],
         env={**os.environ, "XDG_CACHE_HOME": str(folder)},

@@ -8,7 +8,7 @@ from typing import Any
 
 from subjectdp.benchmarks.harness import Ratio
 from subjectdp.benchmarks.results import Measured
-from subjectdp.cli.output import print_table
+from subjectdp.io.text import print_table
 
 ITEM, SGD = "subjectdp_item", "sgd"
 

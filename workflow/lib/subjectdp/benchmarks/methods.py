@@ -83,7 +83,7 @@ class Method:
 def _groups() -> str | None:
     import inspect
 
-    from subjectdp.mechanisms.clipping import ClippingEngine
+    from subjectdp.engine.clipping import ClippingEngine
 
     offered = "groups" in inspect.signature(ClippingEngine.clipped_sum).parameters
     return None if offered else "the engine does not clip by subject"

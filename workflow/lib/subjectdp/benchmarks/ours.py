@@ -9,16 +9,16 @@ from torch import Tensor
 
 from subjectdp.benchmarks.cases import Problem
 from subjectdp.benchmarks.methods import METHODS, Target
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.noise import add_gaussian
-from subjectdp.sampling.keys import Purpose, key_bytes
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Settings of plain SGD (``training.optimisers.OptimiserSettings``)."""
+    """Settings of plain SGD (``training.steps.optimisers.OptimiserSettings``)."""
 
     learning_rate: float
     name: str = "sgd"

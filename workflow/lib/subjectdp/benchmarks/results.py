@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.benchmarks.harness import Ratio, ratio
-from subjectdp.cli.output import print_table
 from subjectdp.io.atomic import write_json, write_text
+from subjectdp.io.text import print_table
 
 if TYPE_CHECKING:
     from subjectdp.benchmarks.harness import Samples

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.benchmarks.harness import interleave
 from subjectdp.benchmarks.ours import SGD
 from subjectdp.benchmarks.steps import Outcome
@@ -17,14 +18,13 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition, make_partition
 from subjectdp.data.store import load_prepared, write_prepared
-from subjectdp.mechanisms.noise import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling.batches import sample_items
-from subjectdp.sampling.keys import Purpose, key_bytes
 from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import descend, make_optimiser
-from subjectdp.training.plans import plan_run
-from subjectdp.training.records import Recorder
+from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 _SUBJECTS, _ITEMS, _SILOS, _STEPS = 40, 80, 4, 4
 _NOISE_MULTIPLIER, _RATE = 1.0, 0.01

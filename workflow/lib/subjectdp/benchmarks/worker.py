@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from subjectdp.benchmarks.harness import Samples
 from subjectdp.benchmarks.steps import Outcome
 from subjectdp.errors import SubjectDPError
+from subjectdp.places import LIBRARY
 
 TASKS = {
     "steps": ("steps", "time_steps"),
@@ -34,8 +34,6 @@ TUNED = {
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
 """glibc's malloc keeps large freed blocks instead of giving them back to the kernel, and so to page faults."""
-
-_LIBRARY = Path(__file__).resolve().parents[2]
 
 
 class WorkerError(SubjectDPError):
@@ -67,7 +65,7 @@ def environment(malloc: str, threads: int) -> dict[str, str]:
     """The variables of a worker: ``default`` drops all settings of glibc's malloc, ``tuned`` makes ours."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     numbers = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    paths = [str(_LIBRARY), *filter(None, [inherited.get("PYTHONPATH")])]
+    paths = [str(LIBRARY), *filter(None, [inherited.get("PYTHONPATH")])]
     return {
         **inherited,
         **numbers,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from subjectdp.cli.output import print_json
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.io.text import print_json
 
 _SOURCES = ("embedded", "leaf_json", "upstream")
 

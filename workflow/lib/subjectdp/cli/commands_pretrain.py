@@ -29,8 +29,8 @@ def _run(options: argparse.Namespace) -> None:
 
     import torch
 
+    from subjectdp.cli.pretrain import Settings, pretrain
     from subjectdp.io.atomic import sha256_of
-    from subjectdp.models.pretraining import Settings, pretrain
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)  # sums in one order, whatever the machine

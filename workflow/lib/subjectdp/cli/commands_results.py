@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subjectdp.analysis.labels import run_label
-from subjectdp.cli.differences import settings_apart
-from subjectdp.cli.output import print_json, print_table
 from subjectdp.cli.run_folders import (
     RunFolder,
     State,
@@ -21,8 +18,11 @@ from subjectdp.cli.run_folders import (
     read_run_folder,
     recorded_runs,
 )
+from subjectdp.config.differences import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
+from subjectdp.figures.labels import run_label
+from subjectdp.io.text import print_json, print_table
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),

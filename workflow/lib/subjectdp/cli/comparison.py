@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from subjectdp.cli.output import flattened, print_table
 from subjectdp.cli.run_folders import epsilon_of
+from subjectdp.io.text import flattened, print_table
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _UNITS = {

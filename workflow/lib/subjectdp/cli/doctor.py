@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 
 from subjectdp.errors import SubjectDPError
+from subjectdp.places import CHECKOUT
 
-ROOT = Path(__file__).resolve().parents[4]
 LEAST_DISK_GB = 5.0
 """Free disk below which a scenario at the papers' scale will not fit; the embedded one takes under 1 GB."""
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$")
@@ -43,7 +43,12 @@ class Finding:
 
 def examine(results: Path, scenario: Sequence[str] | None = None) -> list[Finding]:
     """All findings, in the order in which a run needs things."""
-    findings = [_python(), *_packages(ROOT / "requirements.lock"), _torch(), *_generated(ROOT / "config")]
+    findings = [
+        _python(),
+        *_packages(CHECKOUT / "requirements.lock"),
+        _torch(),
+        *_generated(CHECKOUT / "config"),
+    ]
     findings += [*_data(scenario), _disk(results), _memory(), _writable(results), *_runs(results), *_slurm()]
     return findings
 
@@ -197,7 +202,7 @@ def _slurm() -> Iterator[Finding]:
     if shutil.which("sinfo") is None:
         yield Finding("slurm", Level.GOOD, "not on this machine; runs are local")
         return
-    from subjectdp.config.cluster import cluster_settings
+    from subjectdp.forecast.cluster import cluster_settings
 
     try:
         cluster_settings()

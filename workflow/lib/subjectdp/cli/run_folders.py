@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from subjectdp.analysis.labels import run_label
-from subjectdp.cli.differences import settings_apart
+from subjectdp.config.differences import settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
+from subjectdp.figures.labels import run_label
 
 _PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
 _ACCURACY = re.compile(r" test accuracy ([\d.]+)")
@@ -96,7 +96,7 @@ def _told_apart(folder: Path, names: list[str]) -> list[str]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a finished run; DataError where it is not finished, or its manifest damaged or changed."""
-    from subjectdp.io.sealed import SEAL, is_intact
+    from subjectdp.io.checksummed_json import SEAL, is_intact
 
     path = folder / "manifest.json"
     if not path.is_file():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subjectdp.cli.output import flattened, print_pairs
+from subjectdp.io.text import flattened, print_pairs
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
@@ -63,7 +63,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
     path = folder / "rounds.parquet"
     if not path.is_file():
         return
-    from subjectdp.analysis.frames import read_frame
+    from subjectdp.results.frames import read_frame
 
     names = ("test_accuracy", "validation_accuracy")
     rounds = read_frame(path, ("round", *names)).sort_values("round")

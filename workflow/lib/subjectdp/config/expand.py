@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from subjectdp.config.messages import config_error, join_errors
 from subjectdp.config.models import DataConfig, RunConfig
-from subjectdp.config.partials import merge, normalised, set_dotted
+from subjectdp.config.overrides import merge, normalised, set_dotted
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.errors import ConfigError, expected

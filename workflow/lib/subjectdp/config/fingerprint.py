@@ -25,10 +25,9 @@ from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.source_file import Import, SourceFile, read_source
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import SubjectDPError, unknown
+from subjectdp.places import LIBRARY
 
 PACKAGE = "subjectdp"
-LIBRARY = Path(__file__).resolve().parents[2]
-"""Folder that holds the package."""
 
 STAGES: dict[str, tuple[str, ...]] = {
     # Not subjectdp.data.prepare, which holds the steps of fetching and of preparing: an edited parser must not
@@ -37,10 +36,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "prepare": ("subjectdp.data.prepare",),
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
-    "collect": ("subjectdp.analysis.collect",),
-    "figures": ("subjectdp.analysis.figures.*", "subjectdp.analysis.report_figures"),
+    "collect": ("subjectdp.results.collect",),
+    "figures": ("subjectdp.figures.each.*", "subjectdp.report.report_figures"),
     "statistics": ("subjectdp.data.statistics",),
-    "report": ("subjectdp.analysis.report", "subjectdp.analysis.tables"),
+    "report": ("subjectdp.report.report", "subjectdp.report.tables"),
 }
 """Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
 
@@ -80,10 +79,10 @@ def entry_modules(stage: str) -> tuple[str, ...]:
             raise unknown("data set", name, DATASETS)
         return *STAGES[kind], DATASETS[name].reader
     if kind == "figure" and name:
-        figures = import_module(f"{PACKAGE}.analysis.registry").FIGURES
+        figures = import_module(f"{PACKAGE}.figures.catalogue").FIGURES
         if name not in figures:
             raise unknown("figure", name, figures)
-        return figures[name].module_path, f"{PACKAGE}.analysis.panels", f"{PACKAGE}.analysis.report_figures"
+        return figures[name].module_path, f"{PACKAGE}.figures.panels", f"{PACKAGE}.report.report_figures"
     if stage in STAGES:
         return STAGES[stage]
     if stage.startswith(f"{PACKAGE}."):

@@ -174,7 +174,7 @@ def _resolve_subject(run: RunConfig) -> SubjectConfig:
     elif subject.weights != "optimal":
         changes = {"item_noise": _default(SubjectConfig, "item_noise")}
     if subject.noise_band is None and "noise_band" not in changes:
-        from subjectdp.mechanisms.correlated_noise import best_band  # numpy: only where it is needed
+        from subjectdp.noise.correlated_noise import best_band  # numpy: only where it is needed
 
         changes["noise_band"] = best_band(run.training.rounds, subject.every)
     return _with(subject, changes)

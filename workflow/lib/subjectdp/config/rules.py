@@ -10,7 +10,7 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
-from subjectdp.mechanisms.plan import PrivacyUnit
+from subjectdp.plan.plan import PrivacyUnit
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig

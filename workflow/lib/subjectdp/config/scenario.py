@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 from subjectdp.config import expand, selections
 from subjectdp.config.messages import config_error
 from subjectdp.config.models import DataConfig, NaturalNumber, RunConfig, Section
-from subjectdp.config.partials import check_partials, merge
-from subjectdp.config.yaml_files import check_tree, read_yaml
+from subjectdp.config.overrides import check_partials, merge
 from subjectdp.errors import ConfigError, expected
+from subjectdp.io.yaml_files import check_tree, read_yaml
 
 Figure = Literal[
     "figure1",
@@ -45,7 +45,7 @@ Figure = Literal[
     "subjects_per_batch_paper_scale",
     "partition",
 ]
-"""Names in ``subjectdp.analysis.registry`` (a test holds the two together)."""
+"""Names in ``subjectdp.figures.catalogue`` (a test holds the two together)."""
 
 RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", "runs")
 """Folders under ``results`` that no scenario may be called."""

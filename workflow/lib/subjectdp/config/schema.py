@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.models import RunConfig
-from subjectdp.config.partials import DATASETS, RUN_KEYS
+from subjectdp.config.overrides import DATASETS, RUN_KEYS
 from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
 from subjectdp.config.scenario import Scenario
 from subjectdp.io.atomic import write_text

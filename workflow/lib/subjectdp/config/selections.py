@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.config.messages import join_errors, unknown_key
-from subjectdp.config.partials import RUN_KEYS
+from subjectdp.config.overrides import RUN_KEYS
 from subjectdp.errors import expected
 
 if TYPE_CHECKING:

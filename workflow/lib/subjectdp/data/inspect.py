@@ -11,7 +11,7 @@ from typing import Any
 
 from subjectdp.data.content import check_content, count_content
 from subjectdp.data.prepare import chosen_test_fraction, fetch_sources, read_source
-from subjectdp.data.registry import SOURCES, adapter
+from subjectdp.data.readers import SOURCES, adapter
 from subjectdp.errors import DataError, expected, unknown
 
 _LINES = (

@@ -18,7 +18,7 @@ from subjectdp.data import partition_files, store
 from subjectdp.data.splits import DEFAULT_TEST_FRACTION, Addresses, Integers, Splits, split_items
 from subjectdp.data.spread import PartitionSettings, check_settings, keep_within_cap, spread_items
 from subjectdp.errors import expected
-from subjectdp.mechanisms.plan import FederationFacts
+from subjectdp.plan.plan import FederationFacts
 
 
 class DataSettings(Protocol):

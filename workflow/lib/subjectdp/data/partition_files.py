@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
-from subjectdp.io.sealed import SEAL, is_intact, sealed
+from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
 
 FORMAT_VERSION = 1
 ARRAYS: dict[str, type[np.generic]] = {

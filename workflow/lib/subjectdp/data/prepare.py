@@ -14,7 +14,7 @@ from subjectdp.data import archives
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.http import FetchOptions
-from subjectdp.data.registry import SOURCES, DataOptions, adapter
+from subjectdp.data.readers import SOURCES, DataOptions, adapter
 from subjectdp.data.sources import SourceFile, load_sources
 from subjectdp.data.store import InputFile, write_prepared
 from subjectdp.errors import DataError, expected, unknown

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.places import CHECKOUT
 
 FORMATS = ("zip", "text")
 _TABLE = Path("config") / "datasets.yaml"
@@ -44,7 +45,7 @@ class DatasetSources:
 
 def find_table() -> Path:
     """config/datasets.yaml of the working directory, or of the checkout that the library lies in."""
-    candidates = [Path.cwd() / _TABLE, Path(__file__).resolve().parents[4] / _TABLE]
+    candidates = [Path.cwd() / _TABLE, CHECKOUT / _TABLE]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -53,7 +54,7 @@ def find_table() -> Path:
 
 def load_sources(dataset: str, table: Path | None = None) -> DatasetSources:
     """The sources of ``dataset``; ConfigError naming key and value for anything wrong in the table."""
-    from subjectdp.config.yaml_files import read_yaml
+    from subjectdp.io.yaml_files import read_yaml
 
     table = find_table() if table is None else table
     sets = _mapping(read_yaml(table), str(table))

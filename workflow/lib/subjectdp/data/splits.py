@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 if TYPE_CHECKING:
     from subjectdp.data.store import PreparedData

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data.splits import Integers
 from subjectdp.errors import expected, unknown
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 UNIFORM = "uniform"
 POWER = "power"

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from subjectdp.data.splits import DEFAULT_TEST_FRACTION, Integers, split_items
 from subjectdp.data.spread import POWER, UNIFORM, PartitionSettings, SpreadSettings, spread_items
 from subjectdp.errors import expected
+from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.sampling.batches import batch_statistics, fixed_positions, poisson_positions
-from subjectdp.sampling.keys import Purpose, numpy_generator
 
 FEMNIST_SUBJECTS = 3500
 FEMNIST_ITEMS = 145

@@ -35,7 +35,7 @@ from subjectdp.data.splits import (
 )
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
-from subjectdp.io.sealed import SEAL, is_intact, sealed
+from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
 
 __all__ = [
     "DEFAULT_TEST_FRACTION",

@@ -1,7 +1,7 @@
 """Fixed features of handwriting, learned from the project's own synthetic characters and from nothing else.
 
 The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it generates
-an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.models.pretraining`). No item
+an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretrain`). No item
 of any data set that a run protects has a part in them, so that features cost no privacy and may be computed once.
 """
 

@@ -14,7 +14,7 @@ from subjectdp.models.image import LeafCNN, SmallCNN
 from subjectdp.models.linear import Logistic
 from subjectdp.models.ngram import CharacterNGram
 from subjectdp.models.text import LeafLSTM
-from subjectdp.sampling.keys import Purpose, key_int
+from subjectdp.noise.keys import Purpose, key_int
 
 MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "leaf_cnn": ("image", LeafCNN),

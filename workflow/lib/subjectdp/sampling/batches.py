@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.plan import SamplingMethod, SiloSchedule
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 
 
 class BatchStatistics(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.mechanisms.subject_settings import SubjectSettings
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.subject_settings import SubjectSettings
 
 
 def subjects_of_round(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subjectdp.training.resident import ResidentData
+from subjectdp.training.items.device_data import ResidentData
 
 if TYPE_CHECKING:
     from subjectdp.training.federation import Federation

@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import nn
 
+from subjectdp.engine.stacked_engine import stackable
 from subjectdp.errors import ConfigError, expected
-from subjectdp.mechanisms.stacked import stackable
 from subjectdp.training.federation import Federation
-from subjectdp.training.padded import PaddedGradients, capacity_of
-from subjectdp.training.stacking import StackedSilos
+from subjectdp.training.steps.padded import PaddedGradients, capacity_of
+from subjectdp.training.steps.stacking import StackedSilos
 
 Execution = Literal["auto", "exact", "padded", "stacked"]
 

@@ -20,25 +20,25 @@ from torch import Tensor
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import GridStep, LocalStep
 from subjectdp.data.partition import Partition
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.errors import ConfigError, expected
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.plan import Clipping, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
-from subjectdp.mechanisms.subject_weights import budget_weights, clip_norms
+from subjectdp.noise.subject_weights import budget_weights, clip_norms
+from subjectdp.plan.plan import Clipping, NoiseDistribution, NoiseRule, PrivacyPlan, TrustModel
 from subjectdp.sampling.batches import sample_silos
-from subjectdp.training.averaging import AveragingSettings, IterateAverage
-from subjectdp.training.environment import synchronise
 from subjectdp.training.evaluation import Evaluation, Score
-from subjectdp.training.gradients import ExactGradients, Gradients
-from subjectdp.training.grid import GridPlan, grid_plan
-from subjectdp.training.optimisers import OptimiserSettings, check_linear, descend, make_optimiser
-from subjectdp.training.records import Recorder
-from subjectdp.training.resident import ResidentData
-from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
-from subjectdp.training.steplog import StepLog
+from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.record.environment import synchronise
+from subjectdp.training.record.records import Recorder
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.steps.averaging import AveragingSettings, IterateAverage
+from subjectdp.training.steps.gradients import ExactGradients, Gradients
+from subjectdp.training.steps.integer_grid import GridPlan, grid_plan
+from subjectdp.training.steps.optimisers import OptimiserSettings, check_linear, descend, make_optimiser
+from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep
 
 if TYPE_CHECKING:
-    from subjectdp.training.processes import Results, Team
-    from subjectdp.training.stacking import StackedSilos
+    from subjectdp.training.steps.stacking import StackedSilos
+    from subjectdp.training.workers.processes import Results, Team
 
 Kind = Literal["train", "grid", "step"]
 _OF_UPDATES = (Clipping.PER_UPDATE, Clipping.PER_SUBJECT_UPDATE)

@@ -14,27 +14,30 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
 
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.locks import owned
 from subjectdp.io.stopping import Stopped, StopRequest, stop_requests
-from subjectdp.mechanisms.clipping import ClippingEngine
-from subjectdp.mechanisms.flat import FlatParameters
-from subjectdp.mechanisms.plan import PrivacyPlan
 from subjectdp.models import build_model, fixed_features
-from subjectdp.sampling.keys import Purpose, numpy_generator
-from subjectdp.training import environment
-from subjectdp.training.checkpoints import CheckpointFolder, Checkpoints
+from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.training.execution import set_execution
-from subjectdp.training.feature_cache import FeatureCache
 from subjectdp.training.federation import Federation
-from subjectdp.training.manifest import (
+from subjectdp.training.items.augmentation import warps
+from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.items.feature_cache import FeatureCache
+from subjectdp.training.record import environment
+from subjectdp.training.record.checkpoints import CheckpointFolder, Checkpoints
+from subjectdp.training.record.manifest import (
     MANIFEST,
     RESULT_FILES,
     check_match,
@@ -44,13 +47,10 @@ from subjectdp.training.manifest import (
     manifest,
     take_back_finished,
 )
-from subjectdp.training.messages import Recipe
-from subjectdp.training.plans import plan_run
-from subjectdp.training.processes import team_of
-from subjectdp.training.records import Recorder, also_to
-from subjectdp.training.resident import ResidentData
-from subjectdp.training.snapshots import Snapshot, restore, snapshot
-from subjectdp.training.warps import warps
+from subjectdp.training.record.records import Recorder, also_to
+from subjectdp.training.record.snapshots import Snapshot, restore, snapshot
+from subjectdp.training.workers.messages import Recipe
+from subjectdp.training.workers.processes import team_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

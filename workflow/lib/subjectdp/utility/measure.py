@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import label
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
@@ -30,12 +31,11 @@ from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
-from subjectdp.mechanisms.plan import DivisorRule, PrivacyPlan
 from subjectdp.models.linear import LIPSCHITZ, Logistic
+from subjectdp.plan.plan import DivisorRule, PrivacyPlan
 from subjectdp.training.federation import Federation
-from subjectdp.training.plans import plan_run
-from subjectdp.training.records import Recorder
-from subjectdp.training.resident import ResidentData
+from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
 from subjectdp.utility import bounds
 from subjectdp.utility.convex import Objective, Optimum, minimise

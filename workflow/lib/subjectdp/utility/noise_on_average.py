@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from subjectdp.accounting.averaged_noise import averaged_noise
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import label
 from subjectdp.config.models import OptimizerConfig, RunConfig, ServerOptimizerConfig
 from subjectdp.config.resolve import resolve_defaults
@@ -25,9 +26,8 @@ from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
-from subjectdp.mechanisms.plan import PrivacyPlan
-from subjectdp.training.plans import plan_run
-from subjectdp.training.records import Recorder
+from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
 from subjectdp.utility.noise_table import COLUMNS, PAPERS, SCENARIO
 

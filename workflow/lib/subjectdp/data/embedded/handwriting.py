@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data.embedded.glyphs import CAP_HEIGHT, CLASSES, DISTANCE_UNIT, FACES, GRID, stroke_fields
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 PAPER = 128
 """Height and width of an image, in pixels: NIST SD19's size."""

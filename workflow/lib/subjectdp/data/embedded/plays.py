@@ -19,7 +19,7 @@ from subjectdp.data.embedded import words
 from subjectdp.data.embedded.speech import Dice, Manner, draw_manner
 from subjectdp.errors import expected
 from subjectdp.io.atomic import write_text
-from subjectdp.sampling.keys import Purpose, numpy_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 
 ETEXT = "100.txt"
 AUTHOR_LINE = "by William Shakespeare"

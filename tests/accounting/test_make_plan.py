@@ -1,0 +1,396 @@
+"""Plans: what make_plan chooses for every algorithm, what it refuses, and what it caches."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.plans import (
+    CENTRAL,
+    DELTA,
+    FED_AVG,
+    FIXED,
+    HIGRAD_V1,
+    HIGRAD_V3,
+    ITEM,
+    JOINT,
+    LOCAL_GROUP,
+    LOCAL_ITEM,
+    SOUND,
+    SUBJECT,
+    USER_LDP,
+    facts,
+    plan,
+    settings,
+    sound,
+)
+from subjectdp.accounting import cache
+from subjectdp.accounting.make_plan import executed_rounds, make_plan
+from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.published import published_epsilon
+from subjectdp.accounting.sound import typical_group_size, unit_epsilon
+from subjectdp.errors import ConfigError, DataError, PrivacyError
+from subjectdp.plan.plan import Horizontal, Mechanism, PrivacyUnit
+
+approx = pytest.approx
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "noise", "rounds"),
+    [
+        (LOCAL_ITEM, 1.7091, 100),
+        (USER_LDP, 76.45, 25),
+        (HIGRAD_V1, 1.7091, 25),
+        (HIGRAD_V3, 12.376, 25),
+        (JOINT, 1.7091 / 4, 100),
+    ],
+)
+def test_published_noise(mechanism: Mechanism, noise: float, rounds: int) -> None:
+    made = make_plan(mechanism, facts(), settings())
+    assert made.silos[0].noise_multiplier == approx(noise, rel=1e-3)
+    assert len({silo.noise_multiplier for silo in made.silos}) == 1
+    assert made.rounds == rounds
+    assert made.silos[0].steps_per_round == 50
+    assert made.silos[0].sampling_probability == approx(512 / 25_375)
+
+
+def test_published_group_noise() -> None:
+    made = make_plan(LOCAL_GROUP, facts(), settings())
+    assert len(made.group_noise_multipliers[0]) == 8
+    assert [made.noise_multiplier(3, size) for size in (0, 1, 3, 8)] == [
+        approx(value, rel=2e-3) for value in (1.7091, 1.7091, 5.0061, 13.4244)
+    ]
+    with pytest.raises(PrivacyError, match="group size"):
+        made.noise_multiplier(0, 9)
+
+
+def test_published_central_noise() -> None:
+    """One batch a user and round, s·R steps at B over the federation's items."""
+    made = make_plan(CENTRAL, facts(), settings())
+    assert made.silos[0].steps_per_round == 1
+    assert made.rounds == 100
+    assert made.group_noise_multipliers[0][:3] == approx((0.50, 0.65, 0.73), abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "noise"),
+    [(LOCAL_ITEM, 1.7091), (USER_LDP, 92.05), (LOCAL_GROUP, 49.38), (HIGRAD_V1, 46.03), (HIGRAD_V3, 46.03)],
+)
+def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
+    made = make_plan(sound(mechanism), facts(), settings(mode=SOUND))
+    assert made.silos[0].noise_multiplier == approx(noise, rel=1e-3)
+    assert made.rounds == 100
+    unit = made.mechanism.claimed_unit
+    assert unit is not None
+    assert 3.96 < unit_epsilon(made, unit, every_silo=True) <= 4.0
+
+
+def test_sound_joint_noise_is_shared() -> None:
+    """Item level, one step: σ of the sum as for one silo, a quarter of it at each of 16 silos."""
+    made = make_plan(sound(JOINT), facts(), settings(mode=SOUND, local_steps=1, rounds=5000))
+    assert made.silos[0].noise_multiplier == approx(1.7091 / 4, rel=1e-3)
+    collusion = replace(made.settings, colluding_silos=7)
+    fewer = make_plan(sound(JOINT), facts(), collusion)
+    assert fewer.silos[0].noise_multiplier == approx(1.7091 / 3, rel=1e-3)
+
+
+def test_sound_joint_noise_for_subjects() -> None:
+    """A subject at all 16 silos with one item each: σ_sum = 24.72 (Bin(16, q)), the LOCAL value four times 6.22."""
+    subject = replace(sound(JOINT), claimed_unit=SUBJECT)
+    made = make_plan(subject, facts(cap=1), settings(mode=SOUND, local_steps=1, rounds=5000))
+    assert 4 * made.silos[0].noise_multiplier == approx(24.72, rel=2e-3)
+    one = make_plan(subject, facts(cap=1, held=1), settings(mode=SOUND, local_steps=1, rounds=5000))
+    assert 4 * one.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
+
+
+def test_silos_of_a_subject() -> None:
+    """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
+    subject = replace(sound(LOCAL_ITEM), claimed_unit=SUBJECT)
+    found = [
+        make_plan(subject, facts(cap=1, held=held), settings(mode=SOUND)).silos[0].noise_multiplier
+        for held in (1, 2, 4, 8, 16)
+    ]
+    assert found == approx([1.71, 2.30, 3.17, 4.43, 6.22], rel=3e-3)
+
+
+def test_joint_noise_over_several_steps() -> None:
+    """Refused, unless each silo's own noise has to carry the guarantee."""
+    with pytest.raises(PrivacyError, match="one local step"):
+        make_plan(sound(JOINT), facts(), settings(mode=SOUND))
+    alone = make_plan(sound(JOINT), facts(), settings(mode=SOUND, own_noise_only=True))
+    assert alone.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
+    published = make_plan(JOINT, facts(), settings())
+    assert unit_epsilon(published, ITEM, False) > 50  # 0.427 is all the noise that counts
+
+
+def test_fixed_batches_need_more_noise() -> None:
+    made = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, sampling=FIXED))
+    assert made.silos[0].noise_multiplier == approx(3.418, rel=1e-3)
+
+
+def test_fed_avg_has_no_noise() -> None:
+    made = make_plan(FED_AVG, facts(), settings())
+    assert made.silos[0].noise_multiplier == 0.0
+    with pytest.raises(PrivacyError, match="no noise"):
+        unit_epsilon(made, ITEM, every_silo=False)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "silos", "horizontal", "executed"),
+    [
+        (100, 16, Horizontal.ROUNDS_OVER_SQRT_S, 25),
+        (200, 16, Horizontal.ROUNDS_OVER_SQRT_S, 50),
+        (100, 2, Horizontal.ROUNDS_OVER_SQRT_S, 70),
+        (1, 16, Horizontal.ROUNDS_OVER_SQRT_S, 1),
+        (100, 16, Horizontal.STEPS_TIMES_S, 100),
+        (100, 16, Horizontal.SOUND, 100),
+    ],
+)
+def test_horizontal_rounds(rounds: int, silos: int, horizontal: Horizontal, executed: int) -> None:
+    chosen = settings(rounds=rounds, horizontal=horizontal)
+    assert executed_rounds(HIGRAD_V1, chosen, silos) == executed
+    assert executed_rounds(LOCAL_ITEM, chosen, silos) == rounds
+    assert executed_rounds(sound(HIGRAD_V1), replace(chosen, mode=SOUND), silos) == rounds
+
+
+def test_steps_times_s_composes_over_the_silos() -> None:
+    made = make_plan(HIGRAD_V3, facts(), settings(horizontal=Horizontal.STEPS_TIMES_S))
+    assert unit_epsilon(made, SUBJECT, every_silo=True) < 4.0  # union bound of q: sound, 7 % too much noise
+    assert published_epsilon(made) == approx(4.0, rel=2e-3)
+    few = make_plan(HIGRAD_V3, facts(held=4), settings(horizontal=Horizontal.SOUND))
+    assert few.silos[0].noise_multiplier < made.silos[0].noise_multiplier
+
+
+def test_published_claim_is_the_target() -> None:
+    for mechanism in (LOCAL_ITEM, HIGRAD_V1, HIGRAD_V3, LOCAL_GROUP, CENTRAL, JOINT, USER_LDP):
+        assert published_epsilon(make_plan(mechanism, facts(), settings())) == approx(4.0, rel=2e-3)
+
+
+def test_unequal_silos_have_their_own_noise() -> None:
+    items = tuple(3000 + 1000 * silo for silo in range(3))
+    uneven = replace(facts(silos=3), items=items)
+    published = make_plan(LOCAL_ITEM, uneven, settings(rounds=10))
+    noise = [silo.noise_multiplier for silo in published.silos]
+    assert noise[0] > noise[1] > noise[2]
+    assert [silo.steps_per_round for silo in published.silos] == [6, 8, 10]
+    made = make_plan(sound(HIGRAD_V1), uneven, settings(mode=SOUND, rounds=10))
+    assert len({silo.noise_multiplier for silo in made.silos}) == 1
+    assert 3.96 < unit_epsilon(made, SUBJECT, every_silo=True) <= 4.0
+
+
+def test_silos_that_cannot_be_ordered_take_the_worst_of_each() -> None:
+    """Two silos of three: one samples more, another takes more steps; the bound covers any two."""
+    from subjectdp.plan.plan import SiloSchedule
+
+    base = plan(HIGRAD_V1, 8.0, silos=3, rounds=10, held=2)
+    shapes = ((0.02, 50), (0.05, 20), (0.03, 30))
+    silos: tuple[SiloSchedule, ...] = tuple(
+        replace(silo, sampling_probability=q, steps_per_round=steps)
+        for silo, (q, steps) in zip(base.silos, shapes, strict=True)
+    )
+    bound = unit_epsilon(replace(base, silos=silos), SUBJECT, every_silo=True)
+    for pair in ((0, 1), (0, 2), (1, 2)):
+        some = replace(base, silos=tuple(silos[index] for index in pair))
+        assert unit_epsilon(some, SUBJECT, every_silo=True) <= bound
+
+
+def test_override_is_used_as_given() -> None:
+    made = make_plan(LOCAL_GROUP, facts(), settings(noise_multiplier=2.5))
+    assert {value for table in made.group_noise_multipliers for value in table} == {2.5}
+    assert make_plan(HIGRAD_V1, facts(), settings(noise_multiplier=0.0)).silos[0].noise_multiplier == 0.0
+
+
+def test_divisors() -> None:
+    assert make_plan(LOCAL_ITEM, facts(), settings()).silos[0].divisor == 512
+    assert make_plan(USER_LDP, facts(), settings()).silos[0].divisor == 1
+    expected = (
+        make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND, noise_multiplier=46.0)).silos[0].divisor
+    )
+    assert expected == approx(480.8, abs=0.5)
+
+
+def test_typical_group_size() -> None:
+    """Fixed-size simulation at the papers' scale: Z = 2, 3, 4 in 19.5, 76 and 4.5 % of the batches."""
+    assert typical_group_size(plan(LOCAL_GROUP, 1.0).silos[0]) == 3
+    small = replace(plan(LOCAL_GROUP, 1.0).silos[0], items=2_538, subjects=350, sampling_probability=0.2)
+    assert typical_group_size(small) > 3
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def test_sound_needs_a_cap() -> None:
+    with pytest.raises(PrivacyError, match=r"partition\.max_items_per_subject"):
+        make_plan(sound(HIGRAD_V1), facts(enforced=False), settings(mode=SOUND))
+    make_plan(sound(LOCAL_ITEM), facts(enforced=False), settings(mode=SOUND, noise_multiplier=1.0))
+
+
+def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
+    with pytest.raises(PrivacyError, match="noise level depends"):
+        make_plan(LOCAL_GROUP, facts(), settings(mode=SOUND))
+    with pytest.raises(PrivacyError, match="divisor"):
+        make_plan(HIGRAD_V3, facts(), settings(mode=SOUND))
+
+
+def test_sound_refuses_the_central_limit() -> None:
+    with pytest.raises(PrivacyError, match="accountant"):
+        make_plan(sound(HIGRAD_V1), facts(), settings(mode=SOUND, accountant="gdp"))
+
+
+def test_trusted_server_needs_one_step() -> None:
+    several = replace(sound(CENTRAL), one_step_per_round=False)
+    with pytest.raises(PrivacyError, match="one local step"):
+        make_plan(several, facts(), settings(mode=SOUND))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 30_000}, "batch_size"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"accountant": "moments"}, "accountant"),
+        ({"rounds": 0}, "rounds"),
+        ({"local_steps": 0}, "local_steps"),
+        ({"silos_per_round": 17}, "silos_per_round"),
+        ({"silos_per_round": 0}, "silos_per_round"),
+        ({"colluding_silos": 16}, "colluding_silos"),
+    ],
+)
+def test_bad_settings(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_plan(LOCAL_ITEM, facts(), settings(**changes))
+
+
+def test_bad_facts() -> None:
+    with pytest.raises(ConfigError, match="items of every silo"):
+        make_plan(LOCAL_ITEM, replace(facts(silos=2), items=(100, 0)), settings())
+    with pytest.raises(ConfigError, match="silos_per_subject"):
+        make_plan(LOCAL_ITEM, facts(held=17), settings())
+
+
+# --- cache and serialisation --------------------------------------------------------------------------------------
+
+
+def test_calibrations_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = settings(cache_dir=str(tmp_path), rounds=7)
+    cache.forget()
+    first = make_plan(HIGRAD_V3, facts(), chosen)
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    cache.forget()
+
+    def never(*_: object) -> float:
+        raise AssertionError("calibrated although cached")
+
+    monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", never)
+    assert make_plan(HIGRAD_V3, facts(), chosen) == first
+
+
+def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
+    chosen = settings(cache_dir=str(tmp_path), rounds=7)
+    cache.forget()
+    first = make_plan(HIGRAD_V3, facts(), chosen)
+    (file,) = tmp_path.glob("*.json")
+    whole, noise = file.read_text(), first.silos[0].noise_multiplier
+    assert repr(noise) in whole
+    for damaged in (
+        "{",
+        "",
+        "[]",
+        whole.replace(repr(noise), repr(noise / 2)),
+        whole.replace('"sha256"', '"sha"'),
+    ):
+        file.write_text(damaged)
+        cache.forget()
+        assert make_plan(HIGRAD_V3, facts(), chosen) == first
+        assert json.loads(file.read_text())["value"] == noise
+
+
+def test_versions_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache.key_of("noise", {"a": 1})
+    assert before != cache.key_of("noise", {"a": 2})
+    monkeypatch.setattr(cache, "versions", lambda: {"dp-accounting": "0.0"})
+    assert before != cache.key_of("noise", {"a": 1})
+
+
+def test_plan_survives_json() -> None:
+    made = make_plan(LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=1.0))
+    assert plan_from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+def test_a_record_that_is_no_plan_is_refused() -> None:
+    with pytest.raises(DataError, match="privacy plan"):
+        plan_from_dict({"mechanism": {}})
+
+
+def test_delta_that_underflows_in_the_group_rule() -> None:
+    """ε = 800, Z = 3: δ e^{-533} is below the smallest float; the Rényi route takes its logarithm."""
+    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=3), settings(epsilon=2500.0, rounds=2))
+    table = made.group_noise_multipliers[0]
+    assert all(0 < a <= b < math.inf for a, b in zip(table, table[1:], strict=False))
+    assert PrivacyUnit.SUBJECT is made.mechanism.claimed_unit
+
+
+def test_large_groups_are_safe_and_monotone() -> None:
+    from subjectdp.accounting.epsilon import epsilon_of
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.published import group_noise, group_target
+
+    loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
+    table = group_noise(loss, settings(), 60)
+    assert list(table) == sorted(table)
+    share, log_delta = group_target(4.0, DELTA, 50)
+    reached = epsilon_of((replace(loss[0], noise_multiplier=table[49]),), math.exp(log_delta))
+    assert 0.7 * share < reached <= share
+
+
+def test_exact_group_sizes_cover_a_simulated_run() -> None:
+    import numpy as np
+
+    from subjectdp.accounting.published import exact_group_sizes
+
+    run = plan(LOCAL_GROUP, 1.0, rounds=2, steps=50, k=150)
+    counts = np.random.default_rng(3).binomial(150, run.silos[0].sampling_probability, size=(100, 3500))
+    exact = exact_group_sizes(run.silos, run.rounds)
+    assert 8 < counts.max() <= exact <= counts.max() + 8
+
+
+def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
+    """3,500 subjects of k = 300 items at q = 0.02: a group of 60 has a chance of 1e-34 a mini-batch."""
+    from subjectdp.errors import PrivacyError
+
+    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=300), settings(rounds=2, local_steps=2))
+    table = made.group_noise_multipliers[0]
+    assert 20 < len(table) < 60
+    with pytest.raises(PrivacyError, match="group size in a mini-batch to be at most"):
+        made.noise_multiplier(0, 60)
+
+
+def test_unlikely_groups_cost_more_noise_never_less() -> None:
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.published import group_table
+
+    loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
+    exact, coarse = group_table(loss, 4.0, DELTA, 8), group_table(loss, 4.0, DELTA, 8, exact=3)
+    assert coarse[:3] == exact[:3]
+    assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
+
+
+def test_very_large_groups_get_finite_noise() -> None:
+    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.published import group_noise
+
+    table = group_noise((MixtureSteps(1.0, sampled_gaussian(0.02), 5),), settings(), 400, 8)
+    assert len(table) == 400
+    assert list(table) == sorted(table)
+    assert table[-1] < math.inf

@@ -1,0 +1,314 @@
+"""The clipping engine against a float64 loop over items."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from engine import oracle
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.layers import convolution
+from subjectdp.errors import ModelError
+from subjectdp.models import build_model
+
+
+class EveryLayer(nn.Module):
+    """Strided, dilated and grouped convolutions, LayerNorm, a linear layer along positions, PReLU (generic rule)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 6, 3, stride=2, padding=1, dilation=2)
+        self.grouped = nn.Conv2d(6, 6, 3, groups=3, bias=False)
+        self.norm = nn.LayerNorm(11)
+        self.along = nn.Linear(11, 4)
+        self.shape = nn.PReLU(6)
+        self.last = nn.Linear(6 * 11 * 4, 62)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = self.along(self.norm(self.grouped(self.first(images)).tanh()))
+        result: Tensor = self.last(self.shape(hidden).flatten(1))
+        return result
+
+
+class Words(nn.Module):
+    """A large embedding with padding, pooled, and one LSTM without bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(500, 5, padding_idx=0)
+        self.lstm = nn.LSTM(5, 7, bias=False)
+        self.last = nn.Linear(7, 80)
+
+    def forward(self, words: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(words).transpose(0, 1))
+        result: Tensor = self.last(states.mean(0))
+        return result
+
+
+def model_of(name: str) -> nn.Module:
+    torch.manual_seed(11)
+    if name == "every_layer":
+        return EveryLayer()
+    if name == "words":
+        return Words()
+    if name == "leaf_lstm":
+        return build_model(name, 80, "text", 3, {"hidden": 24, "dense": 16})
+    return build_model(name, 62, "image", 3, {"hidden": 64} if name == "leaf_cnn" else {})
+
+
+def data_of(name: str, items: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.randint(0, 62, (items,), generator=generator)
+    if name in ("words", "leaf_lstm"):
+        return torch.randint(0, 80, (items, 30), generator=generator), labels
+    return torch.rand(items, 1, 28, 28, generator=generator), labels
+
+
+def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
+    return torch.cat([view.flatten() for view in engine.flat.views(vector).values()]).double()
+
+
+NAMES = ["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "every_layer", "words"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("clip_norm", [0.01, 1.0, math.inf])
+def test_clipped_sum_is_that_of_the_float64_loop(name: str, clip_norm: float) -> None:
+    inputs, labels = data_of(name, 7)
+    model = model_of(name)
+    rows = oracle.per_item_gradients(model, inputs, labels)
+    engine = ClippingEngine(FlatParameters(model), physical_batch_size=3)
+    weights = torch.rand(7, generator=torch.Generator().manual_seed(1))
+    total, norms = engine.clipped_sum(inputs, labels, clip_norm, weights)
+    expected = oracle.clipped_sum(rows, clip_norm, weights.double().tolist())
+    assert float((flat_in_order(engine, total) - expected).norm() / expected.norm()) < 1e-5
+    assert norms.double().tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_sum_is_that_of_the_float64_loop(name: str) -> None:
+    inputs, labels = data_of(name, 5)
+    model = model_of(name)
+    rows = oracle.per_item_gradients(model, inputs, labels)
+    engine = ClippingEngine(FlatParameters(model), physical_batch_size=2)
+    expected = oracle.clipped_sum(rows, math.inf, [1.0] * 5)
+    found = flat_in_order(engine, engine.gradient_sum(inputs, labels))
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_call_gives_the_same(name: str) -> None:
+    """Nothing of a batch is left behind in the layers."""
+    inputs, labels = data_of(name, 4)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    first, _ = engine.clipped_sum(inputs, labels, 0.5)
+    engine.clipped_sum(inputs[:1], labels[:1], 0.5)
+    second, _ = engine.clipped_sum(inputs, labels, 0.5)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("items", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_and_single_batches(name: str, items: int) -> None:
+    inputs, labels = data_of(name, items)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    total, norms = engine.clipped_sum(inputs, labels, 0.1)
+    assert norms.shape == (items,)
+    assert float(total.norm()) == pytest.approx(0.1 * items, rel=1e-4)
+    assert float(engine.gradient_sum(inputs, labels).norm()) == pytest.approx(float(norms.sum()), rel=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clip_norm=st.floats(1e-3, 10.0),
+    left_out=st.integers(0, 5),
+    weights=st.lists(st.floats(0.0, 1.0, width=32), min_size=6, max_size=6),
+    seed=st.integers(0, 2**31),
+)
+def test_one_item_moves_the_sum_by_at_most_clip_norm(
+    clip_norm: float, left_out: int, weights: list[float], seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(torch.rand(1, generator=generator)) * 50
+    inputs = torch.rand(6, 1, 28, 28, generator=generator) * scale
+    labels = torch.randint(0, 62, (6,), generator=generator)
+    model = nn.Sequential(nn.Conv2d(1, 3, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(192, 62))
+    engine = ClippingEngine(FlatParameters(model))
+    w = torch.tensor(weights)
+    keep = torch.arange(6) != left_out
+    with_item, _ = engine.clipped_sum(inputs, labels, clip_norm, w)
+    without, _ = engine.clipped_sum(inputs[keep], labels[keep], clip_norm, w[keep])
+    rounding = 1e-6 * clip_norm * 6
+    assert float((with_item.double() - without.double()).norm()) <= clip_norm + rounding
+
+
+def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
+    """The rounding margin: no float32 rounding of the norm may lengthen a contribution."""
+    inputs, labels = data_of("small_cnn", 64)
+    engine = ClippingEngine(FlatParameters(model_of("small_cnn")))
+    for i in range(64):
+        total, norms = engine.clipped_sum(inputs[i : i + 1] * (1 + i), labels[i : i + 1], 0.1)
+        assert float(norms[0]) > 0.1
+        assert float(total.double().norm()) <= 0.1
+
+
+def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where per-item gradients are too large to keep; cuDNN's setting is read when it would be called."""
+    seen, real = [], torch.ops.aten.convolution_backward
+
+    def watched(*arguments: object) -> object:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return real(*arguments)
+
+    inputs, labels = data_of("small_cnn", 3)
+    kept, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
+    monkeypatch.setattr(convolution, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(torch.ops.aten, "convolution_backward", watched)
+    made, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
+    assert torch.allclose(kept, made, atol=1e-7)
+    assert seen and not any(seen)
+    assert torch.backends.cudnn.allow_tf32
+
+
+def test_an_item_that_is_not_finite_contributes_nothing() -> None:
+    inputs, labels = data_of("leaf_cnn", 4)
+    engine = ClippingEngine(FlatParameters(model_of("leaf_cnn")))
+    expected, _ = engine.clipped_sum(inputs[1:], labels[1:], 1.0)
+    inputs[0, 0, 3, 3] = math.nan
+    total, norms = engine.clipped_sum(inputs, labels, 1.0)
+    assert not math.isfinite(float(norms[0]))
+    assert float((total - expected).norm() / expected.norm()) < 1e-6
+
+
+def test_batch_norm_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 26 * 26, 62))
+    with pytest.raises(ModelError, match=r"'1' is BatchNorm2d: it mixes the items"):
+        ClippingEngine(FlatParameters(model))
+
+
+def test_batch_norm_without_parameters_is_refused_too() -> None:
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6, affine=False), nn.Linear(6, 3))
+    with pytest.raises(ModelError, match=r"'1' is BatchNorm1d: it mixes the items"):
+        ClippingEngine(FlatParameters(model))
+
+
+class Centred(nn.Module):
+    """No layer of it mixes items; what it does between them does."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.first, self.last, self.scale = nn.Linear(5, 6), nn.Linear(6, 3), scale
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        logits: Tensor = self.last(hidden - hidden.mean(dim=0))
+        return self.scale * logits
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_model_that_mixes_items_between_its_layers_is_found_out(scale: float) -> None:
+    torch.manual_seed(1)
+    inputs, labels = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
+    with pytest.raises(ModelError, match="treats items one by one"):
+        ClippingEngine(FlatParameters(Centred(scale))).check_items_apart(inputs, labels)
+    for name in ("leaf_cnn", "leaf_lstm", "small_cnn"):
+        engine = ClippingEngine(FlatParameters(model_of(name)))
+        engine.check_items_apart(*data_of(name, 4))
+
+
+def test_a_layer_used_twice_is_refused() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(784, 784)
+
+        def forward(self, images: Tensor) -> Tensor:
+            result: Tensor = self.layer(self.layer(images.flatten(1)))
+            return result
+
+    engine = ClippingEngine(FlatParameters(Twice()))
+    with pytest.raises(ModelError, match="'layer' runs more often"):
+        engine.clipped_sum(*data_of("leaf_cnn", 2), clip_norm=1.0)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_outputs_that_are_changed_in_place(first: bool) -> None:
+    """The gradient of a layer's output is that of what the layer gave, not of what was written over it."""
+    torch.manual_seed(2)
+    layers = [nn.Linear(5, 7), nn.ReLU(first), nn.Linear(7, 6), nn.ReLU(True), nn.Linear(6, 3)]
+    model, inputs, labels = nn.Sequential(*layers), torch.randn(8, 5), torch.arange(8) % 3
+    rows = oracle.per_item_gradients(model, inputs, labels)
+    total, norms = ClippingEngine(FlatParameters(model)).clipped_sum(inputs, labels, 0.7)
+    assert norms.tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
+    assert float((total.double() - oracle.clipped_sum(rows, 0.7, [1.0] * 8)).norm()) < 1e-5
+
+
+def test_inputs_that_are_changed_in_place_are_refused() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(5, 5), nn.Linear(5, 5)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            hidden: Tensor = self.first(inputs)
+            hidden += self.last(hidden)
+            return hidden
+
+    engine = ClippingEngine(FlatParameters(Residual()))
+    with pytest.raises(ModelError, match="those of 'last' were changed in place"):
+        engine.clipped_sum(torch.randn(3, 5), torch.arange(3), 1.0)
+
+
+def test_memory_of_a_step() -> None:
+    """What torch has asked for at a time: the sum comes once the model's activations are gone."""
+    inputs, labels = data_of("leaf_cnn", 32)
+    engine = ClippingEngine(FlatParameters(build_model("leaf_cnn", 62, "image", 0, {})))
+    engine.clipped_sum(inputs, labels, 1.0)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as seen:
+        engine.clipped_sum(inputs, labels, 1.0)
+    held = most = 0
+    for event in sorted(seen.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    model = 4 * engine.flat.size
+    assert model < most < 1.4 * model, "plain SGD: 1.39"
+
+
+@pytest.mark.parametrize(
+    "options", [{"bidirectional": True}, {"dropout": 0.5, "num_layers": 2}, {"proj_size": 2}]
+)
+def test_lstms_that_the_engine_cannot_see_through_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match="one-directional"):
+        ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, **options))))
+
+
+def test_the_model_still_works_after_recording() -> None:
+    inputs, labels = data_of("leaf_lstm", 3)
+    model = model_of("leaf_lstm")
+    before = model(inputs)
+    engine = ClippingEngine(FlatParameters(model))
+    engine.clipped_sum(inputs, labels, 1.0)
+    assert torch.allclose(model(inputs), before, atol=1e-6)
+
+
+def test_opacus_agrees_on_the_norms() -> None:
+    """A second independent oracle: another library's per-sample gradients."""
+    from opacus.grad_sample import GradSampleModule
+
+    inputs, labels = data_of("small_cnn", 6)
+    peer = GradSampleModule(model_of("small_cnn"), loss_reduction="sum")
+    nn.functional.cross_entropy(peer(inputs), labels, reduction="sum").backward()
+    squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
+    _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
+    assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)

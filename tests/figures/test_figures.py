@@ -1,0 +1,392 @@
+"""Every figure from made-up runs: its files, its values against plain means, and what it refuses to draw."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from figures.fake_partitions import write_partition
+from figures.fake_runs import Fake, grid, write_runs
+from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
+from subjectdp.errors import DataError
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import FIGURES, entry, make_figure, outputs
+from subjectdp.figures.each import figure1, figure1_v3, figure2, figure3, paper_scale, privacy
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.inputs import FigureInputs
+
+ALGORITHMS = [
+    "fed_avg",
+    "local_item_dp",
+    "user_ldp",
+    "local_group_dp",
+    "higrad_avg_dp:v1",
+    "higrad_avg_dp:v3",
+]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
+
+
+def scenario(root: Path, fakes: list[Fake]) -> FigureInputs:
+    collect_scenario(write_runs(root / "runs", fakes), root)
+    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
+
+
+@pytest.fixture(scope="module")
+def main(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
+    fakes = grid(ALGORITHMS, ["femnist", "shakespeare"], [0, 1, 2], rounds=8)
+    return scenario(tmp_path_factory.mktemp("main"), fakes)
+
+
+@pytest.fixture(scope="module")
+def femnist(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
+    fakes = grid(ALGORITHMS, ["femnist"], [0], rounds=8, synthetic=False)
+    return scenario(tmp_path_factory.mktemp("femnist"), fakes)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
+    fakes = [f for a in (1.0, 16.0) for f in grid(ALGORITHMS, ["femnist"], [0, 1], rounds=8, alpha=a)]
+    return scenario(tmp_path_factory.mktemp("sweep"), fakes)
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
+    frames = []
+    for known in paper_settings():
+        subjects = 350 if known.dataset == "femnist" else 100
+        small = Setting(known.name, known.dataset, subjects, known.alpha, 64, 1, known.published)
+        frames.append(simulate_setting(0, small, np.full(subjects, 60), Draw.FIXED_BATCH_SIZE))
+    path = tmp_path_factory.mktemp("statistics") / "statistics.parquet"
+    pd.concat([frame.astype({"setting": str}) for frame in frames]).to_parquet(path)
+    return FigureInputs(statistics=path)
+
+
+def values(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(folder / f"{name}.csv")
+
+
+def texts(folder: Path, name: str) -> list[str]:
+    """What the SVG says: matplotlib leaves a comment at each text that it draws as paths."""
+    lines = (folder / f"{name}.svg").read_text().splitlines()
+    return [line.strip()[5:-4] for line in lines if line.strip().startswith("<!-- ")]
+
+
+def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs, tmp_path: Path) -> None:
+    paths = make_figure("figure1", main, tmp_path)
+    assert set(outputs("figure1")) <= {path.name for path in paths}
+    assert sorted(path.name for path in paths) == sorted(path.name for path in tmp_path.iterdir())
+    facts = json.loads((tmp_path / "figure1.json").read_text())
+    assert [panel["key"] for panel in facts["panels"]] == [
+        f"{dataset}_{what}"
+        for dataset in ("femnist", "shakespeare")
+        for what in ("accuracy", "loss", "group_size", "subjects")
+    ]
+    counted = (
+        "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
+    )
+    assert counted in facts["notes"]
+    assert "".join(panel["letter"] for panel in facts["panels"]) == "abcdefgh"
+    said = texts(tmp_path, "figure1")
+    assert said.count("synthetic data") == 8
+    assert "(h) Shakespeare" in said
+    assert "HiGradAvgDP (v3)" not in set(values(tmp_path, "figure1")["series"])
+    for path in tmp_path.glob("*.png"):
+        with Image.open(path) as picture:
+            assert picture.height <= panels.MAX_PIXELS
+
+
+def test_curves_are_the_means_over_the_seeds(main: FigureInputs, tmp_path: Path) -> None:
+    make_figure("figure1_v3", main, tmp_path)
+    assert main.runs is not None and main.rounds is not None
+    runs, rounds = pd.read_parquet(main.runs), pd.read_parquet(main.rounds)
+    chosen = runs[(runs["label"] == "HiGradAvgDP (v3)") & (runs["dataset"] == "shakespeare")]["run_id"]
+    for number in (1, 2):
+        found = [
+            float(rounds[(rounds["run_id"] == run) & (rounds["round"] == number)]["test_accuracy"].iloc[0])
+            for run in chosen
+        ]
+        table = values(tmp_path, "figure1_v3")
+        row = table[
+            (table["panel"] == "c") & (table["series"] == "HiGradAvgDP (v3)") & (table["x"] == number)
+        ]
+        assert row["mean"].iloc[0] == pytest.approx(100 * sum(found) / 3)
+        assert row["seeds"].iloc[0] == 3
+        half = 4.302652729911275 * np.std(found, ddof=1) / np.sqrt(3)  # t(0.975, 2) from a printed table
+        assert row["high"].iloc[0] == pytest.approx(100 * (np.mean(found) + half))
+    assert set(values(tmp_path, "figure1_v3")["series"]) >= {"FedAvg", "HiGradAvgDP (v3)"}
+    assert "HiGradAvgDP (v1)" not in set(values(tmp_path, "figure1_v3")["series"])
+
+
+def test_group_sizes_are_the_mean_counts_of_local_group_dp(main: FigureInputs, tmp_path: Path) -> None:
+    make_figure("figure2_v3", main, tmp_path)
+    assert main.runs is not None
+    table = values(tmp_path, "figure2_v3")
+    total = table[table["dataset"] == "femnist"]["mean"].sum()
+    assert total == pytest.approx(16 * 6 * 2)  # silos, steps, rounds of the made-up runs
+    assert set(table["series"]) == {"LocalGroupDP"}
+    folders = list((main.runs.parent / "runs").glob("femnist-local_group_dp-*"))
+    threes = [int((pd.read_parquet(p / "steps.parquet")["largest_group"] == 3).sum()) for p in folders]
+    found = table[(table["dataset"] == "femnist") & (table["x"] == 3)]["mean"].iloc[0]
+    assert found == pytest.approx(sum(threes) / 3)
+
+
+def test_real_data_one_seed_and_one_data_set(femnist: FigureInputs, tmp_path: Path) -> None:
+    make_figure("figure1", femnist, tmp_path / "1")
+    facts = json.loads((tmp_path / "1" / "figure1.json").read_text())
+    assert len(facts["panels"]) == 4
+    assert "One seed: no band" in facts["notes"]
+    assert "synthetic data" not in texts(tmp_path / "1", "figure1")
+    assert len(figure3.build(femnist, "figure3").rows) == 2
+
+
+def test_the_alpha_sweep_and_its_alias(sweep: FigureInputs, tmp_path: Path) -> None:
+    make_figure("figure2", sweep, tmp_path)
+    table = values(tmp_path, "figure2")
+    assert set(table[table["quantity"] == "final_accuracy"]["x"]) == {1.0, 16.0}
+    groups = table[table["quantity"] == "mean_largest_group"].set_index("x")["mean"]
+    assert groups[16.0] > groups[1.0]
+    assert sum(name.startswith("(") and "α = 16" in name for name in texts(tmp_path, "figure2")) == 1
+    alias = figure2.build(sweep, "figure3_v3")
+    assert "HiGradAvgDP (v1)" not in set(alias.panels[0].values["series"])
+
+
+def test_epsilon_pairs(main: FigureInputs, tmp_path: Path) -> None:
+    make_figure("privacy", main, tmp_path)
+    table = values(tmp_path, "privacy").set_index(["dataset", "series", "x"])["mean"]
+    assert table["femnist", "HiGradAvgDP (v1)", "epsilon_as_published"] == 4.0
+    assert table["femnist", "HiGradAvgDP (v1)", "epsilon_sound_subject"] == pytest.approx(144.6)
+    assert ("femnist", "LocalGroupDP", "epsilon_sound_subject") not in table.index
+    assert "FedAvg" not in table.index.get_level_values("series")
+    assert "no sound ε" in texts(tmp_path, "privacy")
+
+
+def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
+    inputs = scenario(tmp_path / "s", grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4))
+    make_figure("privacy", inputs, tmp_path)
+    assert "∞" in texts(tmp_path, "privacy")
+    table = values(tmp_path, "privacy").set_index("x")["mean"]
+    assert np.isinf(table["epsilon_sound_subject"])
+
+
+def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -> None:
+    fakes = [Fake("joint_noise", rounds=5, local_steps=k) for k in (1, 10, None)]
+    fakes += [Fake("local_item_dp", rounds=5, local_steps=k) for k in (1, 10)]
+    inputs = scenario(tmp_path / "s", fakes)
+    make_figure("joint_noise", inputs, tmp_path)
+    table = values(tmp_path, "joint_noise")
+    names = {"1 local step a round", "10 local steps a round", "1 local epoch a round"}
+    assert set(table[table["panel"] == "a"]["series"]) == names
+    assert set(table[table["panel"] == "c"]["series"]) == names - {"1 local epoch a round"}
+    pairs = privacy.build(inputs, "privacy").panels[0].values
+    assert {"JointNoise, 10 local steps", "LocalItemDP, 1 local step"} <= set(pairs["series"])
+
+
+def joint(**changes: Any) -> tuple[tuple[str, Any], ...]:
+    """Changes of a made-up run of joint noise whose ε is a Rényi bound, as integer noise wants it."""
+    return (("joint", changes), ("privacy", {"accountant": "rdp"}))
+
+
+def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without_rounding(
+    tmp_path: Path,
+) -> None:
+    sound = {"rounds": 4, "mode": "sound", "local_steps": 1}
+    fakes = [Fake("joint_noise", rounds=4, local_steps=k) for k in (1, 10)]
+    fakes += [Fake("joint_noise", changes=joint(), seed=seed, **sound) for seed in (0, 1)]  # type: ignore[arg-type]
+    fakes += [
+        Fake("joint_noise", changes=joint(noise="skellam", bits=bits), seed=seed, **sound)  # type: ignore[arg-type]
+        for bits in (4, 8, 16)
+        for seed in (0, 1)
+    ]
+    fakes.append(Fake("joint_noise", rounds=4, mode="sound", local_steps=5, changes=joint(clipping="update")))
+    inputs = scenario(tmp_path / "s", fakes)
+    make_figure("joint_noise", inputs, tmp_path)
+    table = values(tmp_path, "joint_noise")
+    assert set(table[table["panel"] == "a"]["series"]) == {"1 local step a round", "10 local steps a round"}
+    accuracy = table[table["quantity"] == "final_accuracy"].set_index(["series", "x"])["mean"]
+    assert sorted(x for name, x in accuracy.index if name == "Skellam noise") == [4, 8, 16]
+    assert sorted(x for name, x in accuracy.index if name == "Gaussian noise, no rounding") == [4, 16]
+    runs = inputs.read_runs()
+    bits = [json.loads(text)["joint"]["bits"] for text in runs["config"]]
+    skellam = [json.loads(text)["joint"]["noise"] == "skellam" for text in runs["config"]]
+    eight = runs[[kind and b == 8 for kind, b in zip(skellam, bits, strict=True)]]
+    assert accuracy["Skellam noise", 8] == pytest.approx(100 * eight["final_test_accuracy"].mean())
+    real = runs[[not kind and mode == "sound" for kind, mode in zip(skellam, runs["mode"], strict=True)]]
+    real = real[[json.loads(text)["joint"]["clipping"] == "item" for text in real["config"]]]
+    assert len(real) == 2
+    mean = 100 * real["final_test_accuracy"].mean()
+    assert accuracy["Gaussian noise, no rounding", 4] == pytest.approx(mean)
+    assert "bits of a clipped gradient's grid" in texts(tmp_path, "joint_noise")
+
+
+def test_updates_noised_once_have_a_row_with_a_line_for_each_number_of_silos(tmp_path: Path) -> None:
+    fakes = [Fake("joint_noise", rounds=4, local_steps=5)]
+    fakes += [
+        Fake(
+            "joint_noise",
+            rounds=4,
+            mode="sound",
+            local_steps=5,
+            changes=(*joint(clipping="update"), ("partition", {"silos": silos})),
+        )
+        for silos in (10, 300)
+    ]
+    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    table = values(tmp_path, "joint_noise")
+    shown = {panel: set(rows["series"]) for panel, rows in table.groupby("panel")}
+    once = {f"5 local steps a round, one noised update, {silos} silos" for silos in (10, 300)}
+    assert shown == {"a": {"5 local steps a round"}, "b": {"5 local steps a round"}, "c": once, "d": once}
+    assert sum("FEMNIST, one noised update" in text for text in texts(tmp_path, "joint_noise")) == 2
+
+
+def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
+    fakes = [
+        Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
+        for bits in (4, 8)
+    ]
+    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    assert set(values(tmp_path, "joint_noise")["quantity"]) == {"final_accuracy", "epsilon_item"}
+
+
+def test_sampling_figures_show_our_means_and_the_papers(statistics: FigureInputs, tmp_path: Path) -> None:
+    frame = statistics.read_statistics()
+    for name, quantity in paper_scale._QUANTITIES.items():
+        sheet = paper_scale.build(statistics, name)
+        means = sheet.panels[-1].values.set_index("x")["mean"]
+        assert sorted(means.index) == [1.0, 2.0, 4.0, 8.0, 16.0]
+        own = frame[frame["setting"] == "femnist_alpha_16"][quantity]
+        assert means[16.0] == pytest.approx(sum(own) / len(own))
+        assert [panel.values["mean"].sum() for panel in sheet.panels[:-1]] == pytest.approx([100.0] * 3)
+    make_figure("group_sizes_paper_scale", statistics, tmp_path)
+    said = texts(tmp_path, "group_sizes_paper_scale")
+    assert said.count("paper 3") == 2 and said.count("paper 4") == 1
+
+
+def test_partition_counts_items_of_each_subject_and_silo(tmp_path: Path) -> None:
+    folders = [
+        write_partition(tmp_path / f"p{seed}{alpha}", "femnist", alpha, seed)
+        for seed in (3, 1)
+        for alpha in (1.0, 16.0)
+    ]
+    make_figure("partition", FigureInputs(partitions=tuple(folders)), tmp_path)
+    table = values(tmp_path, "partition")
+    offsets = np.load(folders[2] / "train_offsets.npy")  # seed 1, uniform: the one that is shown first
+    cells = table[(table["panel"] == "a")].groupby("series")["mean"].sum()
+    assert [cells[f"silo {index}"] for index in range(16)] == np.diff(offsets).tolist()
+    bars = table[(table["panel"] == "b") & (table["series"] == "items")]["mean"]
+    assert bars.tolist() == np.diff(offsets).tolist()
+    assert len(json.loads((tmp_path / "partition.json").read_text())["panels"]) == 4
+
+
+def test_figures_are_the_same_to_the_byte_when_made_again(femnist: FigureInputs, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        make_figure("figure2_v3", femnist, tmp_path / folder)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_panels_that_are_no_longer_drawn_are_removed(
+    main: FigureInputs, femnist: FigureInputs, tmp_path: Path
+) -> None:
+    make_figure("figure2_v3", main, tmp_path)
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    make_figure("figure2_v3", femnist, tmp_path)
+    assert not list(tmp_path.glob("figure2_v3_b_*"))
+    assert other.exists()
+
+
+def test_accuracy_panels_share_their_range(main: FigureInputs) -> None:
+    sheet = figure1_v3.build(main, "figure1_v3")
+    with panels.figure_style():
+        figure, limits = panels._combined(sheet, "abcd")
+    assert set(limits) == {"accuracy", "loss"}
+    axes = figure.axes
+    assert axes[0].get_ylim() == axes[2].get_ylim() and axes[1].get_ylim() == axes[3].get_ylim()
+
+
+def test_nothing_of_a_figure_overlaps(main: FigureInputs) -> None:
+    sheet = figure1.build(main, "figure1")
+    with panels.figure_style():
+        figure, _ = panels._combined(sheet, "abcdefgh")
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+    renderer = canvas.get_renderer()
+    boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
+    boxes += [figure.legends[0].get_window_extent(renderer), figure.texts[-1].get_window_extent(renderer)]
+    for index, box in enumerate(boxes):
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1
+        for other in boxes[index + 1 :]:
+            assert not box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("joint_noise", "joint_noise"),
+        ("figure2", "alpha"),
+        ("group_sizes_paper_scale", "statistics"),
+        ("partition", "partition"),
+        ("figure9", "Did you mean 'figure"),
+    ],
+)
+def test_nothing_to_draw_is_an_error(femnist: FigureInputs, tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make_figure(name, femnist, tmp_path)
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
+    inputs = scenario(tmp_path / "s", grid(["fed_avg", "user_ldp"], ["femnist"], [0], rounds=8))
+    assert inputs.rounds is not None
+    rounds = pd.read_parquet(inputs.rounds)
+    first = rounds["run_id"] == rounds["run_id"].iloc[0]
+    rounds["test_accuracy"] = 0.0
+    rounds.loc[first & (rounds["round"] > 4), "test_loss"] = np.nan
+    rounds.loc[~first, "test_loss"] = 5e6
+    rounds.to_parquet(inputs.rounds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sheet = figure1_v3.build(inputs, "figure1_v3")
+        with panels.figure_style():
+            figure, limits = panels._combined(sheet, "ab")
+    assert limits["accuracy"] == (0, 1.0, "linear")
+    assert limits["loss"][1] > 5e6 and limits["loss"][2] == "log"
+    assert len(sheet.panels[1].values.query("series == 'FedAvg'")) == 4
+
+
+def test_a_scenario_without_femnist_has_no_figure3_and_without_noise_no_privacy(tmp_path: Path) -> None:
+    inputs = scenario(tmp_path, grid(["fed_avg"], ["shakespeare"], [0], rounds=3))
+    with pytest.raises(DataError, match="femnist"):
+        make_figure("figure3", inputs, tmp_path)
+    with pytest.raises(DataError, match="noise"):
+        make_figure("privacy", inputs, tmp_path)
+
+
+def test_an_unknown_sampling_setting_is_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        [("mine", 0, 0, 5, 4, 2)], columns=["setting", "silo", "step", "items", "subjects", "largest_group"]
+    )
+    frame.to_parquet(tmp_path / "s.parquet")
+    with pytest.raises(DataError, match="mine"):
+        make_figure("group_sizes_paper_scale", FigureInputs(statistics=tmp_path / "s.parquet"), tmp_path)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_module_known_inputs_and_a_caption(name: str) -> None:
+    folder = ROOT / "workflow" / "lib" / "subjectdp" / "analysis" / "figures"
+    assert (folder / f"{entry(name).module}.py").is_file()
+    assert set(entry(name).needs) <= set(FigureInputs.__dataclass_fields__)
+    assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()

@@ -1,0 +1,87 @@
+"""Runs with the noise of subjects that they do not have say so in every table and figure, and are never averaged in."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from figures.fake_runs import Fake, write_runs
+from subjectdp.cli.main import main
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import make_figure
+from subjectdp.figures.labels import algorithm_label, predicted_label
+from subjectdp.figures.style import in_order, styles_for
+from subjectdp.report.tables import runs_summary
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.inputs import FigureInputs
+
+SOUND = {"mode": "sound", "rounds": 8}
+LABELS = [
+    "SubjectRelease",
+    "SubjectRelease [noise of 500 subjects]",
+    "SubjectRelease [noise of 3,500 subjects]",
+]
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
+
+
+def scenario(root: Path, predicted: tuple[int | None, ...]) -> FigureInputs:
+    fakes = [Fake("subject_release", seed=s, predicted=n, **SOUND) for n in predicted for s in (0, 1)]  # type: ignore[arg-type]
+    collect_scenario(write_runs(root / "runs", fakes), root)
+    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
+
+
+def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) -> None:
+    runs = pd.read_parquet(str(scenario(tmp_path, (None, 500, 3500)).runs))
+    assert runs["label"].tolist() == [label for label in LABELS for _ in (0, 1)]
+    assert runs["predicted_subjects"].dropna().tolist() == [500.0] * 2 + [3500.0] * 2
+    assert runs["predicted_subjects"].isna().tolist() == runs["epsilon_predicted"].isna().tolist()
+    assert set(runs["epsilon_predicted"].dropna()) == {4.0}
+    table = runs_summary(runs)
+    assert table["label"].tolist() == [LABELS[0], LABELS[2], LABELS[1]] or table["label"].tolist() == LABELS
+    assert table["seeds"].tolist() == [2, 2, 2]
+    stated = {n for n in table["predicted_subjects"] if not math.isnan(n)}
+    assert stated == {500.0, 3500.0}
+
+
+@pytest.mark.parametrize("name", ["privacy", "accuracy_privacy", "figure1_v3", "cost"])
+def test_every_figure_of_runs_says_so_first(name: str, tmp_path: Path) -> None:
+    make_figure(name, scenario(tmp_path / "p", (None, 3500)), tmp_path / "f")
+    facts = json.loads((tmp_path / "f" / f"{name}.json").read_text())
+    assert facts["notes"][0].startswith(
+        "PREDICTED NOISE: trained with the noise on the average that 3,500 subjects"
+    )
+    series = set(pd.read_csv(tmp_path / "f" / f"{name}.csv")["series"].astype(str))
+    assert any("[noise of 3,500 subjects]" in one for one in series)
+    make_figure(name, scenario(tmp_path / "q", (None,)), tmp_path / "g")
+    plain = json.loads((tmp_path / "g" / f"{name}.json").read_text())
+    assert not any("PREDICTED" in note for note in plain["notes"])
+
+
+def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:
+    label = predicted_label("HiGradAvgDP (v1)", 3500)
+    assert label == "HiGradAvgDP (v1) [noise of 3,500 subjects]"
+    assert algorithm_label(label) == "HiGradAvgDP (v1)" == algorithm_label("HiGradAvgDP (v1)")
+    styles = styles_for([label, "HiGradAvgDP (v1)", "Unknown", predicted_label("Unknown", 5)])
+    assert styles[label] == styles["HiGradAvgDP (v1)"]
+    assert styles["Unknown"] == styles[predicted_label("Unknown", 5)]
+    order = in_order([predicted_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
+    assert order == ["FedAvg", "FedAvg [noise of 2 subjects]", "UserLDP", label, "Unknown"]
+
+
+def test_the_command_line_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = Fake("subject_release", predicted=3500, **SOUND)  # type: ignore[arg-type]
+    write_runs(tmp_path / "runs", [fake])
+    assert main(["runs", "--results", str(tmp_path)]) == 0
+    assert LABELS[2] in capsys.readouterr().out
+    assert main(["show", fake.config.run_id, "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "PREDICTED NOISE (an experiment)" in shown
+    assert "3,500 subjects would get epsilon 4; this run has 60" in shown

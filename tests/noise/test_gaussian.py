@@ -1,0 +1,99 @@
+"""Keyed Gaussian noise: law, independence, no repeats; the tests reject a planted wrong standard deviation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.noise.normals import PIECE
+from subjectdp.noise.torch_keys import keyed_generator
+
+SIZE = 40_000
+
+
+def draw(std: float, *path: int | str, seed: int = 0) -> np.ndarray:
+    return (
+        add_gaussian(torch.zeros(SIZE), std, key_bytes(seed, Purpose.NOISE, *path)).numpy().astype(np.float64)
+    )
+
+
+def fits(sample: np.ndarray, std: float) -> bool:
+    """Kolmogorov-Smirnov for the shape and chi-square for the variance, each at 1e-4 (two-sided)."""
+    shape = stats.kstest(sample, "norm", args=(0.0, std)).pvalue > 1e-4
+    statistic = float((sample**2).sum() / std**2)
+    low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], len(sample))
+    return shape and low < statistic < high
+
+
+@pytest.mark.parametrize("std", [0.01, 1.0, 37.5])
+def test_noise_has_the_planned_law(std: float) -> None:
+    assert fits(draw(std, "law", 1, 2, 3), std)
+
+
+@pytest.mark.parametrize("factor", [0.8, 0.97, 1.03, 1.25])
+def test_the_check_rejects_a_wrong_standard_deviation(factor: float) -> None:
+    assert not fits(draw(2.0 * factor, "power", 1), 2.0)
+
+
+def test_streams_of_different_keys_are_uncorrelated_and_never_repeat() -> None:
+    keys = [(round_, silo, step) for round_ in (1, 2) for silo in (0, 1, 2) for step in (0, 1)]
+    streams = np.stack([draw(1.0, "a", *key) for key in keys])
+    correlation = np.corrcoef(streams) - np.eye(len(keys))
+    assert np.abs(correlation).max() < 5 / np.sqrt(SIZE)
+    assert len(np.unique(streams[:, :8].round(7))) == 8 * len(keys)
+
+
+def test_the_same_key_gives_the_same_bits_and_seed_zero_is_a_seed() -> None:
+    assert np.array_equal(draw(1.0, 1), draw(1.0, 1))
+    assert not np.array_equal(draw(1.0, 1, seed=0), draw(1.0, 1, seed=1))
+    assert not np.array_equal(draw(1.0, "1"), draw(1.0, 1))
+
+
+def test_keys_that_share_their_first_64_bits_still_differ() -> None:
+    """A generator seeded with 32 or 64 bits of the key would repeat itself here."""
+    first, second = bytes(32), bytes(31) + b"\x01"
+    one, two = (add_gaussian(torch.zeros(1000), 1.0, key) for key in (first, second))
+    assert not bool((one == two).any())
+    assert not bool((uniform(first) == uniform(second)).any())
+
+
+def uniform(key: bytes) -> torch.Tensor:
+    return torch.rand(1000, generator=keyed_generator(key))
+
+
+def test_a_sum_of_float64_gets_the_same_numbers() -> None:
+    single, double = (
+        add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64)
+    )
+    assert double.dtype is torch.float64
+    torch.testing.assert_close(single, double.float())
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 1024, 2)])
+def test_any_shape_in_place(shape: tuple[int, ...]) -> None:
+    total = torch.zeros(shape)
+    assert add_gaussian(total, 1.0, bytes(32)) is total and bool((total != 0).all())
+    flat = add_gaussian(torch.zeros(total.numel()), 1.0, bytes(32))
+    assert torch.equal(total.view(-1), flat)
+
+
+def test_the_pieces_of_a_draw_do_not_show() -> None:
+    """The same stream whatever the piece: no number is drawn twice, none is lost at a border."""
+    size = 2 * PIECE + 17
+    drawn = add_gaussian(torch.zeros(size), 1.0, bytes([7]) * 32)
+    assert len(torch.unique(drawn)) > size * 0.99
+    lagged = np.corrcoef(drawn[:PIECE].numpy(), drawn[PIECE : 2 * PIECE].numpy())[0, 1]
+    assert abs(lagged) < 5 / np.sqrt(PIECE)
+    longer = add_gaussian(torch.zeros(size + PIECE), 1.0, bytes([7]) * 32)
+    assert torch.equal(longer[: 2 * PIECE], drawn[: 2 * PIECE])
+
+
+def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:
+    total = torch.full((SIZE,), 3.0)
+    assert torch.equal(add_gaussian(total.clone(), 0.0, bytes(32)), total)
+    noisy = add_gaussian(total.clone(), 1.0, bytes(32)).double().numpy()
+    assert fits(noisy - 3.0, 1.0)

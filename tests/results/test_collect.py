@@ -1,0 +1,216 @@
+"""Collection: what is gathered, and what is refused with the file named."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from figures.fake_runs import Fake, grid, list_files, write_run, write_runs
+from subjectdp.errors import DataError
+from subjectdp.io.checksummed_json import sealed
+from subjectdp.results.collect import (
+    QUANTITIES,
+    RUN_COLUMNS,
+    collect_rounds,
+    collect_runs,
+    collect_scenario,
+    collect_steps_summary,
+    epsilon_of,
+)
+
+LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "runs", Fake("higrad_avg_dp:v1", rounds=8))
+
+
+def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
+    folders = write_runs(
+        tmp_path / "runs", grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1], rounds=8)
+    )
+    table = collect_runs(folders, tmp_path / "runs.parquet")
+    stored = pd.read_parquet(tmp_path / "runs.parquet")
+    assert list(stored.columns) == list(RUN_COLUMNS) == list(table.columns)
+    assert stored["run_id"].tolist() == [path.name for path in folders]
+    row = stored.set_index("run_id").loc[folders[2].name]
+    rounds = pd.read_parquet(folders[2] / "rounds.parquet")
+    assert (row["label"], row["seed"], row["rounds"], row["rounds_executed"]) == ("HiGradAvgDP (v1)", 0, 8, 2)
+    assert row["final_test_accuracy"] == rounds["test_accuracy"].iloc[-1]
+    assert (row["epsilon_as_published"], row["epsilon_sound_subject"]) == (4.0, 144.6)
+    assert json.loads(row["config"])["algorithm"]["variant"] == "v1"
+    free = stored.set_index("run_id").loc[folders[0].name]
+    assert math.isnan(free["epsilon_as_published"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)],
+)
+def test_statements_of_epsilon(statement: object, value: float) -> None:
+    assert epsilon_of(statement) == value
+
+
+def test_no_statement_is_nan_and_words_are_refused() -> None:
+    assert math.isnan(epsilon_of(None))
+    assert math.isnan(epsilon_of({"epsilon": None}))
+    with pytest.raises(DataError, match="plenty"):
+        epsilon_of({"epsilon": "plenty"})
+
+
+def test_rounds_are_all_there_in_order(tmp_path: Path) -> None:
+    folders = write_runs(tmp_path / "runs", grid(["fed_avg"], ["femnist"], [0, 1], rounds=5))
+    table = collect_rounds(folders, tmp_path / "rounds.parquet")
+    assert len(table) == 10
+    assert table["round"].tolist() == [1, 2, 3, 4, 5] * 2
+
+
+def test_the_summary_of_steps_is_a_plain_count(folder: Path, tmp_path: Path) -> None:
+    table = collect_steps_summary([folder], tmp_path / "steps.parquet")
+    steps = pd.read_parquet(folder / "steps.parquet")
+    for quantity in QUANTITIES:
+        part = table[table["quantity"] == quantity]
+        counted: dict[int, int] = {}
+        for value in steps[quantity].tolist():
+            counted[value] = counted.get(value, 0) + 1
+        assert dict(zip(part["value"], part["minibatches"], strict=True)) == counted
+    assert set(table["run_id"]) == {folder.name}
+
+
+def test_a_scenario_gets_its_three_tables(folder: Path, tmp_path: Path) -> None:
+    collect_scenario([folder], tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "rounds.parquet",
+        "runs.parquet",
+        "steps.parquet",
+    ]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"<html>not what you think</html>")
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, garble, Path.unlink])
+@pytest.mark.parametrize("name", ["manifest.json", "rounds.parquet", "steps.parquet"])
+def test_a_damaged_file_is_refused_by_name(
+    folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(folder / name)
+    with pytest.raises(DataError, match=name):
+        collect_scenario([folder], tmp_path / "out")
+    assert not (tmp_path / "out" / "runs.parquet").exists()
+
+
+def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    change(pd.read_parquet(path)).to_parquet(path, index=False)
+
+
+def test_rounds_that_stop_before_the_plan_are_refused(folder: Path, tmp_path: Path) -> None:
+    rewrite(folder / "rounds.parquet", lambda frame: frame.iloc[:-1])
+    list_files(folder)
+    with pytest.raises(DataError, match="last round"):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "steps.parquet"])
+def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    column = {"rounds.parquet": "test_accuracy", "steps.parquet": "noise_multiplier"}[name]
+    rewrite(folder / name, lambda frame: frame.assign(**{column: frame[column] * 1.5}))
+    with pytest.raises(
+        DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"
+    ):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = folder / "manifest.json"
+    text = path.read_text()
+    assert '"epsilon": 4.0' in text
+    path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 3.0', 1))
+    with pytest.raises(DataError, match="manifest.json was changed after the run"):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+def test_a_manifest_without_the_runs_files_is_refused(folder: Path, tmp_path: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    with pytest.raises(DataError, match="list the run's files"):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+def test_missing_mini_batches_are_refused(folder: Path, tmp_path: Path) -> None:
+    rewrite(folder / "steps.parquet", lambda frame: frame.iloc[:-1])
+    with pytest.raises(DataError, match="steps done"):
+        collect_steps_summary([folder], tmp_path / "steps.parquet")
+
+
+def test_no_rows_a_missing_column_and_repeated_rounds_are_refused(folder: Path, tmp_path: Path) -> None:
+    path, target = folder / "rounds.parquet", tmp_path / "rounds.parquet"
+    whole = pd.read_parquet(path)
+    changes: list[tuple[pd.DataFrame, str]] = [
+        (whole.iloc[:0], "no rows"),
+        (whole.drop(columns="test_loss"), "test_loss"),
+        (pd.concat([whole, whole]), "strictly rising"),
+    ]
+    for frame, message in changes:
+        frame.to_parquet(path, index=False)
+        with pytest.raises(DataError, match=message):
+            collect_rounds([folder], target)
+
+
+def test_another_runs_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    moved = folder.rename(folder.with_name("femnist-fed_avg-s0-0000000000"))
+    with pytest.raises(DataError, match="run_id"):
+        collect_rounds([moved], tmp_path / "rounds.parquet")
+
+
+@pytest.mark.parametrize("key", ["config", "privacy", "plan", "partition", "synthetic", "wall_seconds"])
+def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: str) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest[key]
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    with pytest.raises(DataError, match=key):
+        collect_runs([folder], tmp_path / "runs.parquet")
+
+
+def test_nothing_and_the_same_run_twice_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least one"):
+        collect_runs([], tmp_path / "runs.parquet")
+    with pytest.raises(DataError, match="different"):
+        collect_runs([folder, folder], tmp_path / "runs.parquet")
+
+
+def test_the_analysis_never_imports_torch() -> None:
+    code = (
+        "import sys, pkgutil, importlib, subjectdp.figures as a\n"
+        "names = [m.name for m in pkgutil.walk_packages(a.__path__, 'subjectdp.figures.')]\n"
+        "[importlib.import_module(name) for name in names]\n"
+        "assert len(names) > 15, names\n"
+        "sys.exit('torch' in sys.modules or 'opacus' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(LIBRARY)}, timeout=120)
+
+
+def test_the_registry_is_light_enough_for_the_snakefile() -> None:
+    code = (
+        "import sys, subjectdp.figures.catalogue\n"
+        "sys.exit(any(name in sys.modules for name in ('pandas', 'numpy', 'matplotlib', 'torch')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(LIBRARY)}, timeout=60)

@@ -1,0 +1,81 @@
+"""Intervals against scipy.stats and simulated coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from subjectdp.errors import DataError
+from subjectdp.results.intervals import bands, mean_interval, paired_difference
+
+values = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20).filter(lambda v: np.std(v) > 1e-6)
+
+
+@given(values, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_interval_is_that_of_scipys_one_sample_t_test(sample: list[float], level: float) -> None:
+    found = mean_interval(sample, level)
+    wanted = stats.ttest_1samp(sample, 0).confidence_interval(level)
+    assert found.mean == pytest.approx(np.mean(sample))
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-9, abs=1e-9)
+    assert found.count == len(sample)
+
+
+@given(values, st.integers(0, 2**32 - 1))
+def test_paired_difference_is_scipys_paired_t_test(sample: list[float], seed: int) -> None:
+    first = np.asarray(sample)
+    second = first + np.random.default_rng(seed).normal(0.3, 1.0, first.size)
+    wanted = stats.ttest_rel(first, second).confidence_interval(0.95)
+    found = paired_difference(first, second)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-6, abs=1e-9)
+
+
+def test_pairing_is_sharper_than_two_intervals_when_seeds_share_their_luck() -> None:
+    luck = np.linspace(-5, 5, 6)
+    one, two = luck + 1, luck + np.array([0.1, -0.1, 0.0, 0.05, -0.05, 0.0])
+    assert paired_difference(one, two).half_width < mean_interval(one).half_width / 10
+
+
+def test_ninety_five_per_cent_intervals_hold_the_mean_ninety_five_times_in_a_hundred() -> None:
+    samples = np.random.default_rng(3).normal(2.0, 1.0, (4000, 3))
+    held = sum(mean_interval(s).low <= 2.0 <= mean_interval(s).high for s in samples)
+    assert 0.94 < held / 4000 < 0.96
+
+
+def test_one_seed_has_a_mean_and_no_interval() -> None:
+    found = mean_interval([0.7])
+    assert found.mean == 0.7
+    assert found.count == 1
+    assert np.isnan(found.low) and np.isnan(found.high)
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted_so() -> None:
+    assert mean_interval([1.0, np.nan, 3.0, np.inf]).count == 2
+    with pytest.raises(DataError, match="finite"):
+        mean_interval([np.nan])
+
+
+def test_pairs_need_equal_lengths() -> None:
+    with pytest.raises(DataError, match="same length"):
+        paired_difference([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 95.0])
+def test_levels_outside_of_zero_to_one_are_refused(level: float) -> None:
+    with pytest.raises(DataError, match="level"):
+        mean_interval([1.0, 2.0], level)
+
+
+def test_bands_are_the_intervals_of_each_group() -> None:
+    frame = pd.DataFrame({"round": [1, 1, 1, 2, 2, 3], "value": [1.0, 2.0, 4.0, 5.0, np.nan, np.nan]})
+    table = bands(frame, ["round"], "value").set_index("round")
+    alone = mean_interval([1.0, 2.0, 4.0])
+    assert table.loc[1, ["mean", "low", "high"]].tolist() == pytest.approx(
+        [alone.mean, alone.low, alone.high]
+    )
+    assert table.loc[2, "seeds"] == 1
+    assert np.isnan(table.loc[2, "low"])
+    assert 3 not in table.index

@@ -1,0 +1,109 @@
+"""Sound algorithms side by side: paired leads against scipy, FedAvg at every ε, rows of the table of runs apart."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from figures.fake_runs import Fake, write_runs
+from subjectdp.errors import DataError
+from subjectdp.report.tables import runs_summary
+from subjectdp.results.collect import collect_runs
+from subjectdp.scorecard.leads import COLUMNS, write_leads
+
+SEEDS = (0, 1, 2)
+
+
+def fake(
+    name: str, seed: int, epsilon: float = 4.0, predicted: int | None = 3500, held: int | None = None
+) -> Fake:
+    changes = (("privacy", {"epsilon": epsilon}), ("partition", {"silos_per_subject": held}))
+    predicted = None if name == "fed_avg" else predicted
+    return Fake(name, seed=seed, mode="sound", rounds=6, predicted=predicted, changes=changes)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    root = tmp_path_factory.mktemp("runs")
+    names = ("local_item_dp", "higrad_avg_dp:v3", "subject_release")
+    fakes = [fake("fed_avg", seed) for seed in SEEDS]
+    fakes += [fake(name, seed, epsilon) for name, seed, epsilon in product(names, SEEDS, (1.0, 4.0))]
+    fakes += [fake("subject_release", seed, predicted=None) for seed in SEEDS]
+    fakes += [fake("subject_release", seed, held=1) for seed in SEEDS]
+    return collect_runs(write_runs(root / "runs", fakes), root / "runs.parquet")
+
+
+@pytest.fixture(scope="module")
+def table(runs: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    root = tmp_path_factory.mktemp("table")
+    runs.to_parquet(root / "runs.parquet")
+    write_leads(root / "runs.parquet", root / "leads.csv")
+    return pd.read_csv(root / "leads.csv")
+
+
+def accuracies(runs: pd.DataFrame, name: str, epsilon: float, predicted: bool = True) -> pd.Series:
+    rows = runs[(runs["algorithm"] == name) & (runs["epsilon"] == epsilon)]
+    even = rows["config"].str.contains('"silos_per_subject": 16', regex=False)
+    rows = rows[even & (rows["predicted_subjects"].notna() == (predicted and name != "fed_avg"))]
+    return rows.set_index("seed")["final_test_accuracy"].sort_index() * 100
+
+
+def test_leads_are_paired_by_seed(runs: pd.DataFrame, table: pd.DataFrame) -> None:
+    assert list(table.columns) == list(COLUMNS)
+    for epsilon, name in product((1.0, 4.0), ("local_item_dp", "higrad_avg_dp")):
+        ours, other = (accuracies(runs, one, epsilon) for one in ("subject_release", name))
+        label = {"local_item_dp": "LocalItemDP", "higrad_avg_dp": "HiGradAvgDP (v3)"}[name]
+        rows = table[(table["epsilon"] == epsilon) & (table["algorithm"] == label)]
+        row = rows[rows["noise_subjects"] == 3500].iloc[0]
+        differences = (ours - other).to_numpy()
+        low, high = stats.t.interval(0.95, 2, loc=differences.mean(), scale=stats.sem(differences))
+        assert [row["lead"], row["lead_low"], row["lead_high"]] == pytest.approx(
+            [differences.mean(), low, high], abs=1e-3
+        )
+        assert row["test_accuracy_percent"] == pytest.approx(other.mean(), abs=1e-3)
+
+
+def test_fed_avg_stands_at_every_epsilon_and_claims_nothing(table: pd.DataFrame) -> None:
+    rows = table[table["algorithm"] == "FedAvg"]
+    assert sorted(zip(rows["noise_subjects"], rows["epsilon"], strict=True)) == [
+        (60, 4),
+        (3500, 1),
+        (3500, 4),
+    ]
+    assert rows["unit"].isna().all() and rows["epsilon_stated"].isna().all()
+    assert rows["test_accuracy_percent"].nunique() == 1
+
+
+def test_noise_of_other_numbers_of_subjects_is_apart(runs: pd.DataFrame, table: pd.DataFrame) -> None:
+    rows = table[table["algorithm"] == "SubjectRelease"]
+    assert sorted(zip(rows["noise_subjects"], rows["epsilon"], strict=True)) == [
+        (60, 4),
+        (3500, 1),
+        (3500, 4),
+    ]
+    assert rows["lead"].isna().all() and set(rows["seeds"]) == {3}
+    own = rows[rows["noise_subjects"] == 60]["test_accuracy_percent"].item()
+    assert own == pytest.approx(accuracies(runs, "subject_release", 4.0, predicted=False).mean(), abs=1e-3)
+
+
+def test_without_the_algorithm_there_is_no_lead(runs: pd.DataFrame, tmp_path: Path) -> None:
+    runs[runs["algorithm"] != "subject_release"].to_parquet(tmp_path / "runs.parquet")
+    with pytest.raises(DataError, match="evenly over all silos"):
+        write_leads(tmp_path / "runs.parquet", tmp_path / "leads.csv")
+
+
+def test_the_table_of_runs_never_averages_two_settings(runs: pd.DataFrame) -> None:
+    """Runs that differ in how many silos hold a subject, or in a rate that no column shows, have rows of their own."""
+    table = runs_summary(runs)
+    assert (table["seeds"] == len(SEEDS)).all()
+    ours = table[table["label"] == "SubjectRelease [noise of 3,500 subjects]"]
+    assert sorted(zip(ours["silos_per_subject"], ours["epsilon"], strict=True)) == [(1, 4), (16, 1), (16, 4)]
+    other = runs.assign(
+        run_id=runs["run_id"] + "x",
+        config=runs["config"].str.replace('"learning_rate": 0.1', '"learning_rate": 0.7'),
+    )
+    assert (runs_summary(pd.concat([runs, other]))["seeds"] == len(SEEDS)).all()

@@ -1,0 +1,187 @@
+"""The papers' numbers: the file is whole, agrees with what the code knows of the papers, and refuses nonsense."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subjectdp.accounting import table1
+from subjectdp.data.statistics import paper_settings
+from subjectdp.errors import ConfigError
+from subjectdp.scorecard.targets import COLUMNS, Kind, Target, read_targets
+
+FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
+
+
+@pytest.fixture(scope="module")
+def targets() -> dict[str, Target]:
+    return {target.id: target for target in read_targets(FILE)}
+
+
+def test_table_1_is_there_whole_as_the_accounting_prints_it(targets: dict[str, Target]) -> None:
+    rows = [t for t in targets.values() if t.place == "Table 1"]
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    for target in rows:
+        key = (int(target.setting.local_steps or 0), target.setting.silos or 0)
+        found.setdefault(key, {})[target.metric] = target.printed
+        assert target.tolerance == 0.005, "half a unit of the second decimal"
+    assert len(rows) == 24
+    assert found == {
+        key: {"noise_multiplier": sigma, "epsilon": epsilon}
+        for key, (sigma, epsilon) in table1.PRINTED.items()
+    }
+
+
+def test_sampling_agrees_with_the_settings_that_are_drawn(targets: dict[str, Target]) -> None:
+    for known in paper_settings():
+        same = [
+            t
+            for t in targets.values()
+            if (t.setting.dataset, t.setting.subjects, t.setting.alpha)
+            == (known.dataset, known.subjects, known.alpha)
+        ]
+        subjects = {t.printed for t in same if t.metric == "subjects_per_batch"}
+        groups = {t.printed for t in same if t.metric.startswith("largest_group")}
+        assert subjects == ({known.published.subjects} if known.published.subjects else set())
+        assert groups == ({known.published.largest_group} if known.published.largest_group else set())
+        assert all(t.setting.batch_size == known.batch_size for t in same)
+
+
+PRINTED = {
+    "v1-femnist-local-item": 77.96,
+    "v1-femnist-higrad": 75.24,
+    "v1-shakespeare-local-item": 45.91,
+    "v1-shakespeare-higrad": 41.58,
+    "v1-femnist-item-cost": -8,
+    "v1-shakespeare-item-cost": -22,
+    "v1-femnist-group-cost": -15,
+    "v1-shakespeare-group-cost": -18,
+    "v3-femnist-higrad-cost": -22,
+    "v1-femnist-subjects-per-batch": 475,
+    "v1-shakespeare-subjects-per-batch": 86,
+    "v1-femnist-group-size": 3,
+    "v1-shakespeare-group-size": 3,
+    "v1-small-group-size": 4,
+    "v1-alpha-1-higrad": 75.84,
+    "v1-alpha-16-higrad": 71.89,
+    "v1-alpha-16-subjects-per-batch": 310,
+    "v1-alpha-2-group-size": 3,
+    "v1-alpha-16-group-size": 6,
+    "v1-alpha-16-group": 50,
+    "v1-femnist-rounds": 25,
+    "v1-shakespeare-rounds": 50,
+    "v3-femnist-items": 145,
+    "v3-shakespeare-items": 4484,
+}
+ORDERS = {
+    "v3-femnist-group-first": ("local_group_dp", ("higrad_avg_dp:v3", "user_ldp")),
+    "v3-shakespeare-group-first": ("local_group_dp", ("higrad_avg_dp:v3", "user_ldp")),
+    "v3-shakespeare-higrad-worst": ("user_ldp", ("higrad_avg_dp:v3",)),
+    "v3-femnist-local-group-dp-steps-times-s": ("local_group_dp", ("local_group_dp",)),
+    "joint-femnist-local-steps": ("joint_noise", ("joint_noise",)),
+}
+
+
+def test_the_numbers_that_people_look_for(targets: dict[str, Target]) -> None:
+    assert {name: targets[name].printed for name in PRINTED} == PRINTED
+    for name, (algorithm, versus) in ORDERS.items():
+        assert (targets[name].kind, targets[name].algorithm, targets[name].versus) == (
+            Kind.ORDER,
+            algorithm,
+            versus,
+        )
+    times_s = targets["v3-femnist-local-group-dp-steps-times-s"]
+    assert times_s.setting.horizontal == "rounds_over_sqrt_s"
+    assert times_s.versus_setting.horizontal == "steps_times_s"
+    assert targets["v1-alpha-higrad-drop"].versus_setting.alpha == 1
+    assert targets["v1-small-group-falls"].versus_setting.subjects == 350
+
+
+def test_the_papers_settings_are_theirs(targets: dict[str, Target]) -> None:
+    full = {"femnist": ({3500, 350}, {512, 256}, 100), "shakespeare": ({660}, {100}, 200)}
+    for target in targets.values():
+        setting = target.setting
+        if target.paper == "joint" or target.kind is Kind.BOUND:
+            continue
+        subjects, batches, rounds = full[setting.dataset]
+        assert setting.subjects in subjects and setting.batch_size in batches
+        assert (setting.rounds, setting.silos, setting.epsilon, setting.delta) == (rounds, 16, 4, 1e-5)
+
+
+def test_tolerances_follow_the_stated_rule(targets: dict[str, Target]) -> None:
+    """docs/scorecard.md: 2 points for accuracies, 3 or 5 % for differences, half a unit or 1 % for counts."""
+    for target in targets.values():
+        if target.kind is Kind.RELATIVE:
+            assert target.tolerance == (5 if target.printed == 0 else 3)
+        elif target.metric == "test_accuracy" and target.kind is Kind.VALUE:
+            assert target.tolerance == 2
+        elif target.metric in ("items_per_subject", "subjects_per_batch"):
+            assert target.tolerance == pytest.approx(0.01 * target.printed)
+        elif target.metric.startswith("largest_group") or target.unit == "orders of magnitude":
+            assert target.tolerance == 0.5
+        elif target.metric in ("rounds_executed", "subjects"):
+            assert target.tolerance == 0
+        elif target.kind in (Kind.ORDER, Kind.BOUND):
+            assert math.isnan(target.tolerance)
+
+
+def changed(tmp_path: Path, **values: str) -> Path:
+    with FILE.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return written(tmp_path, [{**rows[0], **values}])
+
+
+def written(tmp_path: Path, rows: list[dict[str, Any]], columns: list[str] = COLUMNS) -> Path:
+    path = tmp_path / "targets.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"paper": "v2"}, "row 2, paper"),
+        ({"kind": "values"}, "Did you mean 'value'"),
+        ({"metric": "accuracy"}, "row 2, metric"),
+        ({"algorithm": "higrad_avg_dp:v7"}, "v7"),
+        ({"algorithm": "local_itm_dp"}, "Did you mean 'local_item_dp'"),
+        ({"printed": "78 %"}, "row 2, printed"),
+        ({"printed": ""}, "printed and tolerance"),
+        ({"tolerance": "-1"}, "at least 0"),
+        ({"versus": "fed_avg"}, "versus"),
+        ({"kind": "order", "printed": "", "tolerance": ""}, "another algorithm"),
+        ({"kind": "order", "printed": "", "tolerance": "", "versus": "local_item_dp"}, "another setting"),
+        ({"subjects": "0"}, "row 2, subjects"),
+        ({"alpha": "-2"}, "row 2, alpha"),
+        ({"local_steps": "epochs"}, "local_steps"),
+        ({"horizontal": "none"}, "row 2, horizontal"),
+        ({"versus_setting": "seed=3"}, "versus_setting"),
+        ({"id": " "}, "row 2, id"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_a_wrong_row_is_refused(tmp_path: Path, values: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        read_targets(changed(tmp_path, **values))
+
+
+def test_wrong_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="an existing file"):
+        read_targets(tmp_path / "none.csv")
+    with FILE.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    with pytest.raises(ConfigError, match="each once"):
+        read_targets(written(tmp_path, [rows[0], rows[0]]))
+    with pytest.raises(ConfigError, match="columns"):
+        read_targets(written(tmp_path, [{"id": "x"}], ["id"]))
+    path = written(tmp_path, rows[:1])
+    path.write_text(path.read_text().rstrip() + ",one,too,many\n")
+    with pytest.raises(ConfigError, match="each of 22 columns"):
+        read_targets(path)

@@ -1,0 +1,107 @@
+"""Averages over rounds, against their definitions; and the place of the average in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from subjectdp.errors import ConfigError
+from subjectdp.training import run as run_module
+from subjectdp.training.federation import Federation
+from subjectdp.training.run import train_run
+from subjectdp.training.steps.averaging import IterateAverage
+from training import small_world
+
+ROUNDS = 9
+MODELS = torch.randn(ROUNDS, 5, generator=torch.Generator().manual_seed(1))
+INITIAL = torch.full((5,), 100.0)  # must leave no trace
+
+
+def averages(rounds: int = ROUNDS, **settings: Any) -> list[torch.Tensor]:
+    section = SimpleNamespace(**{"fraction": 0.5, "power": 3.0, "decay": 0.9, **settings})
+    running = IterateAverage(section, rounds, INITIAL)
+    found = []
+    for round_, model in enumerate(MODELS, start=1):
+        running.update(model, round_)
+        found.append(running.vector.clone())
+    return found
+
+
+def expected_mean(weights: list[float], upto: int) -> torch.Tensor:
+    chosen = torch.tensor(weights[:upto], dtype=torch.float64)
+    return (chosen[:, None] * MODELS[:upto].double()).sum(0) / chosen.sum()
+
+
+def test_none_is_the_newest_model() -> None:
+    assert all(torch.equal(one, model) for one, model in zip(averages(name="none"), MODELS, strict=True))
+
+
+@pytest.mark.parametrize(("fraction", "first"), [(1.0, 1), (0.5, 6), (0.34, 7), (0.01, 9)])
+def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
+    for round_, average in enumerate(averages(name="tail", fraction=fraction), start=1):
+        wanted = MODELS[first - 1 : round_].mean(0) if round_ >= first else MODELS[round_ - 1]
+        torch.testing.assert_close(average, wanted)
+
+
+@pytest.mark.parametrize(
+    ("power", "weights"),
+    [
+        (0.0, [1.0] * ROUNDS),
+        (1.0, [float(t) for t in range(1, ROUNDS + 1)]),  # t
+        (2.0, [t * (t + 1) / 2 for t in range(1, ROUNDS + 1)]),  # rising factorials, about t^power
+    ],
+)
+def test_polynomial_weights_grow_as_a_power_of_the_round(power: float, weights: list[float]) -> None:
+    for round_, average in enumerate(averages(name="polynomial", power=power), start=1):
+        torch.testing.assert_close(average.double(), expected_mean(weights, round_), rtol=1e-5, atol=1e-6)
+
+
+def test_exponential_forgets_the_initial_model_and_then_decays() -> None:
+    found = averages(name="exponential", decay=0.75)
+    for round_ in (1, 2, 3, 4):  # up to 1 / (1 - decay) a plain mean
+        torch.testing.assert_close(found[round_ - 1], MODELS[:round_].mean(0))
+    for round_ in range(5, ROUNDS + 1):
+        torch.testing.assert_close(found[round_ - 1], 0.75 * found[round_ - 2] + 0.25 * MODELS[round_ - 1])
+
+
+def test_an_unknown_average_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Unknown training.averaging.name 'tale'. Did you mean 'tail'"):
+        averages(name="tale")
+
+
+def trained(folder: Path, name: str, rounds: int, averaging: dict[str, Any]) -> tuple[np.ndarray, Any]:
+    import pandas as pd
+
+    config = small_world.config(
+        training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaging": averaging},
+        privacy={"noise_multiplier": 1.0},
+    )
+    prepared, partition = small_world.build(folder, config)
+    train_run(config, prepared, partition, folder / name, folder / "cache", lambda line: None)
+    model = load_file(folder / name / "model.safetensors")
+    vector = np.concatenate([model[key].numpy().ravel() for key in sorted(model)])
+    return vector, pd.read_parquet(folder / name / "rounds.parquet")
+
+
+def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
+    monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
+    monkeypatch.setattr(Federation, "noise_name", "shared")  # which else is each run's own
+    newest = [trained(tmp_path, f"newest{rounds}", rounds, {}) for rounds in (1, 2, 3)]
+    mean, table = trained(tmp_path, "mean", 3, {"name": "tail", "fraction": 1.0})
+    vectors = np.stack([vector for vector, _ in newest])
+    np.testing.assert_allclose(mean, vectors.mean(0), rtol=1e-5, atol=1e-7)
+    assert np.abs(mean - vectors[2]).max() > 1e-3, "the average differs from the newest model"
+    losses = [float(rounds["test_loss"].iloc[-1]) for _, rounds in newest]
+    assert float(table["test_loss"].iloc[0]) == pytest.approx(losses[0], rel=1e-6), (
+        "one round: the same model"
+    )
+    assert float(table["test_loss"].iloc[-1]) != pytest.approx(losses[2], rel=1e-4)

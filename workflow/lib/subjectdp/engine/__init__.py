@@ -1,0 +1,1 @@
+"""The clipping engine: per-item and per-subject clipped gradient sums."""

@@ -1,0 +1,330 @@
+"""The clipping engine: Σ_a min(1, C/‖g_a‖) · g_a from one forward and one backward pass, g_a an item's or group's.
+
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward:
+the parameters ask for no gradient, only the layers' outputs do; from these and the layers' inputs each layer gives the
+squared norms of the items' gradients and then, with the coefficients known, their weighted sum. No per-item gradient of
+a large layer is ever formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
+from subjectdp.engine.layers import convolution, recurrent
+from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
+from subjectdp.engine.layers.convolution import ConvolutionRule
+from subjectdp.engine.layers.dense import EmbeddingRule, LinearRule
+from subjectdp.engine.layers.generic import GenericRule
+from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
+from subjectdp.engine.layers.recurrent import LSTMRule
+from subjectdp.engine.norms import clip_factors, row_norms
+from subjectdp.errors import ModelError, PrivacyError, expected
+
+# How near the norms of an item's gradient are, alone and with others, whatever kernels a GPU takes.
+_ALIKE = 0.02
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Items that go through the model at once; ``grouped``: they are clipped in groups of one or more."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    grouped: bool
+
+
+@dataclass(frozen=True)
+class _Taped:
+    """A layer in the forward pass.
+
+    The outputs are known by their place in the graph: that neither keeps them in memory, nor moves on with them where
+    the model changes an output in place (``nn.ReLU(inplace=True)``).
+    """
+
+    edges: list[GradientEdge]
+    kept: Any
+    inputs: Tensor
+    version: int  # of the inputs, counted by torch
+
+    def check_unchanged(self, name: str) -> None:
+        """ModelError where the inputs that the layer's gradients are made of are no longer those that it saw."""
+        if self.inputs._version != self.version:
+            raise ModelError(
+                f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were changed in "
+                "place after it had run."
+            )
+
+
+class ClippingEngine:
+    """Clipped, weighted gradient sums of a model whose parameters live in a flat vector.
+
+    Guarantee: with weights in [0, 1], adding or removing one item moves the sum of clipped items by at most
+    ``clip_norm`` in L2; with any finite weights, adding or removing a whole group moves the sum of clipped groups by at
+    most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
+    weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
+
+    Attributes:
+        doubt: None, or a 0-dimensional bool on the device. Then items whose gradient is not finite are not taken out:
+            it is told here, and the sums since then are of no use.
+
+    Raises:
+        ModelError: a layer that mixes the items of a batch, or that the engine cannot see through.
+        ConfigError: a physical batch size below 1.
+    """
+
+    def __init__(self, flat: FlatParameters, physical_batch_size: int = 192) -> None:
+        if physical_batch_size < 1:
+            raise expected("physical_batch_size", physical_batch_size, "at least 1")
+        _refuse_mixing(flat.model)
+        self.flat = flat
+        self.doubt: Tensor | None = None
+        self.physical_batch_size = physical_batch_size
+        self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
+
+    def clipped_sum(
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        clip_norm: float | Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖; with groups Σ_a Clip(Σ_{i∈a} w_i g_i, C) and ‖Σ_{i∈a} w_i g_i‖.
+
+        Items beyond ``physical_batch_size`` go through the model in further passes.
+
+        Args:
+            inputs: (B, ...) items; B = 0 gives a zero sum.
+            labels: (B,) int64.
+            clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
+            weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
+            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. On the CPU,
+                where they are needed, they cost no wait for a GPU.
+
+        Returns:
+            (P,) sum, and (B,) unclipped norms of the items or (largest number + 1,) of the groups' sums, 0 for a number
+            that no item has.
+
+        Raises:
+            PrivacyError: weights or groups of another shape, groups that are no whole numbers from 0 on.
+        """
+        items = len(labels)
+        if weights is not None and weights.shape != (items,):
+            shape = f"one an item, shape ({items},)"
+            raise expected("weights", tuple(weights.shape), shape, PrivacyError)
+        if groups is None:
+            parts, count = item_parts(items, self.physical_batch_size), items
+        else:
+            numbers = group_numbers(groups, items)
+            count = int(numbers.max()) + 1 if items else 0
+            parts = group_parts(numbers, self.physical_batch_size)
+        total: Tensor | None = None
+        norms = self.flat.vector.new_zeros(count)
+        for part in parts:
+            part_weights = None if weights is None else weights[part.items]
+            batch = _Batch(inputs[part.items], labels[part.items], part_weights, groups is not None)
+            bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
+            in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
+            add = self._add_clipped if in_one_pass else self._add_large_group
+            total, norms[part.groups] = add(batch, part.grouping, bound, total)
+        return torch.zeros_like(self.flat.vector) if total is None else total, norms
+
+    def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Σ_i w_i g_i (P,), by a plain backward pass; ``weights`` (B,), None for all ones."""
+        parameters = dict(self.flat.model.named_parameters())
+        total = torch.zeros_like(self.flat.vector)
+        views = self.flat.views(total)
+        if len(labels) == 0:
+            return total
+        for parameter in parameters.values():
+            parameter.requires_grad_(True)
+        try:
+            for start in range(0, len(labels), self.physical_batch_size):
+                part = slice(start, start + self.physical_batch_size)
+                logits = self.flat.model(_laid_out(inputs[part]))
+                loss = _loss(logits, labels[part], None if weights is None else weights[part])
+                gradients = torch.autograd.grad(loss, list(parameters.values()))
+                for name, gradient in zip(parameters, gradients, strict=True):
+                    views[name].add_(gradient)
+        finally:
+            for parameter in parameters.values():
+                parameter.requires_grad_(False)
+        return total
+
+    def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
+        """Tries some items, together and alone: what a model does between its layers cannot be seen otherwise.
+
+        Raises:
+            ModelError: an item's gradient is another one in the company of others, so that clipping bounds nothing.
+        """
+        _, together = self.clipped_sum(inputs, labels, 1.0)
+        single = [self.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 1.0)[1] for i in range(len(labels))]
+        alone = torch.cat(single)
+        longest = float(alone.nan_to_num(0.0, 0.0, 0.0).amax()) if len(alone) else 0.0
+        if not torch.allclose(together, alone, rtol=_ALIKE, atol=_ALIKE * longest, equal_nan=True):
+            raise ModelError(
+                "Expected a model that treats items one by one: the gradients of some items are as long as "
+                f"{[round(value, 4) for value in alone.tolist()]} alone and "
+                f"{[round(value, 4) for value in together.tolist()]} together."
+            )
+
+    def _add_clipped(
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
+        captured = self._capture(batch)
+        with torch.no_grad():
+            if batch.grouped and batch.weights is not None:
+                _silence(captured, batch.weights == 0.0, None)
+            norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
+            scales = clip_factors(bounds, clip_norm)
+            bad = ~torch.isfinite(bounds)
+            if self.doubt is not None:
+                self.doubt.logical_or_(bad.any())
+            else:
+                scales.masked_fill_(bad, 0.0)
+                _silence(captured, grouping.to_items(bad), bad)
+            if batch.weights is not None and not batch.grouped:
+                scales.mul_(batch.weights)
+            coefficients = Coefficients(scales, grouping.to_items(scales))
+            # not before: the model's memory of the part is free again, and the sum is as large as the model
+            into = torch.empty_like(self.flat.vector) if total is None else total
+            views = self.flat.views(into)
+            for name, layer in captured.items():
+                own = within(views, f"{name}." if name else "")
+                layer.add_weighted_sum(coefficients, Sums(own, fresh=total is None))
+        return into, norms
+
+    def _add_large_group(
+        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one group of more items than go through the model at once: its gradient is formed."""
+        inputs, labels, weights = batch.inputs, batch.labels, batch.weights
+        if weights is not None:
+            kept = weights != 0.0
+            inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
+        gradient = self.gradient_sum(inputs, labels, weights)
+        norm = row_norms(gradient.unsqueeze(0))
+        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
+        return gradient if total is None else total.add_(gradient), norm
+
+    def _capture(self, batch: _Batch) -> dict[str, Captured]:
+        tape: dict[str, _Taped] = {}
+        with torch.enable_grad(), self._recording(tape):
+            # a group's gradient is that of its weighted loss; an item's weight comes after its norm
+            weights = batch.weights if batch.grouped else None
+            loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, weights)
+            deltas = iter(
+                torch.autograd.grad(loss, [edge for taped in tape.values() for edge in taped.edges])
+            )
+        captured = {}
+        with torch.no_grad():
+            for name, taped in tape.items():
+                taped.check_unchanged(name)
+                module, rule = self.rules[name]
+                captured[name] = rule.captured(module, taped.kept, [next(deltas) for _ in taped.edges])
+        return captured
+
+    @contextmanager
+    def _recording(self, tape: dict[str, _Taped]) -> Iterator[None]:
+        def run(name: str, module: nn.Module, rule: LayerRule, inputs: Tensor) -> Any:
+            if name in tape:
+                raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
+            output, wanted, kept = rule.forward(module, inputs)
+            edges = [get_gradient_edge(tensor) for tensor in wanted]
+            tape[name] = _Taped(edges, kept, inputs.detach(), inputs._version)
+            return output
+
+        for name, (module, rule) in self.rules.items():
+            module.forward = partial(run, name, module, rule)
+        try:
+            yield
+        finally:
+            for module, _ in self.rules.values():
+                del module.forward
+
+
+def _loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return F.cross_entropy(logits, labels, reduction="sum")
+    return F.cross_entropy(logits, labels, reduction="none") @ weights
+
+
+def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
+    """The norms over all layers, and bounds on them that count the rounding of product forms."""
+    total = summed(squares)
+    norms = total.values.sqrt()
+    return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
+
+
+def _silence(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
+    """Makes the marked items' gradients 0 in every layer.
+
+    A coefficient of 0 is not enough for a gradient that is not finite. On the CPU nothing is done where nothing is
+    marked; a GPU is not asked, since the answer would have to be waited for.
+    """
+    if items.device.type == "cpu" and not bool(items.any()):
+        return
+    for layer in captured.values():
+        layer.silence(items, groups)
+
+
+def _laid_out(inputs: Tensor) -> Tensor:
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+
+
+def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The views whose names start with ``prefix``, without it."""
+    return {name[len(prefix) :]: view for name, view in views.items() if name.startswith(prefix)}
+
+
+def _refuse_mixing(model: nn.Module) -> None:
+    """Raises ModelError for batch normalisation, with parameters or without."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise ModelError(
+                f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items "
+                "of a batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
+            )
+
+
+def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules that own parameters themselves, in order of definition."""
+    return [
+        (name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None
+    ]
+
+
+def _rule_of(name: str, module: nn.Module) -> LayerRule:
+    if isinstance(module, nn.LSTM) and recurrent.supports(module):
+        return LSTMRule()
+    if isinstance(module, nn.RNNBase):
+        raise ModelError(
+            f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}."
+        )
+    if isinstance(module, nn.Conv2d) and convolution.supports(module):
+        return ConvolutionRule()
+    exact: dict[type[nn.Module], LayerRule] = {
+        nn.Linear: LinearRule(),
+        nn.Embedding: EmbeddingRule(),
+        nn.GroupNorm: GroupNormRule(),
+        nn.LayerNorm: LayerNormRule(),
+    }
+    if next(module.children(), None) is not None:
+        raise ModelError(
+            f"Expected parameters in layers only, {name or 'the model'!r} holds some of its own."
+        )
+    return exact.get(type(module), GenericRule())

@@ -1,0 +1,212 @@
+"""What a layer rule gives to the clipping engine, and helpers that the rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from subjectdp.engine.groups import Grouping, Run
+from subjectdp.engine.norms import row_norms
+
+GRAM_ROUNDING = 2.0**-21
+"""Relative rounding error of a float32 product of two vectors whose entries are of like size (measured: below 2^-22
+for 3,136 terms). A few long entries among thousands of short ones round worse, which matters where long parts cancel:
+what float32 loses in contrived sums is excluded on every card."""
+
+_EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few long entries
+_NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
+_FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
+_DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Squared norms of the gradients of a part's groups, and by how much rounding may have lowered each of them.
+
+    A product form can cancel: where large gradients of a group almost add up to nothing, the computed squared norm is
+    wrong by a fraction of the large ones. Clipping counts ``slack`` as if it were norm.
+    """
+
+    values: Tensor  # (groups,)
+    slack: Tensor | None = None  # (groups,), at least 0; None for relative errors only
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What each group's gradient is multiplied by in the sum, and the same for each item."""
+
+    groups: Tensor
+    items: Tensor
+
+
+class Sums:
+    """A layer's views into the flat result.
+
+    ``fresh`` views hold no sum yet and are written to, others are added to; each parameter is added to once a part.
+    """
+
+    def __init__(self, views: Mapping[str, Tensor], fresh: bool) -> None:
+        self._views, self._fresh = views, fresh
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._views
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The parameter's view with a sum in it, to be added to."""
+        view = self._views[name]
+        return view.zero_() if self._fresh else view
+
+    def shape(self, name: str) -> torch.Size:
+        """The parameter's shape."""
+        return self._views[name].shape
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Adds a tensor of the parameter's size."""
+        view = self._views[name]
+        value = value.reshape(view.shape)
+        view.copy_(value) if self._fresh else view.add_(value)
+
+    def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
+        """Adds the matrix product ``left`` (n, k) · ``right`` (k, m)."""
+        if right.shape[1] < _NARROW:
+            self.add(name, torch.mm(right.t(), left.t()).t())
+        else:
+            self._views[name].addmm_(left, right, beta=0.0 if self._fresh else 1.0)
+
+    def add_rows(self, name: str, indices: Tensor, rows: Tensor) -> None:
+        """Adds ``rows`` (n, d) to the rows of the parameter that ``indices`` (n,) name."""
+        self[name].index_add_(0, indices, rows)
+
+
+class Captured(Protocol):
+    """One layer's part of the book-keeping of one part of a batch, after the backward pass."""
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        """Squared L2 norm of each group's gradient of this layer's parameters, the sum over the group's items."""
+        ...
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        """Makes the gradients of the marked items (items,) exactly 0, whatever they are.
+
+        ``groups`` (groups,) marks their groups once the norms are known, and is None before.
+        """
+        ...
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        """Adds Σ_a coefficients_a · g_a to each parameter; may spend the captured tensors."""
+        ...
+
+
+class LayerRule(Protocol):
+    """Captures a layer in the forward pass and makes its :class:`Captured` once the output gradients are known."""
+
+    def forward(self, module: Any, inputs: Tensor) -> tuple[Any, list[Tensor], Any]:
+        """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
+        ...
+
+    def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
+        """Joins what was kept with the gradients of the wanted tensors."""
+        ...
+
+
+def wanted(output: Tensor) -> Tensor:
+    """A layer's output as one whose gradient can be asked for, also where nothing before it asks for one."""
+    if output.requires_grad:
+        return output
+    result: Tensor = _Source.apply(output, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Source(torch.autograd.Function):
+    """Where the backward pass ends. A leaf would end it too, but live as long as the graph and forbid ``relu_``."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def squared_rows(rows: Tensor) -> Tensor:
+    """(B,) squared L2 norm of each row of a (B, d) tensor."""
+    return row_norms(rows).square_()
+
+
+def grouped(values: Tensor, run: Run) -> Tensor:
+    """The items of a run (of (B, T, ...) values) as its groups: (groups, size·T, ...)."""
+    return values[run.items].reshape(run.groups, run.size * values.shape[1], *values.shape[2:])
+
+
+def group_sums(values: Tensor, grouping: Grouping) -> Tensor:
+    """(B, d) gradients of items, summed within groups: (groups, d)."""
+    if all(run.size == 1 for run in grouping.runs):
+        return values
+    return torch.cat([grouped(values.unsqueeze(1), run).sum(1) for run in grouping.runs])
+
+
+def silenced(values: Tensor, items: Tensor) -> Tensor:
+    """A copy of (B, ...) values that is 0 for the marked items."""
+    return values.masked_fill(items.view(-1, *(1,) * (values.dim() - 1)), 0)
+
+
+def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares:
+    """Squared norms of n gradients Σ_t δ_t ⊗ [x_t, 1, ...] of one linear map, by the cheaper of two forms.
+
+    Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), of T² (d_in + d_out) multiplications, or the gradients themselves, of
+    T d_in d_out. A few positions, such as a subject's items, are multiplied in float64, which loses next to nothing.
+
+    Args:
+        delta: (n, T, d_out).
+        inputs: each (n, T, d_k): inputs of maps that share their output (an LSTM's input and state).
+        ones: how many biases the map has.
+    """
+    steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
+    if steps * (d_in + d_out) >= d_in * d_out:
+        return Squares(_direct_squares(delta, inputs, ones))
+    exact = steps <= _FEW_STEPS
+    if exact:
+        delta, inputs = delta.double(), [x.double() for x in inputs]
+    products = torch.bmm(inputs[0], inputs[0].transpose(1, 2))
+    for x in inputs[1:]:
+        products.baddbmm_(x, x.transpose(1, 2))
+    if ones:
+        products.add_(ones)
+    products.mul_(torch.bmm(delta, delta.transpose(1, 2)))
+    largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
+    slack = largest.mul_(_EXACT_ROUNDING if exact else GRAM_ROUNDING)
+    return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
+
+
+def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
+    count, _, d_out = delta.shape
+    total = squared_rows(delta.sum(1)).mul_(ones)
+    for x in inputs:
+        at_once = max(1, _DIRECT_FLOATS // (d_out * x.shape[2]))
+        for start in range(0, count, at_once):
+            part = slice(start, start + at_once)
+            total[part] += squared_rows(torch.bmm(delta[part].transpose(1, 2), x[part]).flatten(1))
+    return total
+
+
+def joined(parts: list[Squares]) -> Squares:
+    """The squares of several runs, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    slack = None
+    if any(part.slack is not None for part in parts):
+        slack = torch.cat([torch.zeros_like(p.values) if p.slack is None else p.slack for p in parts])
+    return Squares(torch.cat([part.values for part in parts]), slack)
+
+
+def summed(parts: list[Squares]) -> Squares:
+    """The squares of several parameters of the same groups, added up."""
+    slacks = [part.slack for part in parts if part.slack is not None]
+    values = torch.stack([part.values for part in parts]).sum(0)
+    return Squares(values, torch.stack(slacks).sum(0) if slacks else None)

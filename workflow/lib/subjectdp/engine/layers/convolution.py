@@ -1,0 +1,201 @@
+"""2-D convolutions: per-item weight gradients by cache-blocked im2col, in channels-last memory.
+
+The Gram ("ghost") form is never cheaper here: a 14x14 map has 196 positions, so the T x T products cost more than
+the gradient itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subjectdp.engine.groups import Grouping, Run
+from subjectdp.engine.layers.base import (
+    Coefficients,
+    Squares,
+    Sums,
+    group_sums,
+    grouped,
+    silenced,
+    squared_rows,
+    wanted,
+)
+
+_BLOCKS = {"cpu": 4}  # items whose im2col copy stays in cache
+_GPU_BLOCK = 64  # elsewhere few launches count for more than cache
+_KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum, not computed again
+
+
+class ConvolutionRule:
+    """nn.Conv2d with zero padding and one group."""
+
+    def forward(self, module: nn.Conv2d, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        convolved = F.conv2d(
+            inputs, module.weight, module.bias, module.stride, module.padding, module.dilation
+        )
+        output = wanted(convolved)
+        return output, [output], inputs.detach()
+
+    def captured(self, module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
+        return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
+
+
+def supports(module: nn.Conv2d) -> bool:
+    """True where the rule's im2col covers the layer; others take the generic rule."""
+    return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+
+
+def _padding(module: nn.Conv2d) -> tuple[int, int]:
+    height, width = (int(extent) for extent in module.padding)
+    return height, width
+
+
+@dataclass
+class ConvolutionCaptured:
+    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last; let go once the gradients are kept."""
+
+    module: nn.Conv2d
+    inputs: Tensor
+    delta: Tensor
+    gradients: Tensor | None = None  # (groups, O·kh·kw·I), where they are kept
+    bias_gradients: Tensor | None = None  # (B, O)
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        self.kept = grouping.count * self.module.weight.numel() * 4 <= _KEEP_BYTES
+        self.one_channel = self.kept and self.inputs.shape[1] == 1
+        rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
+        self.bias_gradients = rows.sum(1) if self.module.bias is not None else None
+        norms = self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)
+        if self.bias_gradients is not None:
+            norms += squared_rows(group_sums(self.bias_gradients, grouping))
+        if self.kept:
+            self.inputs = self.delta = self.delta.new_empty(0)
+        return Squares(norms)
+
+    def _one_channel(self, rows: Tensor, grouping: Grouping) -> Tensor:
+        """Few weights: an item's gradient is (kh·kw, H'W') · (H'W', O), whose left side copies whole rows of pixels."""
+        (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
+        (sh, sw), (dh, dw), (ph, pw) = self.module.stride, self.module.dilation, _padding(self.module)
+        padded = F.pad(self.inputs[:, 0], (pw, pw, ph, ph))
+        row = padded.shape[2]
+        strides = (padded.stride(0), dh * row, dw, sh * row, sw)
+        gradients = rows.new_empty(len(rows), kh * kw, rows.shape[2])
+        at_once = 4 * _block(rows)
+        for start in range(0, len(rows), at_once):
+            part = padded[start : start + at_once]
+            windows = part.as_strided((len(part), kh, kw, height, width), strides)
+            columns = windows.reshape(len(part), kh * kw, height * width)
+            torch.bmm(columns, rows[start : start + at_once], out=gradients[start : start + at_once])
+        sums = group_sums(gradients.flatten(1), grouping)
+        self.gradients = sums
+        return squared_rows(sums)
+
+    def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
+        """A few items at a time: im2col, the product, its norms; the gradients are kept where they are not many."""
+        block, size = _block(rows), self.module.weight[0].numel()
+        columns = _Columns(self.inputs, self.delta, self.module, block)
+        gradients = rows.new_empty(grouping.count if self.kept else block, rows.shape[2], size)
+        norms = rows.new_empty(grouping.count)
+        first = 0
+        for run in grouping.runs:
+            at_once = max(1, block // run.size)
+            for group in range(0, run.groups, at_once):
+                groups = min(at_once, run.groups - group)
+                out = gradients[first : first + groups] if self.kept else gradients[:groups]
+                _block_gradients(rows, columns, Run(run.start + group * run.size, groups, run.size), out)
+                norms[first : first + groups] = squared_rows(out.flatten(1))
+                first += groups
+        self.gradients = gradients.flatten(1) if self.kept else None
+        return norms
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        if self.gradients is None:
+            layout = torch.channels_last
+            self.inputs = silenced(self.inputs, items).contiguous(memory_format=layout)
+            self.delta = silenced(self.delta, items).contiguous(memory_format=layout)
+        elif groups is not None:
+            self.gradients = silenced(self.gradients, groups)
+        if self.bias_gradients is not None:
+            self.bias_gradients = silenced(self.bias_gradients, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        if self.gradients is None:
+            into.add("weight", self._plain_weight_gradient(coefficients.items))
+        else:
+            out, inner, height, width = into.shape("weight")
+            summed = coefficients.groups @ self.gradients
+            if self.one_channel:
+                summed = summed.view(height * width, out).t()
+            into.add("weight", summed.reshape(out, height, width, inner).permute(0, 3, 1, 2))
+        if self.bias_gradients is not None:
+            into.add("bias", coefficients.items @ self.bias_gradients)
+
+    def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
+        module = self.module
+        # cuDNN would round to TF32's 10 bits: the sum would be longer than the norms that it was clipped by
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            result = torch.ops.aten.convolution_backward(
+                self.delta * coefficients.view(-1, 1, 1, 1),
+                self.inputs,
+                module.weight,
+                None,
+                list(module.stride),
+                list(_padding(module)),
+                list(module.dilation),
+                False,
+                [0, 0],
+                1,
+                [False, True, False],
+            )
+        gradient: Tensor = result[1]
+        return gradient
+
+
+class _Columns:
+    """im2col of a few items at a time, in buffers that are written again and again and so stay in cache."""
+
+    def __init__(self, inputs: Tensor, delta: Tensor, module: nn.Conv2d, block: int) -> None:
+        (ph, pw), (kh, kw) = _padding(module), module.kernel_size
+        (sh, sw), (dh, dw) = module.stride, module.dilation
+        self._inputs = inputs.permute(0, 2, 3, 1)
+        _, height, width, inner = self._inputs.shape
+        _, _, self._out_h, self._out_w = delta.shape
+        self._padded = inputs.new_zeros(block, height + 2 * ph, width + 2 * pw, inner)
+        self._inside = self._padded[:, ph : ph + height, pw : pw + width]
+        row = self._padded.stride(1)
+        # neighbouring columns of a kernel's row are neighbours in memory: one run of kw·I numbers
+        taps = (kh, kw * inner) if dw == 1 else (kh, kw, inner)
+        steps = (dh * row, 1) if dw == 1 else (dh * row, dw * inner, 1)
+        self._windows = self._padded.as_strided(
+            (block, self._out_h, self._out_w, *taps), (self._padded.stride(0), sh * row, sw * inner, *steps)
+        )
+        self._columns = inputs.new_empty(block, self._out_h, self._out_w, *taps)
+
+    def of(self, items: slice) -> Tensor:
+        """(items, H'W', kh·kw·I), valid until the next call."""
+        inputs = self._inputs[items]
+        count = len(inputs)
+        self._inside[:count].copy_(inputs)
+        self._columns[:count].copy_(self._windows[:count])
+        return self._columns[:count].view(count, self._out_h * self._out_w, -1)
+
+
+def _block(rows: Tensor) -> int:
+    return _BLOCKS.get(rows.device.type, _GPU_BLOCK)
+
+
+def _block_gradients(rows: Tensor, columns: _Columns, block: Run, out: Tensor) -> None:
+    """Writes the weight gradients of a few groups to ``out`` (groups, O, kh·kw·I)."""
+    items, at_once = block.items, _block(rows)
+    if block.size <= at_once:
+        inputs = columns.of(items).view(block.groups, block.size * rows.shape[1], -1)
+        torch.bmm(grouped(rows, block).transpose(1, 2), inputs, out=out)
+        return
+    for start in range(items.start, items.stop, at_once):  # one large group, a few items at a time
+        part = slice(start, min(start + at_once, items.stop))
+        beta = 0.0 if start == items.start else 1.0
+        out[0].addmm_(rows[part].flatten(0, 1).t(), columns.of(part).flatten(0, 1), beta=beta)

@@ -1,0 +1,115 @@
+"""Linear and embedding layers: outer products, never formed per item where a cheaper form exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subjectdp.engine.groups import Grouping, Run
+from subjectdp.engine.layers.base import (
+    GRAM_ROUNDING,
+    Coefficients,
+    Squares,
+    Sums,
+    grouped,
+    joined,
+    product_squares,
+    silenced,
+    squared_rows,
+    wanted,
+)
+from subjectdp.engine.layers.products import projected
+
+
+class LinearRule:
+    """nn.Linear on (B, d) or (B, ..., d) inputs."""
+
+    def forward(self, module: nn.Linear, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        output = wanted(projected(inputs, module.weight, module.bias))
+        return output, [output], inputs.detach()
+
+    def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
+        if kept.dim() == 2:
+            return LinearCaptured(kept.unsqueeze(1), deltas[0].unsqueeze(1), module.bias is not None)
+        return LinearCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
+
+
+@dataclass
+class LinearCaptured:
+    """A layer along T positions: g_i = Σ_t δ_it ⊗ x_it, of rank one where T = 1."""
+
+    inputs: Tensor  # (B, T, d_in)
+    delta: Tensor  # (B, T, d_out)
+    bias: bool
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return joined([self._of_run(run) for run in grouping.runs])
+
+    def _of_run(self, run: Run) -> Squares:
+        inputs, delta = grouped(self.inputs, run), grouped(self.delta, run)
+        if inputs.shape[1] == 1:  # |g_i|² = |δ_i|² (|x_i|² + 1)
+            return Squares(squared_rows(delta[:, 0]) * (squared_rows(inputs[:, 0]) + float(self.bias)))
+        return product_squares(delta, [inputs], float(self.bias))
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.inputs, self.delta = silenced(self.inputs, items), silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        scaled = self.delta.mul_(coefficients.items.view(-1, 1, 1)).flatten(0, 1)
+        into.add_product("weight", scaled.t(), self.inputs.flatten(0, 1))
+        if self.bias:
+            into.add("bias", scaled.sum(0))
+
+
+class EmbeddingRule:
+    """nn.Embedding on integer inputs (B,) or (B, ...)."""
+
+    def forward(self, module: nn.Embedding, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        output = wanted(F.embedding(inputs, module.weight))
+        return output, [output], inputs
+
+    def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
+        delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
+        return EmbeddingCaptured(
+            kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx
+        )
+
+
+@dataclass
+class EmbeddingCaptured:
+    """Rows of the table that an item reads collect its deltas."""
+
+    indices: Tensor  # (B, T)
+    delta: Tensor  # (B, T, E)
+    rows: int
+    padding: int | None
+
+    def __post_init__(self) -> None:
+        if self.padding is not None:
+            self.delta = self.delta * (self.indices != self.padding).unsqueeze(2)
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return joined([self._of_run(run) for run in grouping.runs])
+
+    def _of_run(self, run: Run) -> Squares:
+        indices, delta = grouped(self.indices, run), grouped(self.delta, run)
+        count, steps, width = delta.shape
+        if self.rows <= 4 * steps:  # a small table: each group's gradient fits
+            offsets = torch.arange(count, device=delta.device).unsqueeze(1) * self.rows
+            table = delta.new_zeros(count * self.rows, width)
+            table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
+            return Squares(squared_rows(table.view(count, -1)))
+        same = indices.unsqueeze(2) == indices.unsqueeze(1)
+        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(same)
+        largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
+        return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
+
+    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+        self.delta = silenced(self.delta, items)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        scaled = self.delta * coefficients.items.view(-1, 1, 1)
+        into.add_rows("weight", self.indices.flatten(), scaled.flatten(0, 1))

@@ -1,0 +1,1 @@
+"""The papers' figures and the tables that they read."""

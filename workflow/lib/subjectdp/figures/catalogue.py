@@ -1,0 +1,110 @@
+"""The figures by name: a new one is one module with ``build(inputs, name)`` and one line here.
+
+Imports nothing heavy, so that the Snakefile may read it; modules are imported when a figure is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from subjectdp.errors import unknown
+
+if TYPE_CHECKING:
+    from subjectdp.figures.panels import Sheet
+    from subjectdp.results.inputs import FigureInputs
+
+_TRAINING = ("runs", "rounds", "steps")
+SUFFIXES = (".svg", ".png", ".csv", ".json")
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """Where a figure is built, which inputs it reads, and where it stands in the report."""
+
+    module: str  # below subjectdp.figures.each
+    needs: tuple[str, ...]  # fields of FigureInputs
+    category: str  # of the report
+    title: str
+
+    @property
+    def module_path(self) -> str:
+        """The importable name of the figure's module: the entry module of its code fingerprint."""
+        return f"subjectdp.figures.each.{self.module}"
+
+
+_V1, _V3, _SCALE = "Paper v1", "Paper v3", "The papers' scale, from sampling alone"
+_BEYOND = "Beyond the papers"
+FIGURES: dict[str, FigureEntry] = {
+    "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches"),
+    "figure2": FigureEntry("figure2", _TRAINING, _V1, "Figure 2: uneven subject distributions"),
+    "figure3": FigureEntry("figure3", _TRAINING, _V1, "Figure 3: Small-FEMNIST"),
+    "figure1_v3": FigureEntry("figure1_v3", ("runs", "rounds"), _V3, "Figure 1: training"),
+    "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes"),
+    "figure3_v3": FigureEntry("figure2", _TRAINING, _V3, "Figure 3: uneven subject distributions"),
+    "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
+    "accuracy_privacy": FigureEntry("accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε"),
+    "epsilon_over_rounds": FigureEntry("epsilon_over_rounds", ("runs",), "Privacy", "Sound ε over rounds"),
+    "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
+    "beyond_epsilon": FigureEntry("beyond_epsilon", ("runs",), _BEYOND, "Accuracy against subject-level ε"),
+    "beyond_subjects": FigureEntry("beyond_subjects", ("runs",), _BEYOND, "Accuracy against subjects"),
+    "beyond_noise": FigureEntry("beyond_noise", ("noise",), _BEYOND, "Noise on the averaged gradient"),
+    "beyond_rounds": FigureEntry("beyond_rounds", ("runs", "rounds"), _BEYOND, "Accuracy over rounds"),
+    "beyond_spread": FigureEntry("beyond_spread", ("runs",), _BEYOND, "Subjects over the silos"),
+    "excess_loss": FigureEntry("excess_loss", ("utility",), _V3, "Section 4: bounds on the excess loss"),
+    "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
+    "joint_counterexample": FigureEntry(
+        "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
+    ),
+    "group_sizes_paper_scale": FigureEntry("paper_scale", ("statistics",), _SCALE, "Group sizes"),
+    "subjects_per_batch_paper_scale": FigureEntry(
+        "paper_scale", ("statistics",), _SCALE, "Subjects in mini-batches"
+    ),
+    "cost": FigureEntry("cost", ("runs",), "Cost", "Time and memory of a run"),
+    "partition": FigureEntry("partition", ("partitions",), "Data", "Items by subject and silo"),
+}
+
+
+def entry(name: str) -> FigureEntry:
+    """The entry of a figure; DataError with the nearest known name for an unknown one."""
+    if name not in FIGURES:
+        from subjectdp.errors import DataError
+
+        raise unknown("figure", name, FIGURES, DataError)
+    return FIGURES[name]
+
+
+def outputs(name: str) -> list[str]:
+    """The file names that a figure always has in its folder (panel files come on top of them)."""
+    entry(name)
+    return [name + suffix for suffix in SUFFIXES]
+
+
+def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
+    """Builds a figure and writes its files into ``folder``; returns all paths written.
+
+    Raises DataError for an unknown figure, for inputs that are missing or broken, and when there is nothing
+    to draw.
+    """
+    module = importlib.import_module(entry(name).module_path)
+    from subjectdp.figures.panels import write_sheet
+
+    return write_sheet(_with_predictions(module.build(inputs, name), inputs), folder)
+
+
+def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:
+    """The sheet, with a note before all others where it shows runs with the noise of subjects that they do not have."""
+    if inputs.runs is None or not sheet.runs:
+        return sheet
+    runs = inputs.read_runs()
+    shown = runs.loc[runs["run_id"].isin(sheet.runs), "predicted_subjects"].dropna()
+    if shown.empty:
+        return sheet
+    numbers = ", ".join(f"{int(number):,}" for number in sorted(shown.unique()))
+    note = (
+        f"PREDICTED NOISE: trained with the noise on the average that {numbers} subjects would have; an experiment, "
+        "the target ε is no guarantee for these runs"
+    )
+    return replace(sheet, notes=(note, *sheet.notes))

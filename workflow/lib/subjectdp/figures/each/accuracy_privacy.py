@@ -1,0 +1,222 @@
+"""What an accuracy costs: test accuracy against the ε that the very same runs guarantee, the claim beside it.
+
+The honest reading of the papers' Figure 1. Filled marks stand at the sound ε, open ones at the ε that the paper claims;
+algorithms without a finite ε stand in a strip of their own at the right. Runs at several target ε have a mark each.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.figures.curves import present, seed_note
+from subjectdp.figures.each.privacy import series_names
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
+from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
+from subjectdp.plan.plan import AccountingMode
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.intervals import largest_of, mean_interval
+from subjectdp.results.select import choose_setting
+
+UNITS = {
+    "subject": ("epsilon_sound_subject", "a subject over all its silos"),
+    "item": ("epsilon_sound_item", "one item"),
+}
+_GREY = "#404040"
+_APART = 0.085  # part of the axis that a tick's label takes
+_TARGET = ", ε = "
+_PUBLISHED, _SOUND = "published", "sound"
+
+
+def build(inputs: FigureInputs, name: str) -> Sheet:
+    """Two panels a data set: ε of a subject over all its silos, and of one item."""
+    runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps", "epsilon"))
+    private = runs["algorithm"] != "fed_avg"
+    series = _with_targets(runs).where(private, runs["label"])
+    runs = runs.assign(series=series, claimed=[_claimed_unit(row) for _, row in runs.iterrows()])
+    styles = styles_for(runs["label"])
+    rows = tuple(
+        tuple(_panel(runs[runs["dataset"] == dataset], unit, styles) for unit in UNITS)
+        for dataset in present(runs)
+    )
+    deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
+    seeds = seed_note(runs.assign(label=runs["series"])).replace("band", "bar")
+    told = f"{seeds}; δ = {deltas}; ε: the largest over the seeds"
+    strip = "Right strip: no noise, or no finite ε can be stated"
+    return Sheet(
+        name,
+        rows,
+        _legend(runs, styles),
+        (told, strip, *notes),
+        tuple(runs["run_id"]),
+        row_height=3.1,
+        panel_width=4.4,
+    )
+
+
+def _with_targets(runs: pd.DataFrame) -> pd.Series:
+    """The series' names, with the target ε of algorithms that were run at several."""
+    swept = runs.groupby("label")["epsilon"].transform("nunique") > 1
+    return series_names(runs) + (_TARGET + runs["epsilon"].map(format_epsilon)).where(swept, "")
+
+
+def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
+    """The algorithms, what open marks are, and rings where runs in sound mode are shown."""
+    entries = [LegendEntry(label, _unlined(styles[label])) for label in in_order(runs["label"])]
+    if (runs["mode"] == "as_published").any():
+        entries.append(
+            LegendEntry("open: published ε, no guarantee", Style(_GREY, "D", "none"), filled=False)
+        )
+    if (runs["mode"] == "sound").any():
+        entries.append(LegendEntry("ring: run in sound mode", Style(_GREY, "o", "none"), filled=False))
+    return tuple(entries)
+
+
+def _unlined(style: Style) -> Style:
+    return Style(style.color, style.marker, "none")
+
+
+def _claimed_unit(run: pd.Series) -> str:
+    """The unit that the run's paper claims its ε for; empty without a claim."""
+    variant = None if pd.isna(run["variant"]) else str(run["variant"])
+    return str(mechanism(str(run["algorithm"]), variant, AccountingMode(run["mode"])).claimed_unit or "")
+
+
+def _panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
+    dataset = str(runs["dataset"].iloc[0])
+    values = _values(runs, unit)
+    return Panel(
+        key=f"{dataset}_{unit}",
+        heading=f"{dataset_name(dataset)}, {UNITS[unit][1]}",
+        draw=partial(_draw, values=values, looks=_looks(runs, styles)),
+        values=values,
+        synthetic=bool(runs["synthetic"].any()),
+        scale=f"accuracy_{dataset}",
+    )
+
+
+def _looks(runs: pd.DataFrame, styles: dict[str, Style]) -> dict[str, tuple[Style, bool]]:
+    """The style of each series, its algorithm's, and whether it gets a ring."""
+    return {
+        str(series): (styles[str(part["label"].iloc[0])], bool((part["mode"] == "sound").all()))
+        for series, part in runs.groupby("series", sort=True)
+    }
+
+
+def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
+    """Accuracy of each series at its sound ε, and at the published one where it is claimed for this unit.
+
+    x is infinite where there is no finite ε.
+    """
+    rows = []
+    for series, part in runs.groupby("series", sort=True):
+        accuracy = mean_interval(part["final_test_accuracy"] * 100)
+        places = {_SOUND: _finite(part[UNITS[unit][0]])}
+        published = float(part["epsilon_as_published"].max())
+        if math.isfinite(published) and part["claimed"].iloc[0] == unit:
+            places[_PUBLISHED] = published
+        rows += [
+            {
+                "dataset": part["dataset"].iloc[0],
+                "quantity": f"accuracy_at_{kind}_epsilon",
+                "series": series,
+                "x": place,
+                "mean": accuracy.mean,
+                "low": accuracy.low,
+                "high": accuracy.high,
+                "seeds": accuracy.count,
+            }
+            for kind, place in places.items()
+        ]
+    return pd.DataFrame(rows)[VALUE_COLUMNS]
+
+
+def _finite(values: pd.Series) -> float:
+    """The largest ε over the seeds, infinite where one seed has none."""
+    largest = largest_of(values)
+    return largest if math.isfinite(largest) else math.inf
+
+
+def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
+    finite = values.loc[np.isfinite(values["x"]), "x"]
+    low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
+    edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
+    for series, part in values.groupby("series", sort=True):
+        _draw_series(axes, part, *looks[str(series)], edge)
+    _join_targets(axes, values, looks)
+    axes.set_xscale("log")
+    axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
+    axes.axvspan(edge / (edge / low) ** 0.06, axes.get_xlim()[1], color="#EEEEEE", zorder=0)
+    top = float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.08
+    axes.set_ylim(0, min(100.0, max(1.0, top)))
+    axes.set_xlabel("ε (smaller: better protected)")
+    axes.set_ylabel("test accuracy (%)")
+    claims = values.loc[values["quantity"] == f"accuracy_at_{_PUBLISHED}_epsilon", "x"]
+    counts = claims.map(lambda claim: float(f"{claim:.2g}")).value_counts()
+    _ticks(axes, low, high, edge, sorted(counts.index, key=lambda claim: (-counts[claim], claim)))
+
+
+def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
+    """A line through the sound ε of what differs in the target ε alone."""
+    sound = values[(values["quantity"] == f"accuracy_at_{_SOUND}_epsilon") & np.isfinite(values["x"])]
+    swept = sound[sound["series"].str.contains(_TARGET, regex=False)]
+    for _, part in swept.groupby(swept["series"].map(lambda name: str(name).rpartition(_TARGET)[0])):
+        style, _ = looks[str(part["series"].iloc[0])]
+        ordered = part.sort_values("x")
+        axes.plot(ordered["x"], ordered["mean"], color=style.color, linestyle=":", linewidth=1.0, zorder=2)
+
+
+def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edge: float) -> None:
+    marks = {str(row["quantity"]): row for row in part.to_dict("records")}
+    sound = marks[f"accuracy_at_{_SOUND}_epsilon"]
+    x = min(float(sound["x"]), edge)
+    if math.isfinite(float(sound["low"])):
+        axes.plot([x, x], [max(0.0, sound["low"]), sound["high"]], color=style.color, linewidth=1.2)
+    published = f"accuracy_at_{_PUBLISHED}_epsilon"
+    if published in marks:
+        claimed = marks[published]
+        axes.plot([claimed["x"], x], [claimed["mean"]] * 2, color=style.color, linewidth=1.0, alpha=0.45)
+        axes.plot(
+            [claimed["x"]],
+            [claimed["mean"]],
+            style.marker,
+            color=style.color,
+            markerfacecolor="white",
+            markersize=7,
+            clip_on=False,
+        )
+    # Whole marks also where nothing was learnt: 0 % lies on the axis.
+    axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3, clip_on=False)
+    if ringed:
+        y = [sound["mean"]]
+        axes.plot([x], y, "o", color=_GREY, markerfacecolor="none", markersize=12.5, clip_on=False)
+
+
+def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:
+    """The claims, powers of ten (thinned where many) and "none" for the strip; what would overlap is left out.
+
+    Of ``claims`` the first go before the later ones.
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    step = max(1, math.ceil((last - first) / 6))
+    places = [10.0**power for power in range(first, last + 1, step)]
+    if high / low < 30:
+        places = sorted({*places, *(3 * place for place in places)})
+    shown = [place for place in places if axes.get_xlim()[0] <= place <= high * 1.2]
+    left, right = axes.get_xlim()
+    apart = (right / left) ** _APART
+    kept = [edge]
+    for place in (*claims, *shown):
+        if all(max(place / other, other / place) > apart for other in kept):
+            kept.append(place)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))
+    )

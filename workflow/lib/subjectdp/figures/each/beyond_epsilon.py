@@ -1,0 +1,26 @@
+"""What sound subject-level privacy costs: test accuracy against ε, a line an algorithm, between two ceilings."""
+
+from __future__ import annotations
+
+from subjectdp.figures.panels import Sheet
+from subjectdp.figures.sweeps import Sweep, notes_of, sound_runs, sweep_legend, sweep_panels
+from subjectdp.results.inputs import FigureInputs
+
+SWEEP = Sweep("epsilon", "ε (smaller: better protected)")
+_CEILINGS = "Ceilings: FedAvg has no noise, LocalItemDP's ε is for one item only"
+
+
+def build(inputs: FigureInputs, name: str) -> Sheet:
+    """A panel a data set; DataError without sound runs, or with two of one algorithm, seed and ε."""
+    runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
+    panels = sweep_panels(runs, SWEEP, "accuracy_by_epsilon")
+    told = (*notes_of(runs), _CEILINGS, *notes)
+    return Sheet(
+        name,
+        (panels,),
+        sweep_legend(runs),
+        told,
+        tuple(runs["run_id"]),
+        row_height=3.6,
+        panel_width=5.4,
+    )

@@ -1,0 +1,18 @@
+"""v3 Figure 1: accuracy and loss over rounds, FEMNIST (a), (b) and Shakespeare (c), (d), with v3's
+HiGradAvgDP.
+"""
+
+from __future__ import annotations
+
+from subjectdp.figures import four_panels
+from subjectdp.figures.curves import present
+from subjectdp.figures.panels import Sheet
+from subjectdp.results.inputs import FigureInputs
+
+
+def build(inputs: FigureInputs, name: str) -> Sheet:
+    """Two panels for each data set in the scenario; DataError when there is none to draw."""
+    runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v3"])
+    rounds = inputs.read_rounds()
+    rows = [four_panels.curves_of(runs, rounds, dataset) for dataset in present(runs)]
+    return four_panels.sheet_of(name, rows, runs, notes)

@@ -1,0 +1,82 @@
+"""Panels of integer noise: accuracy and ε of joint noise over the bits that gradients are rounded to."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator
+
+from subjectdp.figures.curves import draw_band_line
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
+from subjectdp.figures.style import Style, dataset_name
+from subjectdp.results.intervals import bands
+
+INTEGERS, REALS = "Skellam noise", "Gaussian noise, no rounding"
+STYLES = {INTEGERS: Style("#7b3294", "o", "-"), REALS: Style("#404040", "none", "--")}
+LEGEND = tuple(LegendEntry(name, style) for name, style in STYLES.items())
+_METRICS = {
+    "final_test_accuracy": ("final_accuracy", "test accuracy (%)", 100.0),
+    "epsilon_sound_item": ("epsilon_item", "sound ε, item", 1.0),
+}
+
+
+def joint_of(config: str) -> dict[str, Any]:
+    """The section ``joint`` of a run (``config`` as in runs.parquet)."""
+    section: dict[str, Any] = json.loads(config)["joint"]
+    return section
+
+
+def bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
+    """Accuracy and ε over bits for one data set's runs with Skellam noise, beside Gaussian runs that are else the same.
+
+    ``runs``: all runs of the data set, for the Gaussian ones; ``integers``: those with Skellam noise.
+    """
+    table = integers.assign(series=INTEGERS, x=[joint_of(text)["bits"] for text in integers["config"]])
+    alike = {_but_noise(text) for text in integers["config"]}
+    real = runs[
+        [joint_of(text)["noise"] == "gaussian" and _but_noise(text) in alike for text in runs["config"]]
+    ]
+    ends = (table["x"].min(), table["x"].max())  # a run without rounding is the same at every number of bits
+    table = pd.concat([table, *(real.assign(series=REALS, x=bits) for bits in dict.fromkeys(ends))])
+    return tuple(_panel(table, metric) for metric in _METRICS)
+
+
+def _but_noise(config: str) -> str:
+    """The configuration without its seed and its kind of noise: what compared runs have in common."""
+    content = json.loads(config)
+    del content["seed"]
+    content["joint"] = {
+        key: value
+        for key, value in content["joint"].items()
+        if key not in ("noise", "bits", "ring_bits", "wrap_probability")
+    }
+    return json.dumps(content, sort_keys=True)
+
+
+def _panel(table: pd.DataFrame, metric: str) -> Panel:
+    quantity, label, factor = _METRICS[metric]
+    dataset = str(table["dataset"].iloc[0])
+    values = bands(table.assign(value=table[metric] * factor), ["dataset", "series", "x"], "value")
+    values = values.assign(quantity=quantity)[VALUE_COLUMNS]
+    return Panel(
+        key=f"{dataset}_{quantity}_by_bits",
+        heading=f"{dataset_name(dataset)}, rounded gradients",
+        draw=partial(_draw, values=values, ylabel=label),
+        values=values,
+        synthetic=bool(table["synthetic"].any()),
+    )
+
+
+def _draw(axes: Axes, values: pd.DataFrame, ylabel: str) -> None:
+    for name, style in STYLES.items():
+        part = values[values["series"] == name].sort_values("x")
+        if not part.empty:
+            draw_band_line(axes, part, style)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(values["x"].unique())))
+    axes.set_xlabel("bits of a clipped gradient's grid")
+    axes.set_ylabel(ylabel)
+    axes.set_ylim(0, max(1e-3, float(values["high"].fillna(values["mean"]).max()) * 1.15))

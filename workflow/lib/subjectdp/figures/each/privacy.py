@@ -1,0 +1,180 @@
+"""Published and sound ε of each algorithm as pairs: the claim, and what the very same run guarantees."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.curves import present
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
+from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.intervals import largest_of
+from subjectdp.results.select import choose_setting, steps_words
+
+STATEMENTS = {
+    "epsilon_as_published": ("published, no guarantee", "o", False),
+    "epsilon_sound_item": ("sound, item", "s", True),
+    "epsilon_sound_subject_one_silo": ("sound, subject at one silo", "^", True),
+    "epsilon_sound_subject": ("sound, subject over all its silos", "D", True),
+}
+_GREY = "#404040"
+
+
+def build(inputs: FigureInputs, name: str) -> Sheet:
+    """One panel a data set, one line an algorithm and mode; DataError without a private run."""
+    runs = inputs.read_runs()
+    private = runs[runs["algorithm"] != "fed_avg"]
+    if private.empty:
+        raise expected(
+            "algorithms of the scenario", sorted(set(runs["label"])), "at least one with noise", DataError
+        )
+    private, notes = choose_setting(private, vary=("mode", "horizontal", "local_steps"))
+    panels = tuple(_panel(private[private["dataset"] == dataset]) for dataset in present(private))
+    rows = max(panel.values["series"].nunique() for panel in panels)
+    legend = tuple(
+        LegendEntry(text, Style(_GREY, marker, "none"), filled)
+        for text, marker, filled in STATEMENTS.values()
+    )
+    deltas = ", ".join(f"{value:g}" for value in sorted(private["delta"].unique()))
+    infinite = any(np.isinf(panel.values["mean"]).any() for panel in panels)
+    told = (
+        f"δ = {deltas}; the largest ε over the seeds"
+        f"{'; ∞: no finite ε can be stated' if infinite else ''}; a missing marker: none is stated"
+    )
+    return Sheet(
+        name,
+        tuple((panel,) for panel in panels) if rows > 12 else (panels,),
+        legend,
+        (told, *notes),
+        tuple(private["run_id"]),
+        row_height=1.1 + 0.42 * rows,
+        panel_width=5.4,
+    )
+
+
+def series_names(runs: pd.DataFrame) -> pd.Series:
+    """The label of each run with its mode, horizontal rule and local steps, where the runs differ in them."""
+    names = runs["label"].astype(str)
+    if runs["mode"].nunique() > 1:
+        names = names + np.where(runs["mode"] == "sound", ", sound", ", as published")
+    published = runs["mode"] != "sound"
+    if runs.loc[published, "horizontal"].nunique() > 1:
+        rules = (
+            runs["horizontal"].map({"rounds_over_sqrt_s": ", R/√s", "steps_times_s": ", s·T·R"}).fillna("")
+        )
+        names = names + rules.where(published, "")
+    steps = runs["config"].map(steps_words)
+    swept = steps.groupby(runs["label"]).transform("nunique") > 1
+    return names + (", " + steps).where(swept, "")
+
+
+def _natural(name: str) -> tuple[bool, str, int]:
+    """Orders names that end in local steps by their number, an epoch last."""
+    head, _, steps = name.rpartition(", ")
+    number = int(steps.split()[0]) if steps.split()[0].isdigit() else 0
+    return "epoch" in steps, head if number else name, number
+
+
+def _panel(runs: pd.DataFrame) -> Panel:
+    dataset = str(runs["dataset"].iloc[0])
+    named = runs.assign(series=series_names(runs))
+    order = [
+        str(name)
+        for label in in_order(named["label"])
+        for name in sorted(named.loc[named["label"] == label, "series"].unique(), key=_natural)
+    ]
+    values = pd.concat([_statement(named, statement) for statement in STATEMENTS], ignore_index=True)
+    colors = {
+        name: styles_for(named["label"])[str(label)].color
+        for name, label in zip(named["series"], named["label"], strict=True)
+    }
+    if values["mean"].isna().all():
+        raise expected(f"privacy statements of {dataset}", "none", "at least one ε in the runs", DataError)
+    draw = partial(_draw, values=values, order=order, colors=colors)
+    return Panel(f"{dataset}_epsilon", dataset_name(dataset), draw, values, bool(runs["synthetic"].any()))
+
+
+def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
+    """One statement's largest ε over the seeds, by series: what holds for each of the runs.
+
+    Left out where a seed states none.
+    """
+    found = [
+        {"dataset": dataset, "series": series, "mean": largest_of(part[statement]), "seeds": len(part)}
+        for (dataset, series), part in runs.groupby(["dataset", "series"], sort=True)
+    ]
+    table = pd.DataFrame(found).dropna(subset="mean")
+    return table.assign(quantity="largest_epsilon", x=statement, low=np.nan, high=np.nan)[VALUE_COLUMNS]
+
+
+def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, str]) -> None:
+    places = {name: len(order) - 1 - index for index, name in enumerate(order)}
+    finite = values.loc[np.isfinite(values["mean"].astype(float)), "mean"].astype(float)
+    low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
+    edge = high * (high / low) ** 0.12 * 1.6
+    for name, place in places.items():
+        part = values[values["series"] == name]
+        shown = part["mean"].astype(float).clip(upper=edge).to_numpy()
+        if len(shown):
+            axes.plot(
+                [shown.min(), shown.max()], [place, place], color=colors[name], linewidth=2.2, alpha=0.35
+            )
+        if set(part["x"]) == {"epsilon_as_published"}:
+            axes.annotate(
+                "no sound ε",
+                (float(shown[0]), place),
+                xytext=(12, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7.5,
+                color=_GREY,
+            )
+        for x, mean, statement in zip(shown, part["mean"].astype(float), part["x"], strict=True):
+            _, marker, filled = STATEMENTS[str(statement)]
+            axes.plot(
+                [x],
+                [place],
+                marker=marker,
+                color=colors[name],
+                markersize=6.5 if filled else 12,
+                linestyle="none",
+                markerfacecolor=colors[name] if filled else "none",
+                markeredgewidth=1.5,
+                zorder=3,
+            )
+            if statement in ("epsilon_as_published", "epsilon_sound_subject"):
+                _annotate(axes, float(x), place, mean, above=statement == "epsilon_sound_subject")
+    axes.set_xscale("log")
+    axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    axes.set_yticks(list(places.values()), list(places))
+    axes.set_xlabel("ε")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=_ticks(edge / low)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
+
+
+def _ticks(ratio: float) -> tuple[float, ...]:
+    """Which multiples of powers of ten are labelled: fewer, the more decades an axis spans."""
+    if ratio < 30:
+        return (1.0, 2.0, 5.0)
+    return (1.0, 3.0) if ratio < 3000 else (1.0,)
+
+
+def _annotate(axes: Axes, x: float, y: float, value: float, above: bool) -> None:
+    axes.annotate(
+        format_epsilon(value),
+        (x, y),
+        xytext=(0, 7 if above else -9),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
+        fontsize=7.5,
+        color=_GREY,
+    )

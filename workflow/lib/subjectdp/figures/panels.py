@@ -1,0 +1,259 @@
+"""From panels to files: each panel on its own, all of them as one figure, and the plotted values as CSV.
+
+A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); this module lays it out, so that
+all figures share letters, legends, notes, limits and file names.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
+from matplotlib.lines import Line2D
+
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.style import Style, figure_style
+from subjectdp.io.atomic import atomic_path, write_frame, write_json
+
+MAX_PIXELS = 1600  # of height: browsers crop taller pictures in a Snakemake report
+VALUE_COLUMNS = ["dataset", "quantity", "series", "x", "mean", "low", "high", "seeds"]
+_PANEL_WIDTH, _ROW_HEIGHT = 3.5, 2.85  # inches
+_TYPICAL_DPI = 200
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes: ``draw`` fills them, ``values`` (:data:`VALUE_COLUMNS`) holds what is drawn."""
+
+    key: str  # part of the file name, e.g. femnist_accuracy
+    heading: str  # behind the letter, e.g. FEMNIST
+    draw: Callable[[Axes], None]
+    values: pd.DataFrame
+    synthetic: bool
+    scale: str | None = None  # panels of one scale share their y-range
+    weight: float = 1.0  # share of the row's width
+    keyed: bool = True  # False: the legend says nothing about this panel, which on its own goes without it
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """One line of the legend."""
+
+    text: str
+    style: Style
+    filled: bool = True
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A whole figure: rows of panels, one legend, notes below it, and the runs it was made from."""
+
+    name: str
+    rows: tuple[tuple[Panel, ...], ...]
+    legend: tuple[LegendEntry, ...] = ()
+    notes: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    row_height: float = _ROW_HEIGHT
+    panel_width: float = _PANEL_WIDTH
+    row_heights: tuple[float, ...] = ()  # inches, one a row where they differ
+
+    @property
+    def heights(self) -> tuple[float, ...]:
+        """Inches of each row."""
+        return self.row_heights or (self.row_height,) * len(self.rows)
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """All panels in the order of their letters."""
+        return tuple(panel for row in self.rows for panel in row)
+
+
+def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
+    """Writes ``<name>.{svg,png,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,csv}``; their
+    paths.
+
+    Panel files of an earlier version of the figure are removed. Raises DataError for a sheet without panels.
+    """
+    if not sheet.panels:
+        raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
+    folder = Path(folder)
+    letters = [_letter(index) for index in range(len(sheet.panels))]
+    values = pd.concat(
+        [p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)]
+    )
+    with figure_style():
+        figure, limits = _combined(sheet, letters)
+        paths = _save(figure, folder / sheet.name)
+        heights = [height for row, height in zip(sheet.rows, sheet.heights, strict=True) for _ in row]
+        for panel, letter, height in zip(sheet.panels, letters, heights, strict=True):
+            stem = folder / f"{sheet.name}_{letter}_{panel.key}"
+            paths += _save(_single(sheet, panel, letter, height, limits), stem)
+            paths.append(_write_values(panel.values.assign(panel=letter), stem))
+    paths.append(_write_values(values, folder / sheet.name))
+    write_json(folder / f"{sheet.name}.json", _facts(sheet, letters))
+    paths.append(folder / f"{sheet.name}.json")
+    for stale in set(folder.glob(f"{sheet.name}_?_*.*")) - set(paths):
+        stale.unlink()
+    return paths
+
+
+def _letter(index: int) -> str:
+    return chr(ord("a") + index)
+
+
+def _facts(sheet: Sheet, letters: Sequence[str]) -> dict[str, Any]:
+    panels = [
+        {"letter": letter, "key": p.key, "heading": p.heading, "synthetic": p.synthetic}
+        for p, letter in zip(sheet.panels, letters, strict=True)
+    ]
+    return {"figure": sheet.name, "panels": panels, "notes": list(sheet.notes), "runs": sorted(sheet.runs)}
+
+
+def _write_values(values: pd.DataFrame, stem: Path) -> Path:
+    path = stem.with_name(stem.name + ".csv")
+    write_frame(path, values[["panel", *VALUE_COLUMNS]])
+    return path
+
+
+def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
+    width = sheet.panel_width * max(sum(panel.weight for panel in row) for row in sheet.rows)
+    strip = _Strip(sheet.legend, sheet.notes, width)
+    figure, height = _canvas(width, sum(sheet.heights), strip)
+    grid = GridSpec(len(sheet.rows), 1, figure=figure, height_ratios=sheet.heights)
+    drawn: list[tuple[Panel, Axes]] = []
+    names = iter(letters)
+    for number, row in enumerate(sheet.rows):
+        cells = grid[number].subgridspec(1, len(row), width_ratios=[panel.weight for panel in row])
+        for place, panel in enumerate(row):
+            axes = figure.add_subplot(cells[place])
+            _draw(panel, axes, next(names))
+            drawn.append((panel, axes))
+    strip.add(figure, height)
+    return figure, _harmonise(drawn)
+
+
+def _single(
+    sheet: Sheet, panel: Panel, letter: str, body: float, limits: dict[str, tuple[float, float, str]]
+) -> Figure:
+    width = max(4.6, sheet.panel_width * panel.weight)
+    strip = _Strip(sheet.legend if panel.keyed else (), sheet.notes, width)
+    figure, height = _canvas(width, body + 0.35, strip)
+    axes = figure.add_subplot()
+    _draw(panel, axes, letter)
+    if panel.scale in limits:
+        low, high, kind = limits[panel.scale]
+        axes.set_yscale(kind)
+        axes.set_ylim(low, high)
+    strip.add(figure, height)
+    return figure
+
+
+def _canvas(width: float, body: float, strip: _Strip) -> tuple[Figure, float]:
+    height = body + strip.height
+    figure = Figure(figsize=(width, height), facecolor="white")
+    rectangle = (0.0, strip.height / height, 1.0, body / height)
+    figure.set_layout_engine("constrained", rect=rectangle, w_pad=0.06, h_pad=0.06, wspace=0.03, hspace=0.04)
+    return figure, height
+
+
+def _draw(panel: Panel, axes: Axes, letter: str) -> None:
+    panel.draw(axes)
+    axes.set_title(f"({letter}) {panel.heading}", loc="left")
+    if panel.synthetic:
+        axes.text(
+            1.0,
+            1.025,
+            "synthetic data",
+            transform=axes.transAxes,
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            style="italic",
+            color="#A00000",
+        )
+
+
+def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
+    """One y-range for all panels of a scale, logarithmic for all if it is for one."""
+    limits: dict[str, tuple[float, float, str]] = {}
+    for scale in sorted({panel.scale for panel, _ in drawn if panel.scale is not None}):
+        group = [axes for panel, axes in drawn if panel.scale == scale]
+        kind = "log" if any(axes.get_yscale() == "log" for axes in group) else group[0].get_yscale()
+        for axes in group:
+            axes.set_yscale(kind)
+        ends = [axes.get_ylim() for axes in group]
+        low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+        for axes in group:
+            axes.set_ylim(low, high)
+        limits[scale] = (low, high, kind)
+    return limits
+
+
+class _Strip:
+    """The legend and the notes below the panels, with a height known before the layout."""
+
+    def __init__(self, legend: Sequence[LegendEntry], notes: Sequence[str], width: float) -> None:
+        self.legend = list(legend)
+        longest = max((len(line) for entry in legend for line in entry.text.split("\n")), default=1)
+        self.columns = max(1, min(len(self.legend) or 1, int(width / (0.0565 * longest + 0.6))))
+        per_column = math.ceil(len(self.legend) / self.columns)
+        lines = max((entry.text.count("\n") + 1 for entry in legend), default=0)
+        self.legend_height = per_column * (lines * 0.145 + 0.06) + 0.12 if legend else 0.0
+        self.notes = _wrap(" ".join(note.rstrip(".") + "." for note in notes), int(width / 0.0575))
+        self.height = self.legend_height + 0.14 * len(self.notes) + 0.1
+
+    def add(self, figure: Figure, height: float) -> None:
+        """Puts legend and notes into the bottom of ``figure``, whose height is in inches."""
+        if self.legend:
+            handles = [_handle(entry) for entry in self.legend]
+            top = self.height / height
+            box = figure.legend(
+                handles=handles,
+                loc="upper center",
+                bbox_to_anchor=(0.5, top),
+                ncols=self.columns,
+                handlelength=3.4,
+                columnspacing=1.6,
+                labelspacing=0.5,
+                borderaxespad=0.2,
+            )
+            box.set_in_layout(False)
+        text = figure.text(
+            0.5, 0.05 / height, "\n".join(self.notes), ha="center", va="bottom", fontsize=7.3, color="#404040"
+        )
+        text.set_in_layout(False)
+
+
+def _handle(entry: LegendEntry) -> Line2D:
+    style = entry.style
+    face = style.color if entry.filled else "white"
+    return Line2D(
+        [],
+        [],
+        color=style.color,
+        linestyle=style.line,
+        marker=style.marker,
+        markerfacecolor=face,
+        label=entry.text,
+    )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(30, width))
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
+    targets = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+    for target, metadata in zip(targets, ({"Date": None, "Creator": None}, {"Software": None}), strict=True):
+        with atomic_path(target) as temporary:
+            figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata)
+    return targets

@@ -1,0 +1,143 @@
+"""One look for every figure: each algorithm has one colour, marker and line everywhere.
+
+Colours are from the Okabe-Ito set, which people with colour-blindness tell apart; marker and line differ for
+every algorithm, so that a figure also reads in grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib
+import matplotlib.colors
+
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.figures.labels import algorithm_label
+
+LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one series is drawn."""
+
+    color: str
+    marker: str
+    line: LineStyle
+
+
+ALGORITHM_STYLES: dict[str, Style] = {
+    "FedAvg": Style("#000000", "o", "-"),
+    "LocalItemDP": Style("#0072B2", "s", "--"),
+    "UserLDP": Style("#E69F00", "v", ":"),
+    "LocalGroupDP": Style("#D55E00", "^", "-."),
+    "HiGradAvgDP (v1)": Style("#009E73", "D", (0, (7, 1))),
+    "HiGradAvgDP (v3)": Style("#56B4E9", "P", (0, (7, 1, 1, 1, 1, 1))),
+    "CentralSubDP": Style("#CC79A7", "X", (0, (1, 1))),
+    "JointNoise": Style("#6A4C93", "*", (0, (4, 2, 1, 2))),
+    "SubjectRelease": Style("#0000FC", "p", (0, (12, 1))),
+    "SubjectSampling": Style("#6C2400", ">", (0, (6, 2, 2, 2))),
+    "CappedItemDP": Style("#000090", "d", (0, (1, 2))),
+}
+_SPARE = (
+    Style("#8C6D1F", "h", (0, (3, 1))),
+    Style("#4D4D4D", "<", (0, (2, 2))),
+    Style("#332288", "H", (0, (9, 2))),
+    Style("#999933", "8", (0, (2, 1))),
+    Style("#44AA99", "1", (0, (5, 3))),
+)
+DATASET_NAMES = {name: facts.label for name, facts in DATASETS.items()}
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # the font matplotlib ships: the same figure on every machine
+    "font.size": 9.0,
+    "axes.labelsize": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#D9D9D9",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.0,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "subjectdp",  # element ids by content, not by chance
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """The project's matplotlib settings, for the time of a with block."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        settings: Any = matplotlib.rcParams
+        settings.update(RC)
+        yield
+
+
+def styles_for(labels: Iterable[str]) -> dict[str, Style]:
+    """The style of each label; algorithms that the map does not know get spare styles in the order of their
+    names. Predicted noise does not change an algorithm's style.
+    """
+    names = sorted(set(labels))
+    unknown = sorted({algorithm_label(name) for name in names} - ALGORITHM_STYLES.keys())
+    spare = {name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}
+    known = {**spare, **ALGORITHM_STYLES}
+    return {name: known[algorithm_label(name)] for name in names}
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Labels in the order of the style map (the papers' order), unknown ones last by name."""
+    order = {name: index for index, name in enumerate(ALGORITHM_STYLES)}
+    return sorted(set(labels), key=lambda name: (order.get(algorithm_label(name), len(order)), name))
+
+
+def dataset_name(dataset: str) -> str:
+    """A data set's name for people: femnist -> FEMNIST."""
+    return DATASET_NAMES.get(dataset, dataset)
+
+
+def datasets_in_order(datasets: Iterable[str]) -> list[str]:
+    """Data sets in the papers' order, FEMNIST first."""
+    order = {name: index for index, name in enumerate(DATASET_NAMES)}
+    return sorted(set(datasets), key=lambda name: (order.get(name, len(order)), name))
+
+
+def format_epsilon(value: float) -> str:
+    """An ε with three figures at most: 4, 8.33, 57.9, 145, 1e7, ∞; a dash where none is stated."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value >= 99_999.5:
+        return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    digits = 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def format_number(value: float) -> str:
+    """A sweep value without trailing zeros: 1, 0.5, 16."""
+    return f"{value:g}"
+
+
+def sequence_styles(count: int) -> list[Style]:
+    """Styles for ``count`` ordered series of one algorithm, dark to light, markers and lines different."""
+    known = list(ALGORITHM_STYLES.values())
+    lines = [(style.marker, style.line) for style in known]
+    shades = matplotlib.colormaps["viridis"]
+    top = max(count - 1, 1)
+    return [
+        Style(matplotlib.colors.to_hex(shades(0.05 + 0.8 * index / top)), *lines[index % len(lines)])
+        for index in range(count)
+    ]

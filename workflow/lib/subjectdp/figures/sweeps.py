@@ -1,0 +1,270 @@
+"""Accuracy of sound runs against something that a scenario sweeps: ε, number of subjects, their spread over silos.
+
+Runs with predicted noise are told apart everywhere: hollow marks, broken lines, a heading and notes that say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.curves import present
+from subjectdp.figures.labels import algorithm_label
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
+from subjectdp.figures.style import Style, dataset_name, in_order, styles_for
+from subjectdp.plan.plan import AccountingMode, PrivacyUnit
+from subjectdp.results.intervals import mean_interval
+from subjectdp.results.select import choose_setting, silos_of_subject
+
+ITEM_LEVEL, NO_PRIVACY = "item level only", "no privacy"
+CLAIMS = "Marks: mean over the seeds, bar: 95 % t-interval"
+_FAR = 15.0  # points
+_SOUND_OF_UNIT = {PrivacyUnit.ITEM: "epsilon_sound_item", PrivacyUnit.SUBJECT: "epsilon_sound_subject"}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the runs are drawn against.
+
+    Attributes:
+        column: of the runs (:func:`sound_runs`).
+        words: the label of the axis.
+        ticks: text of a place on the axis.
+    """
+
+    column: str
+    words: str
+    ticks: str = "{:g}"
+
+
+def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The sound runs of one setting but for ``vary``, and notes on what was left out.
+
+    Columns on top of those of runs.parquet: ``name`` (the algorithm, without its prediction), ``unit`` that its ε is
+    for, ``epsilon_stated`` at that unit (of the subjects that the noise is for, where it is predicted),
+    ``silos_per_subject`` and ``noise_subjects`` (whose noise the run has: predicted ones, or its own).
+
+    FedAvg has no mode and is always kept.
+
+    Raises:
+        DataError: no sound run, or two runs of one algorithm, seed and place.
+    """
+    private = runs["algorithm"] != "fed_avg"
+    sound = runs[(runs["mode"] == "sound") | ~private]
+    if not (runs["mode"] == "sound").any():
+        raise expected("privacy.mode of the runs", sorted(set(runs["mode"])), "sound for some", DataError)
+    sound = sound.assign(
+        name=sound["label"].map(algorithm_label),
+        unit=[_unit(row) for _, row in sound.iterrows()],
+        silos_per_subject=[float(silos_of_subject(text)) for text in sound["config"]],
+        noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
+    )
+    sound["epsilon_stated"] = [_stated(row) for _, row in sound.iterrows()]
+    notes: list[str] = []
+    if "noise_subjects" not in vary:
+        sound, notes = _one_noise(sound)
+    chosen, more = choose_setting(sound, vary=("mode", "horizontal", "batch_size", "rounds", *vary))
+    return chosen, [*notes, *more]
+
+
+def _one_noise(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Runs with noise for one number of subjects, that of most runs; those without noise stay."""
+    private = runs[runs["unit"] != ""]
+    counts = private["noise_subjects"].value_counts()
+    if len(counts) < 2:
+        return runs, []
+    chosen = counts[counts == counts.max()].index.max()
+    kept = runs[(runs["unit"] == "") | (runs["noise_subjects"] == chosen)]
+    return kept, [f"Only runs with the noise of {chosen:,.0f} subjects shown"]
+
+
+def _unit(run: pd.Series) -> str:
+    variant = None if pd.isna(run["variant"]) else str(run["variant"])
+    return str(mechanism(str(run["algorithm"]), variant, AccountingMode.SOUND).claimed_unit or "")
+
+
+def _stated(run: pd.Series) -> float:
+    """The ε that the run's noise was made for, at the unit that the algorithm protects; NaN for none."""
+    if not math.isnan(run["predicted_subjects"]):
+        return float(run["epsilon_predicted"])
+    return float(run.get(_SOUND_OF_UNIT.get(run["unit"], ""), math.nan))
+
+
+def sweep_values(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> pd.DataFrame:
+    """Test accuracy in per cent by name and place (:data:`VALUE_COLUMNS`), of one data set."""
+    rows = []
+    for (name, _), part in runs.groupby(["name", sweep.column], sort=True):
+        accuracy = mean_interval(part["final_test_accuracy"] * 100)
+        rows.append(
+            {
+                "dataset": part["dataset"].iloc[0],
+                "quantity": quantity,
+                "series": name,
+                "x": float(part[sweep.column].iloc[0]),
+                "mean": accuracy.mean,
+                "low": accuracy.low,
+                "high": accuracy.high,
+                "seeds": accuracy.count,
+            }
+        )
+    return pd.DataFrame(rows)[VALUE_COLUMNS]
+
+
+def sweep_panels(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> tuple[Panel, ...]:
+    """A panel for each data set; algorithms without a place of their own (FedAvg) are lines across the panel."""
+    return tuple(
+        _panel(runs[runs["dataset"] == dataset], sweep, quantity, styles_for(runs["name"]))
+        for dataset in present(runs)
+    )
+
+
+def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, styles: dict[str, Style]) -> Panel:
+    dataset = str(runs["dataset"].iloc[0])
+    values = sweep_values(runs, sweep, quantity)
+    across = set(runs.loc[runs["unit"] == "", "name"]) if sweep.column == "epsilon" else set()
+    hollow = set(runs.loc[runs["predicted_subjects"].notna(), "name"])
+    draw = partial(_draw, values=values, sweep=sweep, styles=styles, across=across, hollow=hollow)
+    return Panel(
+        key=f"{dataset}_{quantity}",
+        heading=f"{dataset_name(dataset)}{prediction_words(runs)}",
+        draw=draw,
+        values=values,
+        synthetic=bool(runs["synthetic"].any()),
+        scale=f"accuracy_{dataset}",
+    )
+
+
+def prediction_words(runs: pd.DataFrame) -> str:
+    """``, predicted noise of N subjects`` for a heading; nothing where the noise is for the runs' own subjects."""
+    predicted = runs["predicted_subjects"].dropna()
+    if predicted.empty:
+        return ""
+    numbers = sorted({int(number) for number in predicted})
+    words = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    return f", predicted noise of {words} subjects"
+
+
+def _draw(
+    axes: Axes,
+    values: pd.DataFrame,
+    sweep: Sweep,
+    styles: dict[str, Style],
+    across: set[str],
+    hollow: set[str],
+) -> None:
+    places = sorted(set(values.loc[~values["series"].isin(across), "x"]))
+    names = in_order(values["series"])
+    aside = shifts(names)
+    for name in names:
+        part = values[values["series"] == name].sort_values("x")
+        if name in across:
+            draw_across(axes, part, styles[name])
+        else:
+            draw_marks(axes, part, styles[name], name in hollow, aside[name])
+    logarithmic(axes, places, sweep)
+    accuracy_axis(axes, values)
+
+
+def draw_across(axes: Axes, part: pd.DataFrame, style: Style) -> None:
+    """A level that depends on no place: a line over the whole width, its interval as a band."""
+    row = part.iloc[0]
+    axes.axhline(float(row["mean"]), color=style.color, linestyle=style.line, linewidth=1.3)
+    if np.isfinite(row["low"]):
+        axes.axhspan(float(row["low"]), float(row["high"]), color=style.color, alpha=0.10, linewidth=0)
+
+
+def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift: float = 0.0) -> None:
+    """Marks with bars, joined by a line; ``hollow`` for predicted noise, which also thins and breaks the line.
+
+    ``shift``: points to the right, so that equal accuracies do not hide one another.
+    """
+    x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
+    half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
+    aside = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+    axes.errorbar(
+        x,
+        mean,
+        yerr=half if half.any() else None,
+        color=style.color,
+        linestyle=":" if hollow else "-",
+        linewidth=1.1 if hollow else 1.5,
+        marker=style.marker,
+        markersize=6,
+        markerfacecolor="white" if hollow else style.color,
+        elinewidth=1.1,
+        capsize=2,
+        transform=axes.transData + aside,
+    )
+
+
+def shifts(names: Sequence[str]) -> dict[str, float]:
+    """Points by which each algorithm's marks stand aside, around 0."""
+    return {name: 2.2 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
+
+
+def logarithmic(axes: Axes, places: Sequence[float], sweep: Sweep) -> None:
+    """A logarithmic axis with a tick at each place."""
+    axes.set_xscale("log")
+    low, high = min(places), max(places)
+    margin = max(1.15, (high / low) ** 0.06)
+    axes.set_xlim(low / margin, high * margin)
+    axes.xaxis.set_major_locator(FixedLocator(list(places)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(list(places), [sweep.ticks.format(place) for place in places])
+    axes.set_xlabel(sweep.words)
+
+
+def accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
+    """From below the lowest mark to above the highest; algorithms far below all others are named at the edge.
+
+    Far below: never within 15 points of the median of all marks.
+    """
+    best = values.groupby("series")["mean"].max()
+    far = best[best < float(values["mean"].median()) - _FAR]
+    shown = values[~values["series"].isin(far.index)]
+    low = float(np.nanmin(shown["low"].fillna(shown["mean"])))
+    top = float(np.nanmax(shown["high"].fillna(shown["mean"])))
+    space = max(1.0, 0.06 * (top - low))
+    axes.set_ylim(max(0.0, low - space), min(100.0, top + space))
+    axes.set_ylabel("test accuracy (%)")
+    if not far.empty:
+        words = ", ".join(f"{name} (at most {far[name]:.1f} %)" for name in in_order(far.index))
+        axes.text(
+            0.01, 0.01, f"↓ below: {words}", transform=axes.transAxes, ha="left", va="bottom", fontsize=7.5
+        )
+
+
+def sweep_legend(runs: pd.DataFrame) -> tuple[LegendEntry, ...]:
+    """An entry an algorithm; those that protect no subject say so."""
+    styles = styles_for(runs["name"])
+    return tuple(
+        LegendEntry(f"{name}{_aside(runs.loc[runs['name'] == name, 'unit'].iloc[0])}", styles[name])
+        for name in in_order(runs["name"])
+    )
+
+
+def _aside(unit: str) -> str:
+    words = {"": NO_PRIVACY, PrivacyUnit.ITEM.value: ITEM_LEVEL}.get(unit)
+    return "" if words is None else f" ({words})"
+
+
+def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
+    """Seeds, δ, and what ε holds for."""
+    places = ["epsilon", "noise_subjects", "subjects", "alpha", "silos_per_subject"]
+    counts = runs.groupby(["name", "dataset", *places])["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    seeds = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low} to {high} seeds"
+    deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
+    told = f"{CLAIMS}, {seeds}; sound mode, δ = {deltas}, a subject over all its silos"
+    return (told, "The axis of accuracy does not begin at 0")

@@ -1,0 +1,1 @@
+"""What a scenario will cost: runs, hours, memory, disk."""

@@ -1,0 +1,112 @@
+"""What a job asks a cluster for: GPUs in the site's own way, time and memory by the run's size and the attempt.
+
+The Slurm profile (``workflow/profiles/slurm``) sets the environment variables that its site has not set; the rules read
+them here, in the submitting process and again in each job. Without the profile no GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from subjectdp.errors import expected
+from subjectdp.forecast.cost_model import SIZES, SizeClass, size_class
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import RunConfig
+
+PREFIX = "SUBJECTDP_SLURM_"
+MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}
+MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
+_MOST = 10**7
+
+_MODEL = re.compile(r"^gpu:([\w.]+)$")
+_GRES = re.compile(r"^gres=([A-Za-z]\w*(?::[A-Za-z][\w.]*)?)(?::1)?$")
+_STYLES = (
+    "gpu (--gpus=N), gpu:MODEL (--gpus=MODEL:N), gres=NAME or gres=NAME:TYPE (--gres=NAME:TYPE:N) or none"
+)
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """The site's settings; without a cluster, those that ask for nothing special."""
+
+    gpu: str  # how a GPU is asked for; "none": not at all
+    minutes: Mapping[SizeClass, int]  # time limit of a training of each class at its first attempt
+    memory_mb: Mapping[SizeClass, int]  # memory of a training of each class at its first attempt
+    runs_per_job: int  # short runs that one job trains, one after another
+    light_jobs_local: bool  # tables and figures are made by the submitting process
+
+    def minutes_of(self, run: RunConfig, attempt: int) -> int:
+        """Time limit of a training job in minutes; grows with the attempt."""
+        return self.minutes[size_class(run)] * attempt
+
+    def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
+        """Memory of a training job in MB; grows with its processes and with the attempt."""
+        return self.memory_mb[size_class(run)] * run.performance.processes * attempt
+
+    def gpu_resources(self, gpus: int) -> dict[str, int | str]:
+        """The resources, as the executor names them, that ask for ``gpus`` GPUs of one node; none for none."""
+        if self.gpu == "none":
+            return {}
+        gres, model = _GRES.match(self.gpu), _MODEL.match(self.gpu)
+        if gres is not None:
+            return {"gres": f"{gres[1]}:{gpus}"}
+        return {"gpu": gpus} | ({} if model is None else {"gpu_model": model[1]})
+
+    def gpus_of(self, run: RunConfig) -> dict[str, int | str]:
+        """The resources that ask for the GPUs that a run trains on."""
+        return self.gpu_resources(gpus(run))
+
+    def group_of(self, run: RunConfig) -> str | None:
+        """The group of runs that may share a job: a data set's short runs, where a job may hold more than one."""
+        together = self.runs_per_job > 1 and size_class(run) == "short"
+        return f"short_{run.data.dataset}_runs" if together else None
+
+
+def gpus(run: RunConfig) -> int:
+    """GPUs that a run's configuration uses on a machine that has them."""
+    return 0 if run.performance.device == "cpu" else run.performance.processes
+
+
+def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:
+    """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
+
+    Raises:
+        ConfigError: a variable that cannot be read, with what it may be.
+    """
+    values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
+    gpu = values.get("GPU", "none")
+    if gpu not in ("gpu", "none") and not _MODEL.match(gpu) and not _GRES.match(gpu):
+        raise expected(f"{PREFIX}GPU", gpu, _STYLES)
+    light = values.get("LIGHT_JOBS", "partition")
+    if light not in ("partition", "local"):
+        raise expected(f"{PREFIX}LIGHT_JOBS", light, "partition or local")
+    return ClusterSettings(
+        gpu=gpu,
+        minutes=_classes("MINUTES", values, MINUTES),
+        memory_mb=_classes("MEMORY_MB", values, MEMORY_MB),
+        runs_per_job=_number("RUNS_PER_JOB", values.get("RUNS_PER_JOB", "1")),
+        light_jobs_local=light == "local",
+    )
+
+
+def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int]) -> dict[SizeClass, int]:
+    """Three numbers, ``30,240,1440``, one for each class of run."""
+    text = values.get(name)
+    if text is None:
+        return dict(usual)
+    parts = text.split(",")
+    if len(parts) != len(SIZES):
+        allowed = f"{len(SIZES)} whole numbers with commas, for {', '.join(SIZES)} runs"
+        raise expected(f"{PREFIX}{name}", text, allowed)
+    return {size: _number(name, part.strip()) for size, part in zip(SIZES, parts, strict=True)}
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,8}", text) or not 1 <= int(text) <= _MOST:
+        raise expected(f"{PREFIX}{name}", text, f"a whole number from 1 to {_MOST}")
+    return int(text)

@@ -1,0 +1,96 @@
+"""The federation that a run will train on: its partition where that is there, else one made from what is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from subjectdp.config import paths
+from subjectdp.config.resolve import TEST_FRACTION
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.partition import Partition, load_partition, partition_subjects
+from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.statistics import SHAKESPEARE_VARIATION, shakespeare_counts
+from subjectdp.forecast.cost_model import LEAF_ITEMS_OF_SUBJECT, expected_subjects
+
+if TYPE_CHECKING:
+    from subjectdp.config.models import DataConfig, RunConfig
+
+FEMNIST_VARIATION = 88.94 / 226.83
+"""Standard deviation / mean of a writer's images, as LEAF publishes them."""
+
+PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
+"""What a federation was taken from, the surest first."""
+
+
+def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partition, str]:
+    """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
+
+    From prepared data it is the very partition that the workflow will make. From expected counts it is one of as many
+    subjects with as many items as the configuration (embedded data) or LEAF's statistics say, dealt over the silos by
+    the partition's own law: the subjects' sizes are quantiles of a law, not the real ones.
+
+    Raises:
+        DataError: files that are there but corrupt.
+        ConfigError: a partition that cannot be made, for instance with an empty silo.
+    """
+    if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
+        return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION
+    if Path(paths.prepared_file(run.data_key, "meta.json", results)).is_file():
+        return _from_prepared(run, paths.prepared_dir(run.data_key, results)), PREPARED
+    splits, subjects = _expected_splits(run)
+    ids = [f"subject-{index}" for index in range(subjects)]
+    return partition_subjects(splits, ids, run.partition, run.seed), COUNTS
+
+
+def _from_prepared(run: RunConfig, folder: str) -> Partition:
+    from subjectdp.data.store import load_prepared
+
+    prepared = load_prepared(folder)
+    if run.data.subjects is not None:
+        prepared = prepared.first_subjects(run.data.subjects)
+    splits = split_items(prepared, run.seed, _test_fraction(run.data), run.data.validation_fraction)
+    return partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
+
+
+def _test_fraction(data: DataConfig) -> float:
+    return TEST_FRACTION[data.dataset] if data.test_fraction is None else data.test_fraction
+
+
+def _expected_splits(run: RunConfig) -> tuple[Splits, int]:
+    """Splits of made-up items, one address after another, with the sizes that the data are expected to have."""
+    train, validation, test = _expected_sizes(run.data)
+    columns = []
+    for sizes in (train, validation, test):
+        owners = np.repeat(np.arange(len(train), dtype=np.int32), sizes)
+        columns += [np.arange(len(owners), dtype=np.int32), owners]
+    return Splits(*columns), len(train)
+
+
+def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
+    """Train, validation and test items of each subject, int64 (subjects,), by the rules of the real split."""
+    items = _expected_items(data)
+    kind = DATASETS[data.dataset].kind
+    train, test, kept = sizes_after_split(items, _test_fraction(data), kind)
+    fit, validation = part_sizes(train[kept], data.validation_fraction)
+    return fit, validation, test[kept]
+
+
+def _expected_items(data: DataConfig) -> Integers:
+    """Items of each subject before any split."""
+    embedded = data.embedded
+    if data.source != "embedded":
+        subjects, mean = expected_subjects(data), LEAF_ITEMS_OF_SUBJECT[data.dataset]
+        varying = FEMNIST_VARIATION if DATASETS[data.dataset].kind == IMAGE else SHAKESPEARE_VARIATION
+        return shakespeare_counts(subjects, mean, varying)
+    if data.dataset == "shakespeare":
+        from subjectdp.data.embedded.plays import role_sizes
+
+        sizes = role_sizes(embedded.subjects, embedded.items_per_subject, embedded.seed)
+    else:
+        share = (np.arange(embedded.subjects) + 0.5) / embedded.subjects
+        sizes = np.rint(embedded.items_per_subject * (0.7 + 0.6 * share)).tolist()
+    kept = len(sizes) if data.subjects is None else data.subjects
+    return np.array(sizes[:kept], dtype=np.int64)

@@ -1,0 +1,168 @@
+"""A scenario's plan as files and as text: ``plan.csv`` and ``plan.txt`` in the scenario's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import pandas as pd
+
+from subjectdp.config import paths
+from subjectdp.config.models import DataConfig
+from subjectdp.config.scenario import Scenario
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.forecast.cost_model import expected_items
+from subjectdp.forecast.federations import COUNTS
+from subjectdp.forecast.measured import Paces, measurements
+from subjectdp.forecast.run_time import Forecast, forecast
+from subjectdp.io.atomic import write_frame, write_text
+from subjectdp.io.text import table_lines
+
+_HEADER = (
+    *(
+        "runs",
+        "done",
+        "data",
+        "algorithm",
+        "settings",
+        "rounds",
+        "published ε",
+        "ε item",
+        "ε subject, 1 silo",
+    ),
+    *("ε subject", "class", "a run", "left", "MB"),
+)
+_WIDTH = 110
+_EMBEDDED_ITEM_BYTES = {"femnist": 1200.0, "shakespeare": 1.5}
+_PARTITION_ITEM_BYTES = 8.0
+
+
+def plan_scenario(
+    scenario: Scenario, results: str = paths.RESULTS, gflops: float | None = None
+) -> tuple[pd.DataFrame, str]:
+    """The forecast as a table and as text; writes both into the scenario's folder.
+
+    Args:
+        scenario: the checked scenario.
+        results: the results folder, read for finished runs, prepared data and partitions.
+        gflops: billions of operations a second of one device, instead of what finished runs took.
+    """
+    rows = forecast(scenario, results, Paces(measurements(results), gflops))
+    frame = pd.DataFrame([asdict(row) for row in rows])
+    text = plan_text(scenario, rows, data_mb(scenario))
+    folder = Path(paths.scenario_dir(scenario.name, results))
+    write_frame(folder / "plan.csv", frame)
+    write_text(folder / "plan.txt", text)
+    return frame, text
+
+
+def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
+    """The plan for people: what runs, what it promises, what it costs, and how that was estimated.
+
+    ``data`` is the disk that data and partitions take, in MB.
+    """
+    runs, done = sum(row.runs for row in rows), sum(row.finished for row in rows)
+    left = sum(row.hours for row in rows)
+    longest = max(rows, key=lambda row: row.hours_a_run)
+    most = max(row.memory_mb for row in rows)
+    lines = [
+        f"Plan of the scenario {scenario.name}: {runs} runs, {done} of them done",
+        "",
+        *table_lines(_HEADER, [_cells(row) for row in rows]),
+        "",
+        f"left to run  {_span(left)} on one device, one run after another; the longest run "
+        f"{_span(longest.hours_a_run)} ({longest.label}, {longest.dataset})",
+        f"memory       {most:,.0f} MB for the largest run",
+        f"disk         {data + sum(row.disk_mb for row in rows):,.0f} MB: data and partitions {data:,.0f} MB, "
+        f"results of the runs {sum(row.disk_mb for row in rows):,.0f} MB",
+        "",
+        *_notes(rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Forecast) -> tuple[Any, ...]:
+    epsilons = (
+        row.epsilon_as_published,
+        row.epsilon_sound_item,
+        row.epsilon_sound_subject_one_silo,
+        row.epsilon_sound_subject,
+    )
+    return (
+        row.runs,
+        row.finished,
+        row.dataset,
+        row.label,
+        row.settings or None,
+        row.rounds,
+        *(None if value is None else f"{value:.4g}" for value in epsilons),
+        row.size,
+        _span(row.hours_a_run),
+        _span(row.hours),
+        round(row.memory_mb),
+    )
+
+
+def _span(hours: float) -> str:
+    """A time that people can picture: 14 s, 3.2 min, 5.1 h, 1,240 h."""
+    for unit, hours_of_it in (("s", 1 / 3600), ("min", 1 / 60), ("h", 1.0)):
+        count = hours / hours_of_it
+        if count < 99.5 or unit == "h":
+            break
+    return f"{count:,.0f} {unit}" if count >= 9.95 or count == 0 else f"{count:.1f} {unit}"
+
+
+def _notes(rows: Sequence[Forecast]) -> list[str]:
+    """How the numbers came about, and what cannot be run."""
+    federations = sorted({row.federation for row in rows} - {"none"})
+    notes = [
+        "ε: of the federation of the first seed, taken from: "
+        + ", ".join(federations)
+        + (". Expected counts are predictions: the real data change ε." if COUNTS in federations else ".")
+        + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
+        "Hours: operations of all local steps and evaluations at the pace of one device. " + _bases(rows),
+    ]
+    return [line for note in [*notes, *_refused(rows)] for line in wrap(note, _WIDTH)]
+
+
+def _refused(rows: Sequence[Forecast]) -> list[str]:
+    """A line for each reason why runs will not start, with all of them."""
+    found: dict[str, list[Forecast]] = {}
+    for row in rows:
+        if row.problem is not None:
+            found.setdefault(row.problem, []).append(row)
+    return [
+        f"{sum(row.runs for row in refused)} of {sum(row.runs for row in rows)} runs will not start "
+        f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
+        for problem, refused in found.items()
+    ]
+
+
+def _bases(rows: Sequence[Forecast]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.basis] = counts.get(row.basis, 0) + row.runs
+    return " ".join(f"{runs} runs: {basis}." for basis, runs in counts.items())
+
+
+def data_mb(scenario: Scenario) -> float:
+    """Disk of the scenario's archives, prepared data and partitions in MB, by the expected numbers of items."""
+    total = sum(_data_bytes(scenario, key, data) for key, data in scenario.datasets_by_key.items())
+    for run in scenario.partitions_by_id.values():
+        items = expected_items(run)
+        total += _PARTITION_ITEM_BYTES * (items.train + (items.validation + items.test) / 2)
+    return total / 1e6
+
+
+def _data_bytes(scenario: Scenario, key: str, data: DataConfig) -> float:
+    run = next(run for run in scenario.runs if run.data_key == key)
+    whole = run.model_copy(update={"data": data.model_copy(update={"subjects": None})})
+    items = expected_items(whole)
+    count = items.train + items.validation + items.test
+    prepared = count * DATASETS[data.dataset].item_bytes
+    if data.source == "embedded":
+        return prepared + count * _EMBEDDED_ITEM_BYTES[data.dataset]
+    return prepared + (DATASETS[data.dataset].archive_bytes if data.source == "upstream" else 0.0)

@@ -1,0 +1,118 @@
+"""How a subject's budget is split over the silos that hold it: w_{a,i}, the subject's clip norm at silo i over C.
+
+What a subject a adds to the silos' sums in one round is at most w_{a,i} C at silo i. An observer who sees every silo's
+own noisy sum (noise std σC each) sees the vector of all sums at once: the subject moves it by at most √(Σ_i w²) C, so
+that Σ_i w_{a,i}² ≤ 1 makes the silos' releases together one Gaussian release of noise multiplier σ. Where only the sum
+over silos is seen, contributions add up in length, and Σ_i w_{a,i} ≤ 1 is what is needed (ULDP-FL, Kato et al., arXiv
+2308.12210). A subject's weights are a function of its own numbers of items and of public constants, never of another
+subject, so that adding or removing a subject leaves all other weights as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.plan.plan import TrustModel
+from subjectdp.plan.subject_settings import BudgetWeights
+
+Weights = NDArray[np.float64]
+
+
+def budget_weights(
+    counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float
+) -> Weights:
+    """w (silos, subjects) float64, 0 where a silo holds nothing of a subject; within the budget, checked.
+
+    ``optimal`` maximises Σ_i w_i ρ_i under the budget, ρ_i = √(n_i / (n_i + κ)) being the expected part of a mean of
+    n_i items' gradients that points along the subject's gradient, once its length is clipped away: w ∝ ρ under Σw² ≤ 1
+    (Cauchy-Schwarz), all at the silos with the largest ρ under Σw ≤ 1 (a linear programme).
+
+    Args:
+        counts: (silos, subjects) items of each subject at each silo.
+        rule: how the budget is split.
+        trust: LOCAL for Σw² ≤ 1, otherwise Σw ≤ 1.
+        most_silos: the public bound on the silos that hold one subject (read by ``fixed``).
+        item_noise: κ ≥ 0 (read by ``optimal``).
+
+    Raises:
+        PrivacyError: a subject at more silos than ``most_silos``, or weights beyond the budget.
+    """
+    held = counts > 0
+    most = int(held.sum(axis=0).max(initial=0))
+    if most > most_silos:
+        raise expected("silos of one subject", most, f"at most {most_silos}, the plan's bound", PrivacyError)
+    shares = _shares(counts, held, rule, trust, item_noise)
+    norm = np.full(counts.shape[1], float(most_silos))
+    squared = trust is TrustModel.LOCAL
+    if rule is not BudgetWeights.FIXED:
+        norm = (shares**2 if squared else shares).sum(axis=0)
+    scale = np.sqrt(norm) if squared else norm
+    weights: Weights = np.divide(shares, scale, out=np.zeros_like(shares), where=held)
+    check_budget(weights, trust)
+    return weights
+
+
+def check_budget(weights: Weights, trust: TrustModel) -> None:
+    """Raises PrivacyError where a subject's weights (silos, subjects) are negative or go beyond the budget of 1."""
+    used = (weights**2 if trust is TrustModel.LOCAL else weights).sum(axis=0)
+    if not (np.all(weights >= 0) and np.all(used <= 1 + 1e-12)):
+        raise expected(
+            "budget of a subject over its silos", float(used.max(initial=0)), "at most 1", PrivacyError
+        )
+
+
+def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:
+    """w C as float32, rounded down: no subject's bounds exceed its budget by a rounding."""
+    exact = weights * (clip_norm * (1.0 - 2.0**-39))  # what rounding the weights themselves may have added
+    near = exact.astype(np.float32)
+    above = near.astype(np.float64) > exact
+    return np.where(above, np.nextafter(near, np.float32(0.0)), near).astype(np.float32)
+
+
+def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float) -> float:
+    """How far a subject's items at *one* silo move what is seen, in clip norms, where its other items stay.
+
+    A subject that leaves one of its silos may get larger parts at the others, so that this is no special case of
+    leaving them all. With parts w before and w' after, the same at no silo but the one that is left only if the rule is
+    ``fixed``, what is seen moves by √(w_i² + Σ (w'_j - w_j)²) or, where it is a sum, w_i + Σ (w'_j - w_j) at most: each
+    gradient keeps its direction. That is one fixed part; at most 1 (a single silo) for ``uniform``; and with a share s
+    of the budget at the silo, √(2 - 2√(1 - s)) of squares and 2s of lengths, where s may come near 1 for
+    ``proportional`` and under a sum for ``optimal``, and is below (1 + κ)/(2 + κ) for ``optimal`` squares.
+
+    Args:
+        rule, trust, most_silos, item_noise: as in :func:`budget_weights`.
+    """
+    side_by_side = trust is TrustModel.LOCAL
+    if rule is BudgetWeights.FIXED:
+        return 1.0 / (math.sqrt(most_silos) if side_by_side else most_silos)
+    equal = rule is BudgetWeights.UNIFORM or (rule is BudgetWeights.OPTIMAL and item_noise == 0.0)
+    if equal or most_silos == 1:
+        return 1.0
+    if not side_by_side:
+        return 2.0
+    kept = 1.0 / (2.0 + item_noise) if rule is BudgetWeights.OPTIMAL else 0.0
+    return max(1.0, math.sqrt(2.0 - 2.0 * math.sqrt(kept)))
+
+
+def reach(trust: TrustModel, most_silos: int) -> float:
+    """Σ_i w_i of a subject spread evenly over ``most_silos``: what it adds to the silos' sum, in clip norms."""
+    return float(np.sqrt(most_silos)) if trust is TrustModel.LOCAL else 1.0
+
+
+def _shares(
+    counts: NDArray[np.int64], held: NDArray[np.bool_], rule: BudgetWeights, trust: TrustModel, noise: float
+) -> Weights:
+    """The weights before they are scaled to the budget."""
+    if rule is BudgetWeights.PROPORTIONAL:
+        return counts.astype(np.float64)
+    if rule is not BudgetWeights.OPTIMAL:
+        return held.astype(np.float64)
+    signal = np.sqrt(counts / np.maximum(counts + noise, 1.0))
+    if trust is TrustModel.LOCAL:
+        return np.asarray(signal)
+    best: NDArray[np.bool_] = (signal == signal.max(axis=0, keepdims=True)) & held
+    return best.astype(np.float64)

@@ -1,0 +1,1 @@
+"""The frozen privacy plan: what is sampled, clipped, noised, divided and accounted for."""

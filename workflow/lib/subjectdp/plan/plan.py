@@ -1,0 +1,253 @@
+"""The privacy plan: the one frozen object that sampler, clipping, noise, divisor and accountant are made from.
+
+Nothing else in the library carries a sampling probability or a noise multiplier: an algorithm declares a
+:class:`Mechanism`, ``subjectdp.accounting`` turns it with the facts of a federation into a :class:`PrivacyPlan`,
+and training executes the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.plan.subject_settings import Prediction, SubjectSettings
+
+
+class PrivacyUnit(StrEnum):
+    """What two neighbouring federations differ by."""
+
+    ITEM = "item"
+    SUBJECT = "subject"
+    SILO = "silo"
+
+
+class Adjacency(StrEnum):
+    """The neighbouring relation (ZERO_OUT is dp-accounting's REPLACE_SPECIAL)."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE = "replace"
+    ZERO_OUT = "zero_out"
+
+
+class SamplingMethod(StrEnum):
+    """How a mini-batch is drawn from a silo's items."""
+
+    POISSON = "poisson"
+    FIXED_BATCH_SIZE = "fixed_batch_size"
+    POISSON_SUBJECTS = "poisson_subjects"  # a coin for each subject, then all or some of its items
+
+
+class Clipping(StrEnum):
+    """Whose gradient is bounded by clip_norm before the sum."""
+
+    NONE = "none"
+    PER_ITEM = "per_item"  # Σ_j Clip(g_j)
+    PER_ITEM_SUBJECT_MEAN = "per_item_subject_mean"  # Σ_a mean_{j∈S_a} Clip(g_j): HiGradAvgDP
+    PER_SUBJECT = "per_subject"  # Σ_a Clip(mean_{j∈S_a} g_j)
+    PER_BATCH = "per_batch"  # Clip(mean_j g_j): UserLDP
+    PER_UPDATE = "per_update"  # Clip(θ_i - θ): what all local steps of a round did to the silo's model, once
+    PER_SUBJECT_UPDATE = "per_subject_update"  # Σ_a Clip(θ_a - θ): the same for the model of each subject
+
+
+class NoiseRule(StrEnum):
+    """How the noise multiplier of a step is chosen."""
+
+    NONE = "none"
+    CONSTANT = "constant"
+    GROUP_SIZE_IN_BATCH = "group_size_in_batch"  # σ_Z, Z = largest group in the mini-batch: data dependent
+
+
+class NoiseDistribution(StrEnum):
+    """What the noise is drawn from."""
+
+    GAUSSIAN = "gaussian"
+    SKELLAM = "skellam"  # integers, on a grid that the clipped gradients are rounded to
+
+
+class DivisorRule(StrEnum):
+    """What the noisy sum is divided by."""
+
+    BATCH_SIZE = "batch_size"  # the public expected batch size B
+    EXPECTED_SUBJECTS = "expected_subjects"  # public constant m̄ = n_subjects · q_s
+    REALISED_SUBJECTS = "realised_subjects"  # |subjects(batch)|: data dependent (v3, as published)
+    ONE = "one"
+
+
+class TrustModel(StrEnum):
+    """Who adds the noise and who sees what."""
+
+    LOCAL = "local"
+    SECURE_AGGREGATION = "secure_aggregation"
+    CENTRAL = "central"
+
+
+class AccountingMode(StrEnum):
+    AS_PUBLISHED = "as_published"
+    SOUND = "sound"
+
+
+class Horizontal(StrEnum):
+    """How privacy loss over the silos that hold a subject is paid for."""
+
+    ROUNDS_OVER_SQRT_S = "rounds_over_sqrt_s"
+    STEPS_TIMES_S = "steps_times_s"
+    SOUND = "sound"
+
+
+class PublishedSampling(StrEnum):
+    """The sampling fraction that a paper puts into its accountant."""
+
+    ITEM = "item"  # B / |D_i|
+    SUBJECT_UNION_BOUND = "subject_union_bound"  # min(1, k B / |D_i|)
+    FEDERATION = "federation"  # B / Σ|D_i|
+    NONE = "none"  # q = 1
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What one algorithm variant does in one mode, and what its paper claims; declared in the algorithm's file."""
+
+    algorithm: str
+    variant: str | None
+    mode: AccountingMode
+    claimed_unit: PrivacyUnit | None  # None: claims no privacy
+    claimed_adjacency: Adjacency
+    clipping: Clipping
+    noise_rule: NoiseRule
+    divisor_rule: DivisorRule
+    trust: TrustModel
+    published_sampling: PublishedSampling
+    horizontal_composition: bool  # True: the paper composes this algorithm over silos (Theorem 3.10/3.13)
+    one_step_per_round: bool = False  # FedSGD-style: one mini-batch a silo and round
+    published_steps_times_silos: bool = False  # CentralSubDP: s·R steps
+    samples_subjects: bool = False  # the sampler draws whole subjects, not items
+    shared_budget: bool = False  # a subject's clip norms at its silos are parts of one common budget
+    beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
+    reference: str = ""
+
+    @property
+    def noised_after_steps(self) -> bool:
+        """Whether noise comes after any local optimiser: on a whole update, or on a subject's parts at the silos."""
+        return self.clipping is Clipping.PER_UPDATE or self.shared_budget
+
+
+@dataclass(frozen=True)
+class FederationFacts:
+    """Public facts of a partition that the plan may use (the subject map is assumed public)."""
+
+    items: tuple[int, ...]  # items of each silo
+    subjects: tuple[int, ...]  # distinct subjects of each silo
+    largest_subject: tuple[int, ...]  # most items of any one subject, each silo
+    cap_enforced: bool  # True: largest_subject is bounded by an enforced cap
+    max_items_per_subject: int | None  # the cap k, if any
+    silos_per_subject: int  # most silos that hold one subject
+    total_subjects: int | None = None  # subjects of the whole federation; None: not known
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """The user's privacy and schedule settings, already validated."""
+
+    mode: AccountingMode
+    horizontal: Horizontal
+    sampling: SamplingMethod
+    epsilon: float
+    delta: float
+    clip_norm: float
+    rounds: int  # R before the horizontal rule
+    local_steps: int | None  # None: one epoch
+    batch_size: int  # expected batch size B
+    silos_per_round: int | None = None
+    noise_multiplier: float | None = None  # override of the calibration
+    noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
+    accountant: str = "pld"
+    cache_dir: str | None = None
+    own_noise_only: bool = (
+        False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    )
+    colluding_silos: int = (
+        0  # joint noise: silos that may tell their noise; the guarantee rests on the others
+    )
+    linear_updates: bool = (
+        True  # joint noise: a silo's update is linear in its noisy gradients (no Adam there)
+    )
+    noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    gradient_bits: int = 16  # Skellam: steps of the grid in the largest clip norm, as a power of 2
+    ring_bits: int | None = (
+        None  # Skellam: size of the ring of secure aggregation; None: the smallest that fits
+    )
+    wrap_probability: float = 1e-9  # Skellam: that a sum of the run leaves the ring
+    subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
+    predicted_subjects: int | None = None  # noise on the average as this many subjects would have it
+    views: int = (
+        1  # of an item, whose mean gradient is the item's; nothing that is accounted for depends on them
+    )
+
+
+@dataclass(frozen=True)
+class SiloTerms:
+    """How one silo departs from the common clip norm, learning rate and noise multiplier (joint noise, appendix)."""
+
+    clip_norm_factor: float = 1.0
+    learning_rate_factor: float = 1.0
+    noise_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class SiloSchedule:
+    """What one silo does: sampling, steps and noise (all public)."""
+
+    items: int
+    subjects: int
+    sampling_probability: float
+    max_items_per_subject: int
+    steps_per_round: int
+    noise_multiplier: (
+        float  # noise std / clip_norm on the sum, before the division; 0 where no noise is added
+    )
+    divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
+    clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
+    learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
+    noise_factor: float = (
+        1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
+    )
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Everything that determines a run's privacy: made once, executed as it stands, accounted as it stands."""
+
+    mechanism: Mechanism
+    settings: PlanSettings
+    rounds: int  # executed rounds, after the horizontal rule
+    silos: tuple[SiloSchedule, ...]
+    silos_per_subject: int
+    cap_enforced: bool
+    group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
+    prediction: Prediction | None = None  # the noise is that of an average over more subjects than there are
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The L2 bound C on one unit's contribution, None where nothing is clipped."""
+        return None if self.mechanism.clipping is Clipping.NONE else self.settings.clip_norm
+
+    def clip_norm_of(self, silo: int) -> float | None:
+        """The L2 bound at one silo."""
+        common = self.clip_norm
+        return None if common is None else common * self.silos[silo].clip_norm_factor
+
+    def noise_multiplier(self, silo: int, group_size: int = 1) -> float:
+        """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""
+        if self.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+            return self.silos[silo].noise_multiplier
+        table = self.group_noise_multipliers[silo]
+        size = max(1, group_size)
+        if size > len(table):
+            raise expected("group size in a mini-batch", size, f"at most {len(table)}", PrivacyError)
+        return table[size - 1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able copy for the manifest."""
+        return asdict(self)

@@ -1,1 +1,0 @@
-"""What a scenario will cost and promise, before it is run: runs, ε, hours, memory, disk."""

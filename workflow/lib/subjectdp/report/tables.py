@@ -1,0 +1,148 @@
+"""Tables of a scenario: what the runs reached and what they guarantee, and sampling beside the papers'
+numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from subjectdp.data.statistics import summary_table
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.style import datasets_in_order, in_order
+from subjectdp.io.atomic import write_frame
+from subjectdp.results.collect import RUN_COLUMNS
+from subjectdp.results.frames import read_frame
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.intervals import largest_of, mean_interval
+from subjectdp.results.select import local_steps_of, silos_of_subject
+
+SETTING = (
+    "dataset",
+    "label",
+    "mode",
+    "horizontal",
+    "subjects",
+    "alpha",
+    "silos",
+    "silos_per_subject",
+    "epsilon",
+    "delta",
+    "batch_size",
+)
+_PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # without meaning where there is no noise
+_EPSILONS = (
+    "epsilon_as_published",
+    "epsilon_sound_item",
+    "epsilon_sound_subject_one_silo",
+    "epsilon_sound_subject",
+)
+
+
+def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
+
+    Runs of one row differ in nothing but the seed, also in what the columns do not show.
+    ``epsilon_*`` are the largest over the seeds (a partition's largest subject differs between seeds), empty
+    where no ε is stated; ``published_guarantee`` says "no" wherever a published ε stands. Raises DataError
+    for no runs.
+    """
+    if runs.empty:
+        raise expected("runs to summarise", "none", "at least one", DataError)
+    runs = runs.assign(
+        local_steps=[_steps_word(text) for text in runs["config"]],
+        silos_per_subject=[silos_of_subject(text) for text in runs["config"]],
+        settings=[_without_seed(text) for text in runs["config"]],
+    )
+    runs.loc[runs["algorithm"] == "fed_avg", list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
+    keys = [*SETTING, "local_steps"]
+    rows = [
+        _summary_row(dict(zip(keys, key, strict=False)), part)
+        for key, part in runs.groupby([*keys, "settings"], dropna=False)
+    ]
+    table = pd.DataFrame(rows)
+    return _ordered(table)
+
+
+def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
+    """Sampling at the papers' scale beside the papers' numbers, with the difference in per cent of theirs."""
+    table = summary_table(statistics)
+    if table.empty:
+        raise expected(
+            "settings of the statistics", "none known", "at least one of the papers' settings", DataError
+        )
+    for quantity in ("subjects", "largest_group"):
+        published = table[f"{quantity}_published"]
+        table[f"{quantity}_difference_percent"] = 100 * (table[f"{quantity}_mean"] / published - 1)
+    return table
+
+
+def write_runs_summary(runs_parquet: Path | str, target: Path | str) -> pd.DataFrame:
+    """Writes :func:`runs_summary` of a runs.parquet as CSV."""
+    table = runs_summary(read_frame(runs_parquet, RUN_COLUMNS))
+    write_frame(target, table)
+    return table
+
+
+def write_statistics_comparison(statistics_parquet: Path | str, target: Path | str) -> pd.DataFrame:
+    """Writes :func:`statistics_comparison` of a statistics.parquet as CSV."""
+    table = statistics_comparison(FigureInputs(statistics=Path(statistics_parquet)).read_statistics())
+    write_frame(target, table)
+    return table
+
+
+def _without_seed(config: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(config).items() if key != "seed"})
+
+
+def _steps_word(config: str) -> str:
+    steps = local_steps_of(config)
+    return "one epoch" if steps is None else str(steps)
+
+
+def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, object]:
+    accuracy = mean_interval(part["final_test_accuracy"] * 100)
+    validation = mean_interval(part["final_validation_accuracy"] * 100)
+    published = largest_of(part["epsilon_as_published"])
+    return {
+        **setting,
+        "synthetic": bool(part["synthetic"].any()),
+        "seeds": accuracy.count,
+        "test_accuracy_percent": round(accuracy.mean, 3),
+        "test_accuracy_half_width": round(accuracy.half_width, 3),
+        "validation_accuracy_percent": round(validation.mean, 3),
+        "test_loss": round(_mean(part["final_test_loss"]), 4),
+        "epsilon_as_published": published,
+        "published_guarantee": "" if math.isnan(published) else "no",
+        **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        "predicted_subjects": largest_of(part["predicted_subjects"]),
+        "epsilon_predicted": largest_of(part["epsilon_predicted"]),
+        "rounds_executed": int(part["rounds_executed"].max()),
+        "wall_seconds": round(_mean(part["wall_seconds"]), 1),
+        "peak_memory_mb": round(_mean(part["peak_memory_mb"]), 1),
+        "run_ids": " ".join(sorted(part["run_id"])),
+    }
+
+
+def _mean(values: pd.Series) -> float:
+    return float(np.mean(values.to_numpy(dtype=np.float64)))
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    datasets, labels = datasets_in_order(table["dataset"]), in_order(table["label"])
+    keys = pd.DataFrame(
+        {
+            "dataset": table["dataset"].map(datasets.index),
+            "label": table["label"].map(labels.index),
+            "alpha": table["alpha"],
+            "silos_per_subject": table["silos_per_subject"],
+            "subjects": table["subjects"],
+            "mode": table["mode"].fillna(""),
+            "epsilon": table["epsilon"],
+        }
+    )
+    return table.loc[keys.sort_values(list(keys.columns)).index].reset_index(drop=True)

@@ -1,0 +1,1 @@
+"""Tables collected from finished runs, and how to read them."""

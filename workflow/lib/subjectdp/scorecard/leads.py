@@ -1,0 +1,103 @@
+"""Sound algorithms side by side at one setting: accuracy, lead of one of them with its interval, gap to no privacy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.style import datasets_in_order, in_order
+from subjectdp.figures.sweeps import sound_runs
+from subjectdp.io.atomic import write_frame
+from subjectdp.results.collect import RUN_COLUMNS
+from subjectdp.results.frames import read_frame
+from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
+from subjectdp.results.select import silos_of_subject
+
+REFERENCE = "SubjectRelease"
+COLUMNS = (
+    "dataset",
+    "noise_subjects",  # whose noise it is: predicted, or the runs' own
+    "epsilon",  # the target
+    "algorithm",
+    "unit",  # that ε is for; empty: no privacy
+    "seeds",
+    "test_accuracy_percent",
+    "test_accuracy_half_width",  # of the 95 % t-interval
+    "lead",  # of SubjectRelease, in points, over the seeds that both have
+    "lead_low",
+    "lead_high",
+    "epsilon_stated",  # at the unit, for noise_subjects
+    "epsilon_own_subject",  # what the very same runs give their own subjects over all silos
+)
+
+
+def leads(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each data set, number of subjects, ε and algorithm (:data:`COLUMNS`).
+
+    Only runs whose subjects lie evenly over all silos count; FedAvg stands at every ε.
+
+    Raises:
+        DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
+    """
+    everywhere = runs["config"].map(silos_of_subject) == runs["silos"]
+    runs = runs[everywhere & (runs["alpha"] == 1)]
+    if not (runs["algorithm"] == "subject_release").any():
+        allowed = "subject_release on subjects that lie evenly over all silos"
+        raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
+    runs, _ = sound_runs(runs, vary=("epsilon", "subjects", "noise_subjects"))
+    private = runs[runs["unit"] != ""]
+    rows = []
+    for (dataset, number, epsilon), part in private.groupby(["dataset", "noise_subjects", "epsilon"]):
+        plain = runs[(runs["unit"] == "") & (runs["dataset"] == dataset)]
+        own = part["subjects"].max()
+        shown = pd.concat([plain[plain["subjects"] == own], part])
+        reference = _by_seed(shown, REFERENCE)
+        rows += [
+            {"dataset": dataset, "noise_subjects": number, "epsilon": epsilon} | _row(shown, name, reference)
+            for name in in_order(shown["name"])
+        ]
+    return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def write_leads(runs_parquet: Path | str, target: Path | str) -> pd.DataFrame:
+    """Writes :func:`leads` of a runs.parquet as CSV."""
+    table = leads(read_frame(runs_parquet, RUN_COLUMNS))
+    write_frame(target, table)
+    return table
+
+
+def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:
+    """Final test accuracies in per cent by seed."""
+    part = runs[runs["name"] == name]
+    return part.set_index("seed")["final_test_accuracy"] * 100
+
+
+def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, object]:
+    part, own = runs[runs["name"] == name], _by_seed(runs, name)
+    accuracy = mean_interval(own)
+    seeds = sorted(set(own.index) & set(reference.index))
+    lead = [float("nan")] * 3
+    if seeds and name != REFERENCE:
+        found = paired_difference(reference.loc[seeds], own.loc[seeds])
+        lead = [found.mean, found.low, found.high]
+    return {
+        "algorithm": name,
+        "unit": part["unit"].iloc[0],
+        "seeds": accuracy.count,
+        "test_accuracy_percent": round(accuracy.mean, 3),
+        "test_accuracy_half_width": round(accuracy.half_width, 3),
+        **{key: round(value, 3) for key, value in zip(("lead", "lead_low", "lead_high"), lead, strict=True)},
+        "epsilon_stated": largest_of(part["epsilon_stated"]),
+        "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
+    }
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    datasets, names = datasets_in_order(table["dataset"]), in_order(table["algorithm"])
+    keys = table.assign(
+        dataset=table["dataset"].map(datasets.index), algorithm=table["algorithm"].map(names.index)
+    )
+    order = keys.sort_values(["dataset", "noise_subjects", "epsilon", "algorithm"]).index
+    return table.loc[order].reset_index(drop=True)

@@ -1,0 +1,180 @@
+"""What the papers' own settings amount to by accounting alone: rounds, noise, claimed and sound ε. Nothing is trained.
+
+The federation is the one of :mod:`subjectdp.data.statistics`: 3,500 subjects of 145 items or 660 of modelled sizes,
+spread evenly over 16 silos. Its largest subject at a silo stands for the bound k where the papers take one from the
+data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from subjectdp.accounting.make_plan import draft_plan, make_plan
+from subjectdp.accounting.statements import published_statement, sound_statement
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.data.spread import SpreadSettings
+from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, silo_counts
+from subjectdp.errors import DataError, expected
+from subjectdp.io.atomic import write_frame
+from subjectdp.plan.plan import (
+    AccountingMode,
+    FederationFacts,
+    Horizontal,
+    PlanSettings,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+)
+from subjectdp.scorecard.targets import Setting, Target
+
+COLUMNS = ("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject", "note")
+METRICS = ("rounds_executed", "noise_ratio", "epsilon")
+"""Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    target: str
+    metric: str
+    value: float
+    epsilon_published: float = math.nan
+    epsilon_sound: float = math.nan
+    epsilon_sound_subject: float = math.nan
+    note: str = ""
+
+
+def write_paper_accounting(
+    targets: list[Target], target_parquet: Path | str, cache_dir: Path | str | None = None
+) -> pd.DataFrame:
+    """Writes and returns a row (:data:`COLUMNS`) for each target that accounting at the paper's setting answers.
+
+    Raises DataError where there is none.
+    """
+    folder = None if cache_dir is None else str(cache_dir)
+    rows = [_row(target, folder) for target in targets if is_accounted(target)]
+    if not rows:
+        raise expected("targets", "none", "at least one that accounting answers", DataError)
+    table = pd.DataFrame([row.__dict__ for row in rows], columns=list(COLUMNS))
+    write_frame(target_parquet, table)
+    return table
+
+
+def is_accounted(target: Target) -> bool:
+    """Whether a target is answered here: it concerns an algorithm on a data set, and no training."""
+    return target.metric in METRICS and target.setting.dataset != ""
+
+
+@cache
+def paper_facts(setting: Setting) -> FederationFacts:
+    """The public facts of the federation that a target's paper trains on.
+
+    Raises DataError for a setting without a number of subjects.
+    """
+    if setting.subjects is None:
+        raise expected("subjects of a target", None, "the paper's number of subjects", DataError)
+    femnist = setting.dataset == "femnist"
+    items = np.full(setting.subjects, FEMNIST_ITEMS) if femnist else shakespeare_counts(setting.subjects)
+    silos = setting.silos or SILOS
+    counts = silo_counts(0, items.astype(np.int64), SpreadSettings(silos))
+    return FederationFacts(
+        items=tuple(int(value) for value in counts.sum(axis=1)),
+        subjects=tuple(int(value) for value in (counts > 0).sum(axis=1)),
+        largest_subject=tuple(int(value) for value in counts.max(axis=1)),
+        cap_enforced=False,
+        max_items_per_subject=None,
+        silos_per_subject=silos,
+    )
+
+
+def paper_plan_settings(
+    algorithm: str, setting: Setting, accountant: str, cache_dir: str | None
+) -> PlanSettings:
+    """The privacy settings of a target's paper; C = 1, since only the noise multiplier is accounted.
+
+    Raises DataError where the paper's rounds, mini-batch size, ε or δ are not given.
+    """
+    rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
+    if rounds is None or batch is None or epsilon is None or delta is None:
+        raise expected("rounds, batch_size, epsilon and delta of a target", setting, "given", DataError)
+    one_step = algorithm.startswith("central_sub_dp")
+    return PlanSettings(
+        mode=AccountingMode.AS_PUBLISHED,
+        horizontal=Horizontal(setting.horizontal or Horizontal.ROUNDS_OVER_SQRT_S),
+        sampling=SamplingMethod.POISSON,
+        epsilon=epsilon,
+        delta=delta,
+        clip_norm=1.0,
+        rounds=rounds,
+        local_steps=1 if one_step else None,
+        batch_size=batch,
+        accountant=accountant,
+        cache_dir=cache_dir,
+    )
+
+
+def _row(target: Target, cache_dir: str | None) -> _Row:
+    if target.metric == "rounds_executed":
+        found = mechanism(*_named(target.algorithm), AccountingMode.AS_PUBLISHED)
+        settings = paper_plan_settings(target.algorithm, target.setting, "pld", cache_dir)
+        plan = draft_plan(found, paper_facts(target.setting), settings)
+        return _Row(target.id, target.metric, float(plan.rounds))
+    if target.metric == "noise_ratio":
+        return _noise_ratio(target, cache_dir)
+    return _claim(target, cache_dir)
+
+
+def _named(algorithm: str) -> tuple[str, str | None]:
+    name, _, variant = algorithm.partition(":")
+    return name, variant or None
+
+
+def _plan(algorithm: str, setting: Setting, accountant: str, cache_dir: str | None) -> PrivacyPlan:
+    found = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
+    settings = paper_plan_settings(algorithm, setting, accountant, cache_dir)
+    return make_plan(found, paper_facts(setting), settings)
+
+
+def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
+    """log10 of the algorithm's noise multiplier over that of an item's sampling fraction, largest over the silos.
+
+    By Rényi accounting, the successor of the moments accountant that the papers used.
+    """
+    noise = [
+        max(silo.noise_multiplier for silo in _plan(name, target.setting, "rdp", cache_dir).silos)
+        for name in (target.algorithm, "local_item_dp")
+    ]
+    note = f"noise multipliers {noise[0]:.4g} and {noise[1]:.4g}"
+    return _Row(target.id, target.metric, math.log10(noise[0] / noise[1]), note=note)
+
+
+def _claim(target: Target, cache_dir: str | None) -> _Row:
+    """Published and sound ε of the plan as published; the sound one is infinite where none can be stated."""
+    published, sound, unit, note = _statements(target.algorithm, target.setting, cache_dir)
+    stated = math.nan if math.isinf(sound) else sound
+    subject = stated if unit is PrivacyUnit.SUBJECT else math.nan
+    return _Row(target.id, target.metric, sound, published, stated, subject, note)
+
+
+@cache
+def _statements(
+    algorithm: str, setting: Setting, cache_dir: str | None
+) -> tuple[float, float, PrivacyUnit, str]:
+    """Published ε, sound ε at the claimed unit, the unit, and why the sound one is infinite where it is.
+
+    Kept, because several versions of a paper claim the same.
+    """
+    plan = _plan(algorithm, setting, "pld", cache_dir)
+    unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
+    published = published_statement(plan)["epsilon"]
+    own = sound_statement(plan, unit, every_silo=True)
+    note, constant = own["reason"] or "", own["epsilon_if_constant"]
+    if constant is not None:
+        note += f" (were it a public constant: ε {constant:.4g})"
+    sound = math.inf if own["epsilon"] is None else float(own["epsilon"])
+    return math.nan if published is None else float(published), sound, unit, note

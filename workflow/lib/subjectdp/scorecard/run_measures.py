@@ -1,0 +1,283 @@
+"""Targets measured on trained runs: which runs stand for a target's setting, and the metric over their seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from subjectdp.algorithms.registry import mechanism
+from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS
+from subjectdp.figures.style import dataset_name, format_number
+from subjectdp.plan.plan import AccountingMode, PrivacyUnit
+from subjectdp.results.intervals import Estimate, mean_interval, paired_difference
+from subjectdp.results.select import local_steps_of, steps_words
+from subjectdp.scorecard.targets import Kind, Setting, Target
+from subjectdp.scorecard.verdicts import Measured
+
+TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", "subjects", "items_per_subject")
+"""Metrics that are measured here."""
+
+PAPER_MODELS = {"femnist": "leaf_cnn", "shakespeare": "leaf_lstm"}
+_SOURCES = {"embedded": "generated data", "leaf_json": "real data (LEAF's JSON)", "upstream": "real data"}
+_OF_DATA = ("subjects", "items_per_subject")
+_SETTLES_DATA = ("subjects", "silos", "alpha")
+_SETTLES_TRAINING = ("rounds", "batch_size", "local_steps", "model", "epsilon", "delta")
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs of one algorithm and setting, one a seed."""
+
+    runs: pd.DataFrame
+    at_setting: bool
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether any of the runs trained on generated data."""
+        return bool(self.runs["synthetic"].any())
+
+
+def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
+    """A target by the runs of a scenario (``runs``, ``rounds``: its collected tables); None where none fits.
+
+    Only runs as published stand for a paper. Where several settings fit, the one that agrees with the paper's in most
+    points is taken, then the one with most seeds.
+    """
+    table = _described(runs)
+    first = choose_side(table, target.algorithm, target.setting, target.metric)
+    if first is None:
+        return None
+    if target.metric in _OF_DATA:
+        return _of_data(target, first)
+    if not target.versus:
+        return _single(target, first)
+    others = [
+        side
+        for name in target.versus
+        if (side := choose_side(table, name, target.versus_setting, target.metric, first, target.setting))
+        is not None
+    ]
+    if len(others) < len(target.versus):
+        return None
+    return _compared(target, first, others, rounds)
+
+
+def _described(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs as published, with what tells settings apart as columns of their own."""
+    configs = [json.loads(text) for text in runs["config"]]
+    steps = [local_steps_of(text) for text in runs["config"]]
+    table = runs.assign(
+        local_steps=["epoch" if count is None else str(count) for count in steps],
+        step_rank=[math.inf if count is None else float(count) for count in steps],
+        trimmed=[config["data"].get("subjects") is not None for config in configs],
+        setting=[_setting_text(config) for config in configs],
+    )
+    published: pd.DataFrame = table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
+    return published
+
+
+def _setting_text(config: dict[str, Any]) -> str:
+    """All that two seeds of one setting share, as text."""
+    data = {key: value for key, value in config["data"].items() if key not in ("path", "expected")}
+    left_out = ("seed", "performance", "data")
+    shared = {key: value for key, value in config.items() if key not in left_out}
+    return json.dumps({**shared, "data": data}, sort_keys=True)
+
+
+def choose_side(
+    table: pd.DataFrame,
+    algorithm: str,
+    setting: Setting,
+    metric: str,
+    beside: Side | None = None,
+    beside_setting: Setting | None = None,
+) -> Side | None:
+    """The runs that stand for an algorithm in a setting; ``beside``: the side that they are compared with."""
+    rows = table[table["dataset"] == setting.dataset]
+    rows = _federation(rows, setting)
+    if algorithm:
+        name, _, variant = algorithm.partition(":")
+        rows = rows[(rows["algorithm"] == name) & ((rows["variant"] == variant) | (variant == ""))]
+    if setting.alpha is not None:
+        rows = rows[rows["alpha"] == setting.alpha]
+    if setting.horizontal is not None:
+        rows = rows[rows["horizontal"] == setting.horizontal]
+    rows = _by_local_steps(rows, setting, beside, beside_setting)
+    if rows.empty:
+        return None
+    settings = sorted(
+        set(rows["setting"]), key=lambda text: _preference(rows[rows["setting"] == text], setting)
+    )
+    chosen = rows[rows["setting"] == settings[0]].drop_duplicates("seed")
+    return Side(chosen, _at_setting(chosen.iloc[0], setting, metric))
+
+
+def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """All subjects of the data set; for a target of Small-FEMNIST its size, else the smallest federation there is."""
+    if rows.empty or setting.subjects is None:
+        return rows
+    wanted, most = rows["subjects"].max(), rows["subjects"].max()
+    if setting.subjects == SMALL_FEMNIST_SUBJECTS:
+        exact = bool((rows["subjects"] == setting.subjects).any())
+        wanted = setting.subjects if exact else rows["subjects"].min()
+        if wanted == most and not exact:
+            return rows[:0]
+    chosen: pd.DataFrame = rows[rows["subjects"] == wanted]
+    return chosen
+
+
+def _by_local_steps(
+    rows: pd.DataFrame, setting: Setting, beside: Side | None, beside_setting: Setting | None
+) -> pd.DataFrame:
+    """Where local steps are what is compared, the most of them against one, at equal rounds and data."""
+    partner = None if beside_setting is None else beside_setting.local_steps
+    if rows.empty or "most" not in (setting.local_steps, partner):
+        return rows
+    kept: pd.DataFrame
+    if setting.local_steps == "most":
+        swept = rows["step_rank"].nunique() > 1
+        kept = rows[rows["step_rank"] == rows["step_rank"].max()] if swept else rows[:0]
+        return kept
+    kept = rows[rows["local_steps"] == setting.local_steps]
+    if beside is not None:
+        same = beside.runs.iloc[0]
+        for name in ("rounds", "subjects", "epsilon"):
+            kept = kept[kept[name] == same[name]]
+    return kept
+
+
+def _preference(rows: pd.DataFrame, setting: Setting) -> tuple[int, int, str]:
+    row = rows.iloc[0]
+    points = sum(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *_SETTLES_TRAINING))
+    return -points, -rows["seed"].nunique(), str(row["run_id"])
+
+
+def _agrees(row: pd.Series, setting: Setting, name: str) -> bool:
+    if name == "model":
+        return bool(row["model"] == PAPER_MODELS.get(setting.dataset))
+    wanted = getattr(setting, name)
+    return wanted is None or bool(row[name] == wanted)
+
+
+def _at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
+    """Whether a run was made at the paper's own setting, as far as the metric depends on it."""
+    if bool(row["synthetic"]):
+        return False
+    if metric == "subjects":
+        return row["source"] == "upstream" and not row["trimmed"]
+    if metric == "items_per_subject":
+        return _agrees(row, setting, "subjects")
+    private = row["algorithm"] != "fed_avg"
+    names = [name for name in _SETTLES_TRAINING if private or name not in ("epsilon", "delta")]
+    return all(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *names))
+
+
+def _of_data(target: Target, side: Side) -> Measured:
+    row = side.runs.iloc[0]
+    value = (
+        float(row["subjects"]) if target.metric == "subjects" else float(row["train_items"] / row["subjects"])
+    )
+    return Measured(value, value, value, 0, _data_words(row), side.at_setting, side.synthetic)
+
+
+def _values(side: Side, metric: str) -> pd.Series:
+    """The metric of each seed; accuracies in per cent."""
+    column, factor = ("final_test_loss", 1.0) if metric == "test_loss" else ("final_test_accuracy", 100.0)
+    return side.runs.set_index("seed")[column].astype(float) * factor
+
+
+def _single(target: Target, side: Side) -> Measured:
+    return _measured(mean_interval(_values(side, target.metric)), side, [], side.at_setting)
+
+
+def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.DataFrame) -> Measured | None:
+    found = [_difference(target, first, other, rounds) for other in others]
+    estimates = [estimate for estimate in found if estimate is not None]
+    if len(estimates) < len(others):
+        return None
+    worst = min(estimates, key=lambda each: each.low if math.isfinite(each.low) else each.mean)
+    return _measured(worst, first, others, all(side.at_setting for side in (first, *others)))
+
+
+def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
+    """Over the seeds that both have, else over each side's own: lead, or difference in per cent of the other.
+
+    None where the other has nothing to take per cents of: runs so short that no test item is classified rightly.
+    """
+    one, two = _values(first, target.metric), _values(other, target.metric)
+    if target.metric == "accuracy_at_equal_rounds":
+        two = _accuracy_at(other, int(first.runs["rounds_executed"].max()), rounds)
+    if target.kind is not Kind.ORDER and (two == 0).any():
+        return None
+    seeds = sorted(set(one.index) & set(two.index))
+    if not seeds:
+        return _unpaired(one, two, target.kind)
+    one, two = one[seeds], two[seeds]
+    if target.kind is Kind.ORDER:
+        return paired_difference(one, two)
+    return mean_interval(100 * (one / two - 1))
+
+
+def _unpaired(one: pd.Series, two: pd.Series, kind: Kind) -> Estimate:
+    """Without a common seed the means are compared, and no interval is given."""
+    a, b = float(np.mean(one)), float(np.mean(two))
+    value = a - b if kind is Kind.ORDER else 100 * (a / b - 1)
+    return Estimate(value, math.nan, math.nan, 1)
+
+
+def _accuracy_at(side: Side, round_: int, rounds: pd.DataFrame) -> pd.Series:
+    """Test accuracy (%) of each seed at the last evaluated round that is not after ``round_``."""
+    table = rounds.merge(side.runs[["run_id", "seed"]], on="run_id")
+    table = table[table["round"] <= round_].sort_values("round")
+    return table.groupby("seed")["test_accuracy"].last() * 100
+
+
+def _measured(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
+    row, runs = side.runs.iloc[0], side.runs
+    variant = None if pd.isna(row["variant"]) else str(row["variant"])
+    unit = mechanism(str(row["algorithm"]), variant, AccountingMode.AS_PUBLISHED).claimed_unit
+    sound = "epsilon_sound_item" if unit is PrivacyUnit.ITEM else "epsilon_sound_subject"
+    return Measured(
+        mean=estimate.mean,
+        low=estimate.low,
+        high=estimate.high,
+        seeds=estimate.count,
+        scale=_scale(row, [other.runs.iloc[0] for other in others]),
+        at_setting=at_setting,
+        synthetic=side.synthetic or any(other.synthetic for other in others),
+        epsilon_published=_largest(runs["epsilon_as_published"]),
+        epsilon_sound=math.nan if unit is None else _largest(runs[sound]),
+        epsilon_sound_subject=_largest(runs["epsilon_sound_subject"]),
+    )
+
+
+def _largest(values: pd.Series) -> float:
+    """The largest ε over the seeds; none (NaN) as soon as one seed has none."""
+    return float(np.max(values.to_numpy(dtype=np.float64)))
+
+
+def _data_words(row: pd.Series) -> str:
+    source = _SOURCES.get(str(row["source"]), str(row["source"]))
+    alpha = "" if row["alpha"] == 1 else f", α = {format_number(row['alpha'])}"
+    items = f"{int(row['train_items']):,} training items"
+    return f"{dataset_name(str(row['dataset']))}, {source}, {int(row['subjects']):,} subjects, {items}{alpha}"
+
+
+def _scale(row: pd.Series, others: Sequence[pd.Series]) -> str:
+    """What the runs were made on: data, federation, model, and the schedule of each side."""
+    common = f"{_data_words(row)}, {int(row['silos'])} silos, {row['model']}"
+    return f"{common}; {'; '.join(_schedule(each) for each in (row, *others))}"
+
+
+def _schedule(row: pd.Series) -> str:
+    words = steps_words(str(row["config"]))
+    rule = ", s·T·R" if row["horizontal"] == "steps_times_s" else ""
+    return (
+        f"{row['label']}{rule}: {int(row['rounds_executed'])} rounds of {words}, B = {int(row['batch_size'])}"
+    )

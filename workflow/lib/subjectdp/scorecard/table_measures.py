@@ -1,0 +1,124 @@
+"""Targets measured without the scenario's runs: from sampling alone, from accounting, from the convex model."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from subjectdp.data.statistics import paper_settings
+from subjectdp.figures.style import dataset_name
+from subjectdp.results.intervals import mean_interval
+from subjectdp.scorecard.targets import Kind, Setting, Target
+from subjectdp.scorecard.verdicts import Measured
+from subjectdp.utility.table import POPULATION
+
+SAMPLED = {
+    "subjects_per_batch": "subjects",
+    "largest_group": "largest_group",
+    "largest_group_mode": "largest_group",
+}
+"""Metrics of mini-batches and the column of the statistics that they come from."""
+_NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
+
+
+def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | None:
+    """A target by mini-batches drawn at the papers' scale (``data.statistics``); None for another setting.
+
+    The interval is of the mean over the mini-batches, which share one partition; a mode has none.
+    """
+    name = _statistics_name(target.setting)
+    if name is None:
+        return None
+    part = statistics[statistics["setting"] == name]
+    if part.empty:
+        return None
+    values = part[SAMPLED[target.metric]].astype(float)
+    scale = f"{dataset_name(target.setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
+    if target.metric == "largest_group_mode":
+        mode = float(values.mode().iloc[0])
+        share = 100 * float((values == mode).mean())
+        return Measured(mode, mode, mode, 0, scale, note=f"in {share:.1f} % of the mini-batches")
+    mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
+    return Measured(mean, mean - half, mean + half, 0, scale)
+
+
+def _statistics_name(setting: Setting) -> str | None:
+    """The name of the statistics' setting with the target's data set, subjects, α and mini-batch size."""
+    for known in paper_settings():
+        same = (known.dataset, known.subjects, known.alpha, known.batch_size)
+        if same == (setting.dataset, setting.subjects, setting.alpha, setting.batch_size):
+            return known.name
+    return None
+
+
+def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
+    """A target of the joint-noise paper by its recomputed Table 1 (``accounting.table1``); None for no such row."""
+    setting = target.setting
+    rows = table1[
+        (table1["local_steps"].astype(str) == setting.local_steps) & (table1["parties"] == setting.silos)
+    ]
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    claim = target.kind is Kind.CLAIM
+    value = float(row["sigma_total" if target.metric == "noise_multiplier" else "epsilon"])
+    if claim:
+        value = float(row["epsilon_sound"])
+    scale = f"accounting, q = 0.1, {int(row['local_steps'])} local steps, {int(row['parties'])} parties"
+    return Measured(
+        mean=value,
+        low=value,
+        high=value,
+        seeds=0,
+        scale=scale,
+        epsilon_published=float(row["epsilon_printed"]),
+        epsilon_sound=float(row["epsilon_sound"]),
+    )
+
+
+def measure_accounting(target: Target, accounting: pd.DataFrame) -> Measured | None:
+    """A target by accounting at the paper's setting (``scorecard.paper_accounting``); None where it has no row."""
+    rows = accounting[accounting["target"] == target.id]
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    value, setting = float(row["value"]), target.setting
+    federation = f"{setting.subjects:,} subjects, {setting.silos} silos, R = {setting.rounds}"
+    words = f"{dataset_name(setting.dataset)}, {federation}"
+    return Measured(
+        mean=value,
+        low=value,
+        high=value,
+        seeds=0,
+        scale=f"accounting at the paper's setting: {words}",
+        epsilon_published=float(row["epsilon_published"]),
+        epsilon_sound=float(row["epsilon_sound"]),
+        epsilon_sound_subject=float(row["epsilon_sound_subject"]),
+        note=str(row["note"]),
+    )
+
+
+def measure_bound(target: Target, utility: pd.DataFrame) -> Measured | None:
+    """A theorem on the population loss by the convex model: measured excess less the bound, over the seeds.
+
+    The theorems hold for any data, so that generated data count as well.
+    """
+    rows = utility[
+        (utility["algorithm"] == target.algorithm) & utility["last"] & (utility["quantity"] == POPULATION)
+    ]
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    found = mean_interval(rows["excess"] - rows["bound"])
+    words = "generated data" if bool(row["synthetic"]) else "real data"
+    scale = (
+        f"logistic regression, {dataset_name(str(row['dataset']))}, {words}, {int(row['subjects']):,} subjects, "
+        f"{int(row['items']):,} items, 1 silo, {int(row['steps'])} steps"
+    )
+    excess, bound = float(rows["excess"].mean()), float(rows["bound"].mean())
+    printed = float(rows["bound_printed"].mean())
+    note = (
+        f"excess {excess:.3g} nats, bound {bound:.3g} with the noise that was added, {printed:.3g} as printed"
+    )
+    return Measured(found.mean, found.low, found.high, found.count, scale, note=note)

@@ -1,0 +1,125 @@
+"""From a target and what was measured to a verdict: one pure function, the rule of docs/scorecard.md.
+
+A number is compared by its interval: inside the printed value's tolerance it reproduces, wholly outside it differs,
+and an interval across the edge decides nothing at this scale. No verdict is ever written by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pandas as pd
+
+from subjectdp.scorecard.targets import OTHER_DATASETS, Kind, Target
+
+
+class Verdict(StrEnum):
+    """What can be said of a target; in the order of the scorecard."""
+
+    REPRODUCED = "reproduced"
+    DIFFERS = "differs"
+    REFUTED = "claim does not hold"
+    NOT_AT_THIS_SCALE = "not at this scale"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Ours, for one target.
+
+    ``mean``, ``low``, ``high``: value with its 95 % interval in the target's unit; for an order the smallest lead over
+    the others, for a claim the sound ε (infinite where none can be stated), for a bound the measured loss less the
+    bound. ``low`` and ``high`` are NaN where one seed gives no interval, and equal to ``mean`` where nothing is random.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: int  # 0: nothing was trained
+    scale: str  # what it was measured on, for people
+    at_setting: bool = True  # the paper's own setting
+    synthetic: bool = False  # rests on training on generated data whose values matter
+    epsilon_published: float = math.nan
+    epsilon_sound: float = math.nan  # at the unit that the paper claims; NaN: none can be stated, or no claim
+    epsilon_sound_subject: float = math.nan  # of a subject over all its silos
+    note: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether ``low`` and ``high`` are numbers."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+
+def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
+    """The verdict on a target, and the reason in a few words."""
+    if measured is None and target.setting.dataset in OTHER_DATASETS:
+        return Verdict.NOT_RUN, "the data set is no part of this project"
+    if measured is None:
+        return Verdict.NOT_RUN, "no run or table of this scenario measures it"
+    if target.kind is Kind.CLAIM:
+        return _claim(target, measured)
+    if target.kind is Kind.BOUND:
+        return _bound(measured)
+    if measured.synthetic:
+        return Verdict.NOT_AT_THIS_SCALE, "generated data"
+    if target.kind is Kind.ORDER:
+        return _order(measured)
+    if not measured.at_setting:
+        return Verdict.NOT_AT_THIS_SCALE, "not the paper's setting"
+    if not measured.has_interval:
+        return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
+    return _below(target, measured) if target.kind is Kind.BELOW else _value(target, measured)
+
+
+def verdict_counts(table: pd.DataFrame) -> dict[str, int]:
+    """How many targets have each verdict, every verdict named, in their order."""
+    counts = table["verdict"].value_counts()
+    return {verdict.value: int(counts.get(verdict.value, 0)) for verdict in Verdict}
+
+
+def _claim(target: Target, measured: Measured) -> tuple[Verdict, str]:
+    sound, allowed = measured.mean, target.printed + target.tolerance
+    if sound <= allowed:
+        return Verdict.REPRODUCED, f"sound ε {sound:.3g} is at most the claim"
+    if math.isinf(sound):
+        return Verdict.REFUTED, "no finite ε can be stated"
+    return Verdict.REFUTED, f"sound ε {sound:.4g} is above the claim"
+
+
+def _bound(measured: Measured) -> tuple[Verdict, str]:
+    if not measured.has_interval:
+        return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
+    if measured.high <= 0:
+        return Verdict.REPRODUCED, "the measured loss is below the bound"
+    if measured.low > 0:
+        return Verdict.REFUTED, "the measured loss is above the bound"
+    return Verdict.NOT_AT_THIS_SCALE, "the interval holds the bound"
+
+
+def _order(measured: Measured) -> tuple[Verdict, str]:
+    if not measured.has_interval:
+        return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
+    if measured.low > 0:
+        return Verdict.REPRODUCED, "the lead's interval is above 0"
+    if measured.high < 0:
+        return Verdict.DIFFERS, "the lead's interval is below 0"
+    return Verdict.NOT_AT_THIS_SCALE, "the lead's interval holds 0"
+
+
+def _below(target: Target, measured: Measured) -> tuple[Verdict, str]:
+    if measured.high < target.printed + target.tolerance:
+        return Verdict.REPRODUCED, "the interval is below the number"
+    if measured.low >= target.printed + target.tolerance:
+        return Verdict.DIFFERS, "the interval is above the number"
+    return Verdict.NOT_AT_THIS_SCALE, "the interval holds the number"
+
+
+def _value(target: Target, measured: Measured) -> tuple[Verdict, str]:
+    low, high = target.printed - target.tolerance, target.printed + target.tolerance
+    if low <= measured.low and measured.high <= high:
+        return Verdict.REPRODUCED, "the interval is within the tolerance"
+    if measured.high < low or measured.low > high:
+        return Verdict.DIFFERS, "the interval is outside the tolerance"
+    return Verdict.NOT_AT_THIS_SCALE, "the interval reaches over the tolerance's edge"

@@ -1,0 +1,83 @@
+"""Fixed features of all items of a data set, kept on disk for the runs that use them.
+
+They are a function of the items, of the model's fixed part and of the warp that items are seen through: every run of a
+data set computes the same ones. Each view has a file of its own. A file carries the hash of its content; one that is
+missing, truncated or changed is computed anew. Features are computed in the same portions with and without a cache
+(``training.items.device_data``), so that results have the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subjectdp.config.fingerprint import fingerprint
+from subjectdp.io.atomic import write_bytes
+from subjectdp.training.items.augmentation import Warp
+
+_DIGEST = 32  # bytes of a sha256, at the head of a file
+
+
+class FeatureCache:
+    """One file: the features float32 (items, width) that one fixed part of a model makes of one view of a data set.
+
+    Args:
+        folder: where files are kept.
+        data: hashes of the prepared data.
+        model: name and parameters of the model.
+    """
+
+    def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        self._folder = Path(folder)
+        self._content = {
+            "data": dict(data),
+            "model": dict(model),
+            "code": fingerprint("subjectdp.models.fixed"),  # the hash of learned weights is in the code
+            "torch": torch.__version__,
+            "processor": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+        }
+        self.path = self._path(self._content)
+
+    def of_view(self, warp: Warp | None) -> FeatureCache:
+        """The file of the items as ``warp`` shows them; this one for the plain items (None)."""
+        if warp is None:
+            return self
+        other = copy(self)
+        how = {"warp": asdict(warp), "warping": fingerprint("subjectdp.training.items.augmentation")}
+        other._content = {**self._content, **how}
+        other.path = other._path(other._content)
+        return other
+
+    def _path(self, content: Mapping[str, Any]) -> Path:
+        key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+        return self._folder / f"features-{key[:32]}.bin"
+
+    def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
+        """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""
+        found = self._read(items)
+        if found is not None:
+            return torch.from_numpy(found)
+        made = compute()
+        content = made.contiguous().numpy().tobytes()
+        write_bytes(self.path, hashlib.sha256(content).digest() + content)
+        return made
+
+    def _read(self, items: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        try:
+            whole = self.path.read_bytes()
+        except OSError:
+            return None
+        content = whole[_DIGEST:]
+        if hashlib.sha256(content).digest() != whole[:_DIGEST]:
+            return None
+        return np.frombuffer(bytearray(content), dtype=np.float32).reshape(items, -1)

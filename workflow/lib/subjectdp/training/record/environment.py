@@ -1,0 +1,150 @@
+"""Where a run happened: device, versions, commit, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from subjectdp.errors import expected
+from subjectdp.places import CHECKOUT
+
+PACKAGES = (
+    "torch",
+    "opacus",
+    "dp-accounting",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "snakemake",
+    "pillow",
+    "scipy",
+    "numba",
+)
+# From glibc's malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD.
+_MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
+
+
+def choose_devices(name: str, processes: int) -> list[torch.device]:
+    """The device of each process of a run: the CPU for all of them, or one CUDA device each.
+
+    ``auto`` takes as many processes as there are CUDA devices where it takes those; all others take ``processes``.
+
+    Raises:
+        ConfigError: a device that this machine does not have, or fewer CUDA devices than processes.
+    """
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and there == 0):
+        return [torch.device("cpu")] * processes
+    if name == "auto":
+        return [torch.device("cuda", index) for index in range(min(processes, there))]
+    wanted = torch.device(name)
+    first = 0 if wanted.index is None else wanted.index
+    if wanted.type != "cuda" or first >= there:
+        raise expected(
+            "performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})"
+        )
+    if wanted.index is not None and processes > 1:
+        raise expected(
+            "performance.device",
+            name,
+            f"auto, cpu or cuda with performance.processes {processes} (one device each)",
+        )
+    if processes > there:
+        allowed = f"at most the number of CUDA devices ({_cuda_there(there)}), or performance.device cpu"
+        raise expected("performance.processes", processes, allowed)
+    return [torch.device("cuda", index) for index in range(first, first + processes)]
+
+
+def _cuda_there(count: int) -> str:
+    if count:
+        return ", ".join(f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(count))
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return f"torch is built for CUDA {torch.version.cuda} and finds no device"
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits for what a GPU has been asked to do; clocks read before that show less."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def keep_freed_memory() -> bool:
+    """Has glibc's malloc keep what is freed, for the next step; False where there is no such malloc, or it is set up.
+
+    A step frees and asks again for tensors of many megabytes, which malloc by default gives back to the system and gets
+    back page by page. Settings of the user (environment variables ``MALLOC_...``) stay as they are.
+    """
+    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    return all(mallopt(parameter, value) == 1 for parameter, value in _MALLOPT.items())
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak resident memory of this process, or peak allocated memory of the GPU, in MB."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def describe(device: torch.device, threads: int) -> dict[str, Any]:
+    """What the manifest says about the machine and the software."""
+    return {
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or "cpu",
+        "threads": threads,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "lock_sha256": _lock_hash(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout, with ``-dirty`` where tracked files were changed; None outside a checkout."""
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        # A session of its own: a Ctrl-C in the terminal is this process' to obey, and must not take the commit away.
+        found = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=environment,
+            check=True,
+            start_new_session=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _lock_hash() -> str | None:
+    lock = CHECKOUT / "requirements.lock"
+    return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None

@@ -1,0 +1,1 @@
+"""One local step: mini-batch, clipped sum, noise, optimiser."""

@@ -1,0 +1,96 @@
+"""What integer noise adds to a federation: the silos' grids, the ring of their sums, and the steps on the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.noise.secure_sum import Ring, SiloBound, checked_sum, largest_sum, ring_for
+from subjectdp.noise.skellam import Grid
+from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
+from subjectdp.training.steps.gradients import clipped_items
+
+if TYPE_CHECKING:
+    from subjectdp.algorithms.protocols import Batch
+    from subjectdp.engine.clipping import ClippingEngine
+    from subjectdp.training.steps.optimisers import OptimiserSettings
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """Public numbers of a run with integer noise.
+
+    All silos share one step, that of the largest C_i γ_i/γ over 2^bits: silo i rounds γ_i/γ times its gradients, so
+    that the integers of different silos stand for the same length.
+    """
+
+    grids: tuple[Grid, ...]  # of each silo
+    ring: Ring
+    unit: float  # how far one integer moves a parameter
+
+    def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
+        """Σ of integer vectors (P,) in the ring; DataError where it wrapped around."""
+        return torch.from_numpy(checked_sum((update.numpy() for update in updates), self.ring))
+
+
+def grid_plan(plan: PrivacyPlan, dimension: int, optimiser: OptimiserSettings) -> GridPlan:
+    """Grids and ring of a plan with Skellam noise for P = ``dimension`` parameters.
+
+    Raises:
+        ConfigError: an optimiser whose updates are no multiples of the grid, or a ring that does not hold the update.
+        PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
+    """
+    if optimiser.name != "sgd" or float(getattr(optimiser, "weight_decay", 0.0)) != 0.0:
+        allowed = "sgd without weight decay with Skellam noise (updates must be sums of noisy integers)"
+        raise expected("training.optimizer", optimiser.name, allowed, ConfigError)
+    if plan.clip_norm is None:
+        raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
+    settings = plan.settings
+    reaches = [s.clip_norm_factor * s.learning_rate_factor * plan.clip_norm for s in plan.silos]
+    step = max(reaches) / 2.0**settings.gradient_bits
+    grids = tuple(Grid(step, reach, dimension) for reach in reaches)
+    fixed = settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
+    bounds = [
+        SiloBound(
+            items=settings.batch_size if fixed else silo.items,
+            sampling_probability=1.0 if fixed else silo.sampling_probability,
+            steps=silo.steps_per_round,
+            largest_entry=grid.largest_entry,
+            noise_variance=grid.variance(silo.noise_multiplier),
+        )
+        for silo, grid in zip(plan.silos, grids, strict=True)
+    ]
+    participants = len(bounds) if settings.silos_per_round is None else settings.silos_per_round
+    bound = largest_sum(bounds, participants, plan.rounds, dimension, settings.wrap_probability)
+    unit = optimiser.learning_rate * step / plan.silos[0].divisor
+    return GridPlan(grids, ring_for(bound, settings.ring_bits), unit)
+
+
+def rounded_sum(
+    engine: ClippingEngine,
+    batch: Batch,
+    views: int,
+    clip_norm: float,
+    rate_factor: float,
+    grid: Grid,
+    generator: np.random.Generator,
+) -> tuple[Tensor, float]:
+    """Σ_j Round(f Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
+
+    Items go through the model one by one, since each is rounded before the sum: the sensitivity of a sum that is
+    rounded afterwards would not be bounded by one item's norm. The ``views`` of an item go together.
+    """
+    total = np.zeros(grid.dimension, np.int64)
+    clipped = 0
+    for j in range(batch.items):
+        rows = slice(j * views, (j + 1) * views)
+        gradient, norms = clipped_items(engine, batch.inputs[rows], batch.labels[rows], views, clip_norm)
+        total += grid.rounded(gradient.cpu().numpy().astype(np.float64) * rate_factor, generator)
+        clipped += int(norms[0] > clip_norm)
+    return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")

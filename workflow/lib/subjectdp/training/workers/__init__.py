@@ -1,0 +1,1 @@
+"""The silos of a round over several processes."""

@@ -64,12 +64,12 @@ def _add_caps(commands: Any) -> None:
     parser.add_argument("--epsilon", type=float, default=4.0, help="target epsilon (default: %(default)s)")
     parser.add_argument("--delta", type=float, default=1e-5, help="delta (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of rows")
-    parser.set_defaults(run=_lazy("caps", "caps"))
+    parser.set_defaults(run=_lazy("caps", "accounting.group_size_caps"))
 
 
-def _lazy(name: str, module: str = "account_command") -> Callable[[argparse.Namespace], None]:
+def _lazy(name: str, module: str = "cli.account") -> Callable[[argparse.Namespace], None]:
     def run(options: argparse.Namespace) -> None:
-        getattr(import_module(f"subjectdp.accounting.{module}"), name)(options)
+        getattr(import_module(f"subjectdp.{module}"), name)(options)
 
     return run
 

@@ -1,0 +1,105 @@
+"""README and docs: links and anchors resolve, commands exist, the README stays short and prints true output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from subjectdp.cli.main import build_parser, main
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "config/README.md", *DOCS.rglob("*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, formed as GitHub forms them."""
+    headings = (
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in _HEADING.findall(_prose(page))
+    )
+    return {heading.replace(" ", "-") for heading in headings}
+
+
+def _broken(page: Path) -> list[str]:
+    broken = []
+    for link in _LINK.findall(_prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_resolve(page: Path) -> None:
+    assert _broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A title, here\n[a](#a-title-here) [b](#no) [c](no.md) [d](page.md#no) [e](https://example.org)\n"
+    )
+    assert _broken(page) == ["#no", "no.md", "page.md#no"]
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = {(DOCS / link).resolve() for link in _LINK.findall(_prose(DOCS / "README.md"))}
+    assert {page for page in DOCS.glob("*.md") if page.name != "README.md"} <= listed
+    decisions = (DOCS / "decisions/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS.glob("decisions/0*.md") if page.name not in decisions] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 650
+
+
+def _commands() -> list[str]:
+    """Command lines of the README's unmarked blocks, without comments and leading assignments."""
+    blocks = [text.replace("\\\n", " ") for language, text in _FENCE.findall(README) if language == ""]
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    return [re.sub(r"^([A-Z][A-Z0-9_]*=\S+ +)+", "", line.split(" #")[0].strip()) for line in lines]
+
+
+def test_commands_of_the_readme_exist() -> None:
+    targets = subprocess.run(
+        ["make", "--question", "--print-data-base", "--no-builtin-rules"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout
+    commands = _commands()
+    assert len(commands) > 5
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        if program == "make":
+            assert re.search(rf"^{re.escape(arguments[0])}:", targets, re.MULTILINE), command
+        elif program == "subjectdp":
+            build_parser().parse_args(arguments)
+        else:
+            assert program in {"snakemake", "source"}, command
+        for argument in arguments:
+            if argument.startswith("config/"):
+                assert (ROOT / argument).is_file(), command
+
+
+def test_the_readme_shows_what_its_account_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    (command,) = [command for command in _commands() if command.startswith("subjectdp account")]
+    (shown,) = [text for language, text in _FENCE.findall(README) if language == "text"]
+    assert main(shlex.split(command)[1:]) == 0
+    assert shown in capsys.readouterr().out

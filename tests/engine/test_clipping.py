@@ -15,7 +15,7 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layers import convolution
 from subjectdp.errors import ModelError
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 
 
 class EveryLayer(nn.Module):

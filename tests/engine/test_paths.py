@@ -11,7 +11,7 @@ from algorithms.tiny import tiny_federation, tiny_plan
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.plan.plan import AccountingMode
 
 CASES = [

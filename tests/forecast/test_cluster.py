@@ -14,7 +14,8 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.errors import ConfigError
 from subjectdp.forecast.cluster import MEMORY_MB, MINUTES, cluster_settings
 from subjectdp.forecast.cost_model import CLASSES, SIZES, expected_items, model_size, size_class, work_of
-from subjectdp.models import build_model, fixed_features
+from subjectdp.models.build import build_model
+from subjectdp.models.fixed import fixed_features
 
 SMALL = {
     "data": {"embedded": {"subjects": 8, "items_per_subject": 50}},

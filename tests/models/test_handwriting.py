@@ -29,7 +29,8 @@ from subjectdp.cli.pretrain import (
 from subjectdp.config.models import EmbeddedConfig
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, ModelError
-from subjectdp.models import build_model, fixed_features
+from subjectdp.models.build import build_model
+from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
 from subjectdp.training import run as run_module
 from subjectdp.training.items.device_data import ResidentData

@@ -12,7 +12,7 @@ from torch import Tensor
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 
 

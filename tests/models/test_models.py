@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+
 import pytest
 import torch
 
 from subjectdp.errors import ModelError
-from subjectdp.models import build_model, model_names
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import MODELS, model_names
+from subjectdp.models.fixed import fixed_features
 
 
 def parameters_of(name: str, classes: int, kind: str, **sizes: int) -> int:
@@ -63,6 +70,25 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
 def test_errors(name: str, kind: str, sizes: dict[str, float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build_model(name, 62, kind, 0, sizes)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_catalogue_describes_the_models(name: str) -> None:
+    """Every parameter is stated, and a fixed feature map is one that needs no gradient."""
+    facts = MODELS[name]
+    model = build_model(name, 62, facts.kind, 0)
+    assert (fixed_features(model) is not None) == facts.fixed_features
+    builder = getattr(
+        import_module(f"subjectdp.models.{facts.builder.split('.')[0]}"), facts.builder.split(".")[1]
+    )
+    assert set(inspect.signature(builder).parameters) == {"classes", *facts.parameters}
+
+
+def test_the_catalogue_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, subjectdp.models.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_names_by_kind() -> None:

@@ -16,7 +16,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.stacked_engine import StackedEngine
 from subjectdp.errors import ModelError
 from subjectdp.forecast.cost_model import model_size
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.models.ngram import CharacterNGram
 
 SYMBOLS, WINDOW = 7, 9
@@ -107,7 +107,7 @@ def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> 
 def test_the_loss_is_convex_along_any_line() -> None:
     inputs, labels = windows(40)
     ends = [trained(4, 2, seed).double() for seed in (3, 4)]
-    middle = CharacterNGram(SYMBOLS).double()
+    middle = CharacterNGram(SYMBOLS, 4, 2).double()
     with torch.no_grad():
         for table, first, second in zip(middle.parameters(), *(m.parameters() for m in ends), strict=True):
             table.copy_((first + second) / 2)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subjectdp.errors import ModelError
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.models.scattering import Scattering, low_pass, morlet
 
 SIDE, MARGIN = 36, 4  # 28 pixels and four mirrored ones on each side

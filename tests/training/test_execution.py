@@ -21,7 +21,7 @@ from subjectdp.engine.groups import Grouping
 from subjectdp.engine.layers.stacked import StackedLSTMCaptured
 from subjectdp.engine.stacked_engine import StackedEngine, stackable
 from subjectdp.errors import ConfigError, ModelError
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan, SamplingMethod
 from subjectdp.training.execution import set_execution
 from subjectdp.training.federation import Federation

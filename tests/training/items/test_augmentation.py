@@ -23,7 +23,8 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError
 from subjectdp.forecast.cost_model import model_size, work_of
 from subjectdp.forecast.run_time import predicted_memory_mb
-from subjectdp.models import build_model, fixed_features
+from subjectdp.models.build import build_model
+from subjectdp.models.fixed import fixed_features
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.execution import set_execution
 from subjectdp.training.items.augmentation import Warp, warped, warps

@@ -18,7 +18,7 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
-from subjectdp.models import build_model
+from subjectdp.models.build import build_model
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
 from subjectdp.plan.plan import FederationFacts
 from subjectdp.training.items.device_data import ResidentData

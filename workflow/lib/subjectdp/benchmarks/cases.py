@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from subjectdp.models.registry import MODELS, build_model
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import MODELS
 
 CLASSES = {"image": 62, "text": 80}
 WINDOW = 80  # characters of a text item
@@ -23,7 +24,7 @@ class Case:
 
     Attributes:
         workload: name in the results.
-        model: a key of ``models.registry.MODELS``.
+        model: a key of ``models.catalogue.MODELS``.
         batch: items B of the mini-batch.
         subjects: distinct subjects of the mini-batch.
         parameters: constructor arguments of the model that differ from its defaults.
@@ -38,7 +39,7 @@ class Case:
     @property
     def kind(self) -> str:
         """Kind of the data, ``image`` or ``text``."""
-        return MODELS[self.model][0]
+        return MODELS[self.model].kind
 
 
 @dataclass(frozen=True)

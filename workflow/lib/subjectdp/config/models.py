@@ -19,25 +19,18 @@ from subjectdp.algorithms.registry import ALGORITHMS, label
 from subjectdp.config.rules import check_run
 from subjectdp.config.run_ids import data_key, partition_id, run_id
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.models.catalogue import MODELS
 
 Source = Literal["embedded", "leaf_json", "upstream"]
 Distribution = Literal["uniform", "power"]
 if TYPE_CHECKING:
     AlgorithmName = str
     Dataset = str
+    ModelName = str
 else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
     Dataset = Literal[tuple(DATASETS)]
-ModelName = Literal[
-    "leaf_cnn",
-    "small_cnn",
-    "logistic",
-    "scattering_head",
-    "handwriting_head",
-    "leaf_lstm",
-    "small_lstm",
-    "char_ngram",
-]
+    ModelName = Literal[tuple(MODELS)]
 
 _LARGEST_INTEGER = 2**63 - 1
 _CACHED_IDS = ("run_id", "partition_id", "data_key")

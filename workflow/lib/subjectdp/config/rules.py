@@ -10,18 +10,13 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
+from subjectdp.models.catalogue import model_names
 from subjectdp.plan.plan import PrivacyUnit
 
 if TYPE_CHECKING:
     from subjectdp.config.models import RunConfig
 
-MODELS_OF_KIND: dict[str, tuple[str, ...]] = {
-    "image": ("leaf_cnn", "small_cnn", "logistic", "scattering_head", "handwriting_head"),
-    "text": ("leaf_lstm", "small_lstm", "char_ngram"),
-}
-"""Models that fit each kind of data; the first is the default."""
-
-MODELS_OF_DATASET = {name: MODELS_OF_KIND[facts.kind] for name, facts in DATASETS.items()}
+MODELS_OF_DATASET = {name: tuple(model_names(facts.kind)) for name, facts in DATASETS.items()}
 """Models that fit each data set; the first is the default."""
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {

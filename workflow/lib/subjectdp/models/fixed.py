@@ -65,13 +65,13 @@ def _standardised(rows: Tensor) -> Tensor:
     return centred / lengths
 
 
-def scattering_head(classes: int = 62, scales: int = 2, angles: int = 8) -> FixedFeatureModel:
+def scattering_head(classes: int, scales: int, angles: int) -> FixedFeatureModel:
     """A zero head on wavelet features: (1 + 16 + 64) 7² = 3,969 of them with two scales and eight angles."""
     features = NormalisedScattering(scales, angles)
     return FixedFeatureModel(features, features.width, classes)
 
 
-def handwriting_head(classes: int = CLASSES, from_synthetic: bool = True) -> FixedFeatureModel:
+def handwriting_head(classes: int, from_synthetic: bool) -> FixedFeatureModel:
     """A head on 128 features that were learned from synthetic characters; 7,936 weights for 62 classes.
 
     ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the

@@ -16,7 +16,7 @@ class LeafCNN(nn.Module):
     2048 and the output layer.
     """
 
-    def __init__(self, classes: int = 62, hidden: int = 2048) -> None:
+    def __init__(self, classes: int, hidden: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 32, 5, padding=2)
         self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
@@ -37,7 +37,7 @@ class LeafCNN(nn.Module):
 class SmallCNN(nn.Module):
     """A network of about 40,000 parameters with group normalisation, for quick runs and strong noise."""
 
-    def __init__(self, classes: int = 62, width: int = 16) -> None:
+    def __init__(self, classes: int, width: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, width, 5, padding=2),

@@ -27,7 +27,7 @@ class Logistic(nn.Module):
     The model has classes · ((28/pool)² + 1) parameters. Raises ModelError where ``pool`` does not divide 28.
     """
 
-    def __init__(self, classes: int = 62, pool: int = 2) -> None:
+    def __init__(self, classes: int, pool: int) -> None:
         super().__init__()
         if pool < 1 or _SIDE % pool > 0:
             raise expected("model.parameters.pool", pool, f"a divisor of {_SIDE}", ModelError)

@@ -16,9 +16,6 @@ from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
 
-SINGLES, PAIRS = 4, 2
-"""Tables of single characters and of pairs, unless ``model.parameters`` says otherwise."""
-
 
 class CharacterNGram(nn.Module):
     """Logits = Σ_t E_t[c_t] / √tables; all tables E_t start at 0.
@@ -35,7 +32,7 @@ class CharacterNGram(nn.Module):
         ModelError: numbers out of range, or no table at all.
     """
 
-    def __init__(self, classes: int = 80, singles: int = SINGLES, pairs: int = PAIRS) -> None:
+    def __init__(self, classes: int, singles: int, pairs: int) -> None:
         super().__init__()
         for name, value, most in (("singles", singles, 80), ("pairs", pairs, 79)):
             if type(value) is not int or not 0 <= value <= most:

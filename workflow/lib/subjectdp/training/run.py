@@ -27,7 +27,9 @@ from subjectdp.errors import ModelError
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.locks import owned
 from subjectdp.io.stopping import Stopped, StopRequest, stop_requests
-from subjectdp.models import build_model, fixed_features
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import model_parameters
+from subjectdp.models.fixed import fixed_features
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.training.execution import set_execution
@@ -177,7 +179,8 @@ def make_federation(
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
     kept = None
     if cache_dir is not None and device.type == "cpu":
-        kept = FeatureCache(cache_dir, prepared.meta["sha256"], run.model.model_dump(mode="json"))
+        resolved = {"name": run.model.name, **model_parameters(run.model.name, run.model.parameters)}
+        kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
     views = run.training.augmentation
     seen = warps(views.seen, views.magnitude), partition.train_items
     data = ResidentData(prepared, device, fixed_features(model), used, kept, *seen)

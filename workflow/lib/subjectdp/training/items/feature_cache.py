@@ -33,7 +33,7 @@ class FeatureCache:
     Args:
         folder: where files are kept.
         data: hashes of the prepared data.
-        model: name and parameters of the model.
+        model: name and all parameters of the model.
     """
 
     def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:

@@ -1,0 +1,56 @@
+"""Building a model of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from subjectdp.errors import ModelError, in_words, unknown
+from subjectdp.models import fixed, image, linear, ngram, text
+from subjectdp.models.catalogue import MODELS, model_names, model_parameters
+from subjectdp.noise.keys import Purpose, key_int
+
+# Imported by name, so that a run's code fingerprint covers them.
+_MODULES = {"fixed": fixed, "image": image, "linear": linear, "ngram": ngram, "text": text}
+
+
+def build_model(
+    name: str, classes: int, kind: str, seed: int, parameters: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """Builds a model with weights drawn from the run's seed.
+
+    Args:
+        name: a key of ``MODELS``.
+        classes: number of output classes.
+        kind: kind of the data set, "image" or "text".
+        seed: root seed of the run; the same seed gives the same weights for every algorithm.
+        parameters: parameters that differ from the catalogue's defaults.
+
+    Raises:
+        ModelError: unknown name, a model for another kind of data, or unknown or impossible parameters.
+    """
+    if name not in MODELS:
+        raise unknown("model.name", name, MODELS, ModelError)
+    facts = MODELS[name]
+    if facts.kind != kind:
+        raise ModelError(
+            f"Expected model.name to fit {kind} data ({', '.join(model_names(kind))}), got {name!r}."
+        )
+    module, _, builder_name = facts.builder.partition(".")
+    builder: Callable[..., nn.Module] = getattr(_MODULES[module], builder_name)
+    overrides = dict(parameters or {})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)
+        try:
+            return builder(classes, **model_parameters(name, overrides))
+        except ModelError:
+            raise
+        except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
+            # RuntimeError: torch finds no memory for absurd sizes.
+            reason = str(error).split("\n")[0][:300]
+            raise ModelError(
+                f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
+            ) from None

@@ -3,7 +3,8 @@
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
 #   make plan           before anything runs: runs, ε, hours, memory and disk of SCENARIO (default: embedded)
 #   make bench          private steps against plain SGD and other libraries;  make bench-quick  a minute's worth
-#   make test           the tests;  make lint  the static gates;  make format  mends what can be mended
+#   make test           the tests;  make lint  the static gates;  make format  fixes what a tool can fix
+#   make architecture   draws the packages of the library and their imports into docs/architecture.md
 #   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it where it is missing)
 #   make mutants        plants bugs in copies of the library: each has to be killed by a test
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read rightly, or refused clearly
@@ -27,7 +28,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: help figures plan venv test slurm-test mutants faults fuzz bench bench-quick lint format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test slurm-test mutants faults fuzz bench bench-quick lint architecture format clean clean-results $(SCENARIOS)
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -91,6 +92,10 @@ bench-quick: venv
 
 lint: venv
 	.ci/lint
+
+# Draws the packages of the library and their imports into docs/architecture.md.
+architecture: venv
+	PYTHONPATH=tests:workflow/lib $(BIN)/python -m architecture
 
 format: venv
 	$(BIN)/ruff check --fix .

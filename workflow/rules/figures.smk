@@ -30,6 +30,6 @@ for figure in SCENARIO.figures:
             runtime=grows(15),
         params:
             figure=figure,
-            code=fingerprint(f"figure:{figure}"),
+            code=fingerprint("figure", registry.FIGURES[figure].module_path),
         script:
             "../scripts/figure.py"

@@ -1,30 +1,26 @@
 """Code fingerprints: a hash of the library code that a stage of the workflow may run.
 
-Snakemake sees changes of a script, not of the modules that the script imports. Each rule therefore carries
-the fingerprint of its stage as a parameter: it changes when, and only when, the meaning of some module in the
-stage's import closure may have changed. The closure is found by reading the source, without importing it:
-
-- imports inside functions count, imports under ``if TYPE_CHECKING`` do not;
-- ``from package import name`` follows the submodule ``name``, or whatever a plain ``__init__`` re-exports as
-  it; an ``__init__`` of nothing but imports and dunder names has no hash of its own;
-- ``import_module`` with a text argument counts as an import.
-
-What a source file means is :mod:`subjectdp.config.source_file`'s to say.
+Snakemake sees an edited script, not an edited module that the script imports. Each rule therefore carries the
+fingerprint of its stage as a parameter. It changes if, and only if, the code of a module in the stage's import closure
+changes. ``grimp`` finds the closure from the source, without importing it: imports inside functions count, imports
+under ``if TYPE_CHECKING`` do not. Comments, layout, docstrings and the ``description`` of configuration fields do not
+count. Two rules of the house keep this complete (tests/workflow/test_house_rules.py): an ``__init__`` holds no code
+that its package's modules rely on, and no module is imported by a literal name at run time.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
-from pathlib import Path
+from typing import Any
+
+import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.source_file import Import, SourceFile, read_source
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.errors import SubjectDPError, unknown
+from subjectdp.errors import unknown
 from subjectdp.places import LIBRARY
 
 PACKAGE = "subjectdp"
@@ -37,38 +33,44 @@ STAGES: dict[str, tuple[str, ...]] = {
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.results.collect",),
-    "figures": ("subjectdp.figures.each.*", "subjectdp.report.report_figures"),
+    "figure": ("subjectdp.figures.panels", "subjectdp.report.report_figures"),
     "statistics": ("subjectdp.data.statistics",),
     "report": ("subjectdp.report.report", "subjectdp.report.tables"),
 }
-"""Entry modules of each stage; ``package.*`` stands for a package with all that is in it."""
+"""Entry modules of each stage; ``package.*`` stands for a package and all modules in it."""
 
-_NAMES_ONLY = (
+NAMES_ONLY = (
+    PACKAGE,  # the version
     f"{PACKAGE}.config.fingerprint",
     f"{PACKAGE}.algorithms.registry",
     f"{PACKAGE}.data.catalogue",
 )
-"""Modules that name code or results and change none: they are no part of any closure, so that a new algorithm or data
-set runs nothing again. The modules that the two lists name are entries of the stages that use them."""
+"""Modules that name code or results and compute none. No closure includes or follows them, so that a new algorithm or
+data set reruns nothing. The modules that the two catalogues name are entries of the stages that use them."""
 
 
-def fingerprint(stage: str, library: Path | str = LIBRARY) -> str:
-    """Hex digest of the code that a stage may run.
+def fingerprint(*stages: str) -> str:
+    """Hex digest of the code that the stages may run.
 
-    Besides the names in :data:`STAGES`, ``figure:NAME`` is the stage that draws one figure, ``train:NAME`` the
-    one that trains with one algorithm, ``prepare:NAME`` the one that reads one data set, and a module or
-    ``package.*`` is a stage of its own.
+    A stage is a name in :data:`STAGES`; ``train:NAME``, training with one algorithm; ``prepare:NAME``, reading one
+    data set; a module; or ``package.*``. A figure's code is ``fingerprint("figure", module_that_draws_it)``.
     Raises ConfigError for an unknown stage or module.
     """
-    root = Path(library)
     digest = hashlib.sha256()
-    for module in closure(entry_modules(stage), root):
-        digest.update(f"{module}\0{_module(root, module).digest}\n".encode())
+    for module in closure(*stages):
+        digest.update(f"{module}\0{_digest(module)}\n".encode())
     return digest.hexdigest()[:16]
 
 
+def closure(*stages: str) -> list[str]:
+    """All modules of the package that the stages may import, their entry modules included, sorted."""
+    entries = {module for stage in stages for entry in entry_modules(stage) for module in _expanded(entry)}
+    found = entries.union(*map(_graph().find_upstream_modules, entries))
+    return sorted(found.difference(NAMES_ONLY))
+
+
 def entry_modules(stage: str) -> tuple[str, ...]:
-    """The modules that a stage starts from; raises ConfigError for an unknown stage or figure."""
+    """The entries that a stage starts from; raises ConfigError for an unknown stage, algorithm or data set."""
     kind, _, name = stage.partition(":")
     if kind == "train" and name:
         if name not in ALGORITHMS:
@@ -78,106 +80,63 @@ def entry_modules(stage: str) -> tuple[str, ...]:
         if name not in DATASETS:
             raise unknown("data set", name, DATASETS)
         return *STAGES[kind], DATASETS[name].reader
-    if kind == "figure" and name:
-        figures = import_module(f"{PACKAGE}.figures.catalogue").FIGURES
-        if name not in figures:
-            raise unknown("figure", name, figures)
-        return figures[name].module_path, f"{PACKAGE}.figures.panels", f"{PACKAGE}.report.report_figures"
-    if stage in STAGES:
-        return STAGES[stage]
     if stage.startswith(f"{PACKAGE}."):
         return (stage,)
-    raise unknown("stage", stage, STAGES)
+    if stage not in STAGES:
+        raise unknown("stage", stage, STAGES)
+    return STAGES[stage]
 
 
-def closure(entries: Iterable[str], library: Path | str = LIBRARY) -> list[str]:
-    """All modules of the package that the entry modules may import, sorted, themselves included."""
-    return sorted(_closure(tuple(entries), Path(library)))
-
-
-@cache
-def _closure(entries: tuple[str, ...], root: Path) -> frozenset[str]:
-    waiting: list[Import] = [(module, ()) for entry in entries for module in _expanded(entry, root)]
-    done: set[Import] = set()
-    found: set[str] = set()
-    while waiting:
-        step = waiting.pop()
-        if step in done:
-            continue
-        done.add(step)
-        module, names = step
-        if module in _NAMES_ONLY or _file(root, module) is None:
-            continue
-        waiting.extend((parent, ()) for parent in _parents(module))
-        code = _module(root, module)
-        if code.plain:
-            waiting.extend(_through_plain(root, module, code, names))
-        else:
-            found.add(module)
-            waiting.extend(code.imports)
-            waiting.extend((f"{module}.{name}", ()) for name in names)
-    return frozenset(found)
-
-
-def _through_plain(root: Path, module: str, code: SourceFile, names: Iterable[str]) -> Iterator[Import]:
-    """What importing ``names`` through an ``__init__`` of mere re-exports leads to."""
-    for name in names:
-        if name in code.exports:
-            yield code.exports[name]
-        elif name == "*":
-            yield from code.exports.values()
-        elif _file(root, f"{module}.{name}") is not None:
-            yield f"{module}.{name}", ()
-
-
-def _expanded(entry: str, root: Path) -> list[str]:
+def _expanded(entry: str) -> set[str]:
     """The modules that an entry stands for."""
-    package = entry.removesuffix(".*")
-    file = _file(root, package)
-    if file is None:
-        raise _no_module(package, root)
-    if not entry.endswith(".*") or file.name != "__init__.py":
-        return [package]
-    return [name for name in _all_modules(root) if name == package or name.startswith(f"{package}.")]
-
-
-def _no_module(module: str, root: Path) -> SubjectDPError:
-    return unknown("module", module, get_close_matches(module, _all_modules(root), n=3))
+    graph, package = _graph(), entry.removesuffix(".*")
+    if package not in graph.modules:
+        raise unknown("module", package, get_close_matches(package, sorted(graph.modules), n=3))
+    return {package} if entry == package else {package, *graph.find_descendants(package)}
 
 
 @cache
-def _all_modules(root: Path) -> tuple[str, ...]:
-    files = sorted((root / PACKAGE).rglob("*.py"))
-    dotted = (".".join(file.relative_to(root).with_suffix("").parts) for file in files)
-    return tuple(name.removesuffix(".__init__") for name in dotted)
-
-
-def _parents(module: str) -> Iterator[str]:
-    while "." in module:
-        module = module.rpartition(".")[0]
-        yield module
+def _graph() -> grimp.ImportGraph:
+    graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+    for module in NAMES_ONLY:
+        for importer in graph.find_modules_that_directly_import(module):
+            graph.remove_import(importer=importer, imported=module)
+    return graph
 
 
 @cache
-def _file(root: Path, module: str) -> Path | None:
-    if module != PACKAGE and not module.startswith(f"{PACKAGE}."):
-        return None
-    base = root.joinpath(*module.split("."))
-    for file in (base / "__init__.py", base.with_suffix(".py")):
-        if file.is_file():
-            return file
-    return None
+def _digest(module: str) -> str:
+    path = LIBRARY.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return hashlib.sha256(meaning(file.read_text(encoding="utf-8")).encode()).hexdigest()
 
 
-@cache
-def _module(root: Path, module: str) -> SourceFile:
-    file = _file(root, module)
-    if file is None:
-        raise _no_module(module, root)
-    return read_source(file, module)
+def meaning(source: str) -> str:
+    """The syntax tree of ``source`` as text, without strings that stand as statements and without descriptions."""
+    parts: list[str] = []
+    _write(ast.parse(source), parts)
+    return " ".join(parts)
 
 
-def clear_cache() -> None:
-    """Forgets what has been read, for a process that edits the library."""
-    for cached in (_closure, _all_modules, _file, _module):
-        cached.cache_clear()
+def _write(value: Any, parts: list[str]) -> None:
+    """Appends the text of a tree. Twice as fast as ``ast.dump`` after a ``NodeTransformer``; Snakemake waits for it."""
+    if isinstance(value, list):
+        parts.append("[")
+        for item in value:
+            if not _is_cosmetic(item):
+                _write(item, parts)
+        parts.append("]")
+    elif not isinstance(value, ast.AST):
+        parts.append(repr(value))
+    elif not isinstance(value, ast.expr_context):  # implied by the place
+        parts.append(f"({type(value).__name__}")
+        for field in value._fields:
+            _write(getattr(value, field, None), parts)
+        parts.append(")")
+
+
+def _is_cosmetic(node: Any) -> bool:
+    """A docstring, or the keyword argument ``description``."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return isinstance(node, ast.keyword) and node.arg == "description"

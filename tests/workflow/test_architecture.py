@@ -1,0 +1,45 @@
+"""docs/architecture.md is current, and modules import one another in no circles but the named ones."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import architecture
+
+RUN_TIME_CIRCLES = 3  # number of circles; may only shrink
+TYPE_CHECKING_CIRCLES = 5
+LARGEST = 15
+
+
+def without_numbers(text: str) -> str:
+    """Line counts change with every commit; they need not be exact."""
+    return re.sub(r"\d[\d,]*", "N", text)
+
+
+def test_the_page_is_current() -> None:
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    assert without_numbers(architecture.updated(page)) == without_numbers(page), "make architecture"
+    (total,) = re.findall(r"all of them.* ([\d,]+) \|", page)
+    written, now = int(total.replace(",", "")), sum(map(architecture.lines, sum(architecture.layers(), [])))
+    assert abs(written - now) < 0.1 * now, "make architecture"
+
+
+def test_an_arrow_that_others_imply_is_left_out() -> None:
+    arrows = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"a", "c", "e"}, "e": set()}
+    assert architecture.without_implied(arrows) == {
+        "a": {"b"},
+        "b": {"c"},
+        "c": set(),
+        "d": {"a", "e"},
+        "e": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("type_checking", "most"), [(False, RUN_TIME_CIRCLES), (True, TYPE_CHECKING_CIRCLES)]
+)
+def test_modules_import_in_no_further_circles(type_checking: bool, most: int) -> None:
+    found = list(architecture.circles(architecture.import_graph(type_checking)))
+    assert len(found) <= most and max(map(len, found), default=0) <= LARGEST, found

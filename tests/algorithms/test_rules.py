@@ -15,7 +15,7 @@ from torch import Tensor
 
 from algorithms import tiny
 from subjectdp.plan.plan import AccountingMode, SamplingMethod
-from subjectdp.sampling.batches import sample_items
+from subjectdp.sampling.batches import StepKey, sample_items
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 ROUND, SEED = 1, 3
@@ -43,7 +43,7 @@ class Reference:
         plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED)
         items, owners = self.partition.silo(silo)
         chosen = sample_items(
-            len(items), plan.silos[silo], SamplingMethod.POISSON, tiny.BATCH, SEED, ROUND, silo, step
+            len(items), plan.silos[silo], SamplingMethod.POISSON, tiny.BATCH, StepKey(SEED, ROUND, silo, step)
         )
         return [(int(items[i]), int(owners[i])) for i in chosen]
 

@@ -42,7 +42,7 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.sampling.batches import batch_statistics, sample_items
+from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
 from subjectdp.training.federation import Federation, SiloStep
 from subjectdp.training.steps import silo_step
 
@@ -184,7 +184,9 @@ def real_batches(schedule: SiloSchedule, owners: np.ndarray, draws: int) -> np.n
     """(draws, 3): canary's items, distinct other subjects, largest other group, from the real sampler."""
     rows = []
     for step in range(draws):
-        chosen = owners[sample_items(len(owners), schedule, SamplingMethod.POISSON, 1, 1, 1, 0, step)]
+        chosen = owners[
+            sample_items(len(owners), schedule, SamplingMethod.POISSON, 1, StepKey(1, 1, 0, step))
+        ]
         others = batch_statistics(chosen[chosen != 0])
         rows.append(((chosen == 0).sum(), others.subjects, others.largest_group))
     return np.array(rows)

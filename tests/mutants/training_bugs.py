@@ -50,8 +50,8 @@ SAMPLING = (
     mutant(
         "every step of a round draws the same mini-batch",
         BATCHES,
-        "Purpose.ITEM_SAMPLING, round_, silo, step)",
-        "Purpose.ITEM_SAMPLING, round_, silo)",
+        "Purpose.ITEM_SAMPLING, key.round_, key.silo, key.step)",
+        "Purpose.ITEM_SAMPLING, key.round_, key.silo)",
         T_BATCHES + "test_no_batch_repeats_in_a_whole_run",
     ),
     mutant(

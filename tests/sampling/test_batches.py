@@ -17,6 +17,7 @@ from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 from subjectdp.sampling.batches import (
     BatchStatistics,
+    StepKey,
     batch_statistics,
     fixed_positions,
     poisson_positions,
@@ -38,7 +39,7 @@ def draw(
     items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **key: int
 ) -> NDArray[np.int64]:
     full = {"seed": 0, "round_": 1, "silo": 0, "step": 0} | key
-    return sample_items(items, schedule(items, q), method, 100, **full)
+    return sample_items(items, schedule(items, q), method, 100, StepKey(**full))
 
 
 # What a correct Poisson sampler is, and wrong ones that the tests below must tell from it.
@@ -115,7 +116,9 @@ def keyed_membership(method: SamplingMethod, items: int, q: float, draws: int) -
     """(draws, items): which item is in the mini-batch of which step, through the keyed entry point."""
     inside = np.zeros((draws, items), dtype=bool)
     for step in range(draws):
-        inside[step, sample_items(items, schedule(items, q), method, round(items * q), 3, 1, 2, step)] = True
+        inside[
+            step, sample_items(items, schedule(items, q), method, round(items * q), StepKey(3, 1, 2, step))
+        ] = True
     return inside
 
 
@@ -179,8 +182,8 @@ def test_algorithms_of_one_seed_share_their_batches() -> None:
     """What an algorithm sets in the schedule (noise, divisor, cap) leaves the draw alone."""
     plain = schedule(1000)
     private = replace(plain, noise_multiplier=9.0, divisor=77.0, max_items_per_subject=1, steps_per_round=99)
-    first = sample_items(1000, plain, POISSON, 100, 5, 1, 2, 3)
-    assert np.array_equal(first, sample_items(1000, private, POISSON, 100, 5, 1, 2, 3))
+    first = sample_items(1000, plain, POISSON, 100, StepKey(5, 1, 2, 3))
+    assert np.array_equal(first, sample_items(1000, private, POISSON, 100, StepKey(5, 1, 2, 3)))
 
 
 @pytest.mark.parametrize("method", list(SamplingMethod))
@@ -217,18 +220,18 @@ def test_fixed_batches_hold_every_item_equally_often() -> None:
 @pytest.mark.parametrize("probability", [0.0, -0.1, 1.0001, float("nan"), float("inf")])
 def test_a_probability_outside_of_its_range_is_refused(probability: float) -> None:
     with pytest.raises(PrivacyError, match=r"sampling probability of silo 3.*\(0, 1\]"):
-        sample_items(10, schedule(10, probability), POISSON, 5, 0, 1, 3, 0)
+        sample_items(10, schedule(10, probability), POISSON, 5, StepKey(0, 1, 3, 0))
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 11])
 def test_a_fixed_batch_larger_than_the_silo_is_refused(batch_size: int) -> None:
     with pytest.raises(ConfigError, match=rf"training.batch_size to be 1 to 10.*got {batch_size}"):
-        sample_items(10, schedule(10), FIXED, batch_size, 0, 1, 0, 0)
+        sample_items(10, schedule(10), FIXED, batch_size, StepKey(0, 1, 0, 0))
 
 
 def test_a_silo_that_the_plan_was_not_made_for_is_refused() -> None:
     with pytest.raises(PrivacyError, match="items of silo 2 to be the plan's 10, got 11"):
-        sample_items(11, schedule(10), POISSON, 5, 0, 1, 2, 0)
+        sample_items(11, schedule(10), POISSON, 5, StepKey(0, 1, 2, 0))
 
 
 def test_all_silos_or_some() -> None:

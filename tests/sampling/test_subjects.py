@@ -11,6 +11,7 @@ from scipy import stats
 
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.subject_settings import SubjectSettings
+from subjectdp.sampling.batches import StepKey
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 
 EVERY_ROUND = SubjectSettings()
@@ -71,9 +72,9 @@ def test_turns_are_exactly_so_many_rounds_apart_from_uniform_starts() -> None:
 
 def test_all_items_of_the_chosen_and_of_nobody_else() -> None:
     owners = np.array([0, 0, 1, 3, 3, 3], np.int32)
-    found = items_of_subjects(owners, np.array([True, False, True, True]), None, 0, 1, 0, 0)
+    found = items_of_subjects(owners, np.array([True, False, True, True]), None, StepKey(0, 1, 0, 0))
     assert found.tolist() == [0, 1, 3, 4, 5]
-    nobody = items_of_subjects(owners, np.zeros(4, bool), 2, 0, 1, 0, 0)
+    nobody = items_of_subjects(owners, np.zeros(4, bool), 2, StepKey(0, 1, 0, 0))
     assert nobody.tolist() == [] and nobody.dtype == np.int64
 
 
@@ -81,7 +82,7 @@ def test_all_items_of_the_chosen_and_of_nobody_else() -> None:
 def test_at_most_so_many_items_of_each_subject(most: int) -> None:
     owners = np.repeat(np.arange(5), [1, 2, 3, 4, 8]).astype(np.int32)
     take = np.array([True, True, True, False, True])
-    found = items_of_subjects(owners, take, most, 0, 1, 0, 0)
+    found = items_of_subjects(owners, take, most, StepKey(0, 1, 0, 0))
     assert np.bincount(owners[found], minlength=5).tolist() == [
         min(n, most) if t else 0 for n, t in zip([1, 2, 3, 4, 8], take, strict=True)
     ]
@@ -91,7 +92,7 @@ def test_at_most_so_many_items_of_each_subject(most: int) -> None:
 def test_the_kept_items_of_a_subject_are_a_uniform_subset() -> None:
     owners = np.array([0, 1, 1, 1, 1, 2], np.int32)
     draws = Counter(
-        tuple(items_of_subjects(owners, np.array([False, True, True]), 2, 0, r, 3, 1)[:2].tolist())
+        tuple(items_of_subjects(owners, np.array([False, True, True]), 2, StepKey(0, r, 3, 1))[:2].tolist())
         for r in range(3000)
     )
     assert len(draws) == 6
@@ -101,7 +102,7 @@ def test_the_kept_items_of_a_subject_are_a_uniform_subset() -> None:
 def test_items_have_keys_of_seed_round_silo_and_step() -> None:
     owners = np.repeat(np.arange(30), 10).astype(np.int32)
     keys = [(0, 1, 0, 0), (1, 1, 0, 0), (0, 2, 0, 0), (0, 1, 1, 0), (0, 1, 0, 1)]
-    draws = {tuple(items_of_subjects(owners, np.ones(30, bool), 3, *key).tolist()) for key in keys}
+    draws = {tuple(items_of_subjects(owners, np.ones(30, bool), 3, StepKey(*key)).tolist()) for key in keys}
     assert len(draws) == len(keys)
 
 
@@ -115,4 +116,4 @@ def test_turns_and_items_out_of_range_are_refused() -> None:
     with pytest.raises(PrivacyError, match="turns"):
         chosen(5, 0.5, 1, every=0)
     with pytest.raises(PrivacyError, match="items of a sampled subject"):
-        items_of_subjects(np.zeros(3, np.int32), np.ones(1, bool), 0, 0, 1, 0, 0)
+        items_of_subjects(np.zeros(3, np.int32), np.ones(1, bool), 0, StepKey(0, 1, 0, 0))

@@ -20,7 +20,7 @@ from subjectdp.data.partition import load_partition, make_partition
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.sampling.batches import sample_items
+from subjectdp.sampling.batches import StepKey, sample_items
 from subjectdp.training.federation import Federation
 from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
@@ -57,7 +57,11 @@ class BareSteps:
         items, _ = federation.partition.silo(silo)
         settings = federation.plan.settings
         positions = sample_items(
-            len(items), schedule, settings.sampling, settings.batch_size, federation.seed, 1, silo, step
+            len(items),
+            schedule,
+            settings.sampling,
+            settings.batch_size,
+            StepKey(federation.seed, 1, silo, step),
         )
         return *federation.data.batch(items[positions]), schedule.divisor
 

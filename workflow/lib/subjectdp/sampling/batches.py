@@ -17,20 +17,29 @@ from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 
 
+class StepKey(NamedTuple):
+    """The local step that a draw belongs to."""
+
+    seed: int
+    round_: int
+    silo: int
+    step: int
+
+
 class BatchStatistics(NamedTuple):
     """What is recorded of a mini-batch: all 0 for an empty one."""
 
     items: int
     subjects: int  # distinct subjects
-    largest_group: int  # Z: most items of any one subject
+    largest_group: int  # Z: the most items of one subject
 
 
 def poisson_positions(generator: np.random.Generator, n_items: int, probability: float) -> NDArray[np.int64]:
-    """Sorted positions in 0..n_items-1, each one in independently with ``probability`` (Poisson sampling).
+    """Sorted positions in 0..n_items-1, each included independently with ``probability`` (Poisson sampling).
 
-    Drawn as a size K ~ Binomial(n, q) and then a uniform K-subset. That is the same law: a given set of k
-    positions comes out with probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), which is what n
-    independent coins give. It costs O(K) random numbers instead of O(n).
+    Draws a size K ~ Binomial(n, q), then a uniform K-subset. The distribution is that of n independent coins: a given
+    set of k positions has probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k). This takes O(K) random numbers
+    instead of O(n).
     """
     size = int(generator.binomial(n_items, probability))
     return _subset(generator, n_items, size)
@@ -42,14 +51,7 @@ def fixed_positions(generator: np.random.Generator, n_items: int, size: int) -> 
 
 
 def sample_items(
-    n_items: int,
-    plan_silo: SiloSchedule,
-    method: SamplingMethod,
-    batch_size: int,
-    seed: int,
-    round_: int,
-    silo: int,
-    step: int,
+    n_items: int, plan_silo: SiloSchedule, method: SamplingMethod, batch_size: int, key: StepKey
 ) -> NDArray[np.int64]:
     """The mini-batch of one step: int64 positions into the silo's items, ascending, without repeats.
 
@@ -61,20 +63,20 @@ def sample_items(
         ConfigError: a fixed batch larger than the silo.
     """
     if n_items != plan_silo.items:
-        raise expected(f"items of silo {silo}", n_items, f"the plan's {plan_silo.items}", PrivacyError)
-    generator = numpy_generator(seed, Purpose.ITEM_SAMPLING, round_, silo, step)
+        raise expected(f"items of silo {key.silo}", n_items, f"the plan's {plan_silo.items}", PrivacyError)
+    generator = numpy_generator(key.seed, Purpose.ITEM_SAMPLING, key.round_, key.silo, key.step)
     if method is SamplingMethod.FIXED_BATCH_SIZE:
         if not 1 <= batch_size <= n_items:
-            raise expected("training.batch_size", batch_size, f"1 to {n_items}, the items of silo {silo}")
+            raise expected("training.batch_size", batch_size, f"1 to {n_items}, the items of silo {key.silo}")
         return fixed_positions(generator, n_items, batch_size)
     probability = plan_silo.sampling_probability
     if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
-        raise expected(f"sampling probability of silo {silo}", probability, "in (0, 1]", PrivacyError)
+        raise expected(f"sampling probability of silo {key.silo}", probability, "in (0, 1]", PrivacyError)
     return poisson_positions(generator, n_items, probability)
 
 
 def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.int64]:
-    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; None: all.
+    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; all if ``s`` is None.
 
     Raises:
         ConfigError: s is not in 1..n.
@@ -98,7 +100,7 @@ def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatis
 
 
 def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """A uniform ``size``-subset of 0..n-1, ascending: the order carries no meaning, and reads are local."""
+    """A uniform ``size``-subset of 0..n-1, ascending, so that the items are read in order."""
     chosen = generator.choice(n, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
     chosen.sort()
     return chosen

@@ -1,8 +1,8 @@
 """Which subjects take part in a round or step, and which of their items.
 
-A coin is a subject's own: it is tossed in the order of the federation's subjects, whatever they hold. Where a release
-of all silos is accounted as one, the coin is the same at every silo (the silos share a key that the observer has not);
-else each silo and step has coins of its own.
+Each subject has its own coin, drawn in the order of the federation's subjects, whatever items they hold. If the
+releases of all silos are accounted as one, a subject has the same coin at every silo (the silos share a key that the
+observer does not know). Otherwise each silo and step draws new coins.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from numpy.typing import NDArray
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.subject_settings import SubjectSettings
+from subjectdp.sampling.batches import StepKey
 
 
 def subjects_of_round(
     subjects: int, settings: SubjectSettings, probability: float, seed: int, round_: int, *place: int
 ) -> NDArray[np.bool_]:
-    """(subjects,) who takes part: those whose turn it is, each by an independent coin.
+    """(subjects,) bool: who takes part. A subject takes part if it has a turn and its coin says so.
 
-    Turns come every ``settings.every`` rounds from a start that is uniform and independent for each subject.
+    A subject has a turn every ``settings.every`` rounds; its first is uniform and independent of the others'.
 
     Args:
-        subjects: of the whole federation.
-        settings: turns.
+        subjects: number of subjects of the whole federation.
         probability: q_s of the plan, in (0, 1].
-        seed, round_: key of the coins.
-        place: silo and step, where each has coins of its own.
+        place: silo and step, if each draws its own coins.
 
     Raises:
-        PrivacyError: a probability outside (0, 1], or turns less than a round apart.
+        PrivacyError: a probability outside (0, 1], or ``settings.every`` below 1.
     """
     if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
@@ -52,20 +51,14 @@ def subjects_of_round(
 
 
 def items_of_subjects(
-    owners: NDArray[np.integer[Any]],
-    chosen: NDArray[np.bool_],
-    most: int | None,
-    seed: int,
-    round_: int,
-    silo: int,
-    step: int,
+    owners: NDArray[np.integer[Any]], chosen: NDArray[np.bool_], most: int | None, key: StepKey
 ) -> NDArray[np.int64]:
-    """Positions, ascending, of the chosen subjects' items at a silo: all, or ``most`` of each subject's at random.
+    """Positions, ascending, of the chosen subjects' items at a silo: all, or at most ``most`` of each subject's.
 
     Args:
         owners: (items,) the subject of each of the silo's items.
         chosen: (subjects,) who takes part.
-        most: G; None: all items. The draw is uniform without replacement for each subject.
+        most: G, drawn uniformly without replacement for each subject; None: all items.
 
     Raises:
         PrivacyError: ``most`` below 1.
@@ -75,7 +68,7 @@ def items_of_subjects(
         return positions
     if most < 1:
         raise expected("items of a sampled subject", most, "at least 1", PrivacyError)
-    generator = numpy_generator(seed, Purpose.ITEM_SAMPLING, round_, silo, step)
+    generator = numpy_generator(key.seed, Purpose.ITEM_SAMPLING, key.round_, key.silo, key.step)
     numbers = generator.random(len(owners))[positions]
     order = np.lexsort((numbers, owners[positions]))
     sorted_owners = owners[positions][order]

@@ -16,7 +16,7 @@ from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, TrustModel
-from subjectdp.sampling.batches import BatchStatistics, batch_statistics, sample_items
+from subjectdp.sampling.batches import BatchStatistics, StepKey, batch_statistics, sample_items
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.items.device_data import to_device
 from subjectdp.training.steps.integer_grid import rounded_sum
@@ -124,12 +124,12 @@ class SiloStep:
     def _batch(self) -> MiniBatch:
         federation, settings = self.federation, self.plan.settings
         items, owners = federation.partition.silo(self.silo)
-        key = (federation.seed, self.round, self.silo, self.step)
+        key = StepKey(federation.seed, self.round, self.silo, self.step)
         if self.plan.mechanism.samples_subjects:
             positions = self._subjects_items(owners)
         else:
             plan_silo = self.plan.silos[self.silo]
-            positions = sample_items(len(items), plan_silo, settings.sampling, settings.batch_size, *key)
+            positions = sample_items(len(items), plan_silo, settings.sampling, settings.batch_size, key)
         chosen = items[positions], owners[positions]
         return MiniBatch(*chosen, federation.data, federation.device, settings.views)
 
@@ -144,8 +144,8 @@ class SiloStep:
             self.round,
             *(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),
         )
-        key = (federation.seed, self.round, self.silo, self.step)
-        return items_of_subjects(owners, chosen, settings.items, *key)
+        key = StepKey(federation.seed, self.round, self.silo, self.step)
+        return items_of_subjects(owners, chosen, settings.items, key)
 
     def gradient_sum(self, batch: Batch) -> Tensor:
         total = self._gradients.gradient_sum(batch)

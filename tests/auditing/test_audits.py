@@ -11,8 +11,8 @@ import pytest
 
 from subjectdp.auditing.cases import monte_carlo_cases
 from subjectdp.auditing.findings import COLUMNS, Finding, summary, table
-from subjectdp.auditing.stages import generated_stage
 from subjectdp.auditing.suite import audit_case, audit_divisor, write_suite
+from subjectdp.auditing.training_setup import generated_setup
 from subjectdp.figures.catalogue import make_figure
 from subjectdp.results.inputs import FigureInputs
 
@@ -21,7 +21,7 @@ from subjectdp.results.inputs import FigureInputs
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     targets = [folder / f"audit.{suffix}" for suffix in ("parquet", "csv", "json")]
-    write_suite("small", 0, generated_stage(0), folder / "cache", targets)
+    write_suite("small", 0, generated_setup(0), folder / "cache", targets)
     return folder
 
 

@@ -12,9 +12,9 @@ import torch
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canary_slice
-from subjectdp.auditing.stages import generated_stage, prepared_stage
 from subjectdp.auditing.suite import TrainingSize, audit_one_run
-from subjectdp.auditing.training import audit_training, plan_with_canaries
+from subjectdp.auditing.training_audit import audit_training, plan_with_canaries
+from subjectdp.auditing.training_setup import generated_setup, prepared_setup
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError
@@ -25,10 +25,10 @@ COUNT, CLIP = 7, 0.6
 
 
 def engine_and_data() -> tuple[ClippingEngine, CanaryData, int]:
-    stage = generated_stage(1, subjects=5)
-    data = CanaryData(stage.data, stage.size)
-    model = CanaryModel(stage.model(), data.shape, COUNT, 4 * CLIP)
-    return ClippingEngine(FlatParameters(model)), data, stage.size
+    setup = generated_setup(1, subjects=5)
+    data = CanaryData(setup.data, setup.size)
+    model = CanaryModel(setup.model(), data.shape, COUNT, 4 * CLIP)
+    return ClippingEngine(FlatParameters(model)), data, setup.size
 
 
 def test_a_canarys_clipped_gradient_is_a_unit_vector() -> None:
@@ -46,10 +46,10 @@ def test_a_canarys_clipped_gradient_is_a_unit_vector() -> None:
 
 def test_real_items_are_as_without_canaries() -> None:
     engine, data, size = engine_and_data()
-    stage = generated_stage(1, subjects=5)
-    plain = ClippingEngine(FlatParameters(stage.model()))
+    setup = generated_setup(1, subjects=5)
+    plain = ClippingEngine(FlatParameters(setup.model()))
     addresses = np.array([3, 0, 17])
-    alone, _ = plain.clipped_sum(*stage.data.batch(addresses), CLIP)
+    alone, _ = plain.clipped_sum(*setup.data.batch(addresses), CLIP)
     mixed, _ = engine.clipped_sum(*data.batch(np.array([3, size + 1, 0, 17])), CLIP)
     assert list(engine.flat.shapes)[-1] == "canaries.weight"
     torch.testing.assert_close(mixed[: plain.flat.size], alone)
@@ -72,25 +72,25 @@ def test_members_are_fair_and_keyed() -> None:
 
 
 def test_insertion_adds_exactly_the_members_items() -> None:
-    stage = generated_stage(2, silos=3, subjects=4)
+    setup = generated_setup(2, silos=3, subjects=4)
     canaries = Canaries(10, 8, (0, 2), 0, "insert")
-    partition = canaries.inserted(stage.partition, stage.size)
+    partition = canaries.inserted(setup.partition, setup.size)
     chosen = np.flatnonzero(canaries.members())
     for silo in range(3):
         items, subjects = partition.silo(silo)
-        own, owners = stage.partition.silo(silo)
+        own, owners = setup.partition.silo(silo)
         assert (items[: len(own)] == own).all() and (subjects[: len(own)] == owners).all()
         more = np.repeat(chosen, 8) if silo != 1 else np.zeros(0, int)
-        assert list(items[len(own) :]) == list(stage.size + more)
+        assert list(items[len(own) :]) == list(setup.size + more)
         assert list(subjects[len(own) :]) == list(4 + more)
 
 
 def test_the_plan_does_not_depend_on_who_takes_part(tmp_path: Path) -> None:
-    stage = generated_stage(2, subjects=40)
+    setup = generated_setup(2, subjects=40)
     canaries = Canaries(30, 8, (0,), 0, "plan")
     declared = mechanism("higrad_avg_dp", "v3", AccountingMode.SOUND)
     settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 5, 2, tmp_path, 20)
-    few, many = (plan_with_canaries(declared, stage, canaries, settings, n) for n in (3, 25))
+    few, many = (plan_with_canaries(declared, setup, canaries, settings, n) for n in (3, 25))
     assert many.silos[0].items - few.silos[0].items == 22 * 8
     assert replace(few.silos[0], items=0) == replace(many.silos[0], items=0)
     assert few.silos[0].sampling_probability == 20 / (40 * 8 + 30 * 8)
@@ -103,12 +103,12 @@ def test_single_items_are_items() -> None:
 
 
 def test_sums_that_hide_the_steps_are_not_audited_in_training() -> None:
-    stage = generated_stage(2, subjects=10)
+    setup = generated_setup(2, subjects=10)
     settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 1, 1, None, 4)
     with pytest.raises(PrivacyError, match="local"):
         audit_training(
             mechanism("central_sub_dp", "v0", AccountingMode.SOUND),
-            stage,
+            setup,
             Canaries(4, 2, (0,), 0, "x"),
             settings,
             2,
@@ -119,11 +119,11 @@ def test_a_prepared_data_set_is_a_stage(tmp_path: Path) -> None:
     """The pipeline's own files, three silos, a convolutional network."""
     run = small_world.config()
     prepared, partition = small_world.build(tmp_path, run)
-    stage = prepared_stage(run, prepared, partition)
-    assert stage.partition.silos == 3 and not stage.synthetic
+    setup = prepared_setup(run, prepared, partition)
+    assert setup.partition.silos == 3 and not setup.synthetic
     size = TrainingSize(60, 30, 9, 2, 0.1)
     audited = ("higrad_avg_dp", "v1", AccountingMode.AS_PUBLISHED)
-    finding = audit_one_run(audited, PrivacyUnit.SUBJECT, stage, size, 0, tmp_path / "cache")
+    finding = audit_one_run(audited, PrivacyUnit.SUBJECT, setup, size, 0, tmp_path / "cache")
     assert finding.setting == "3 silos, 5 rounds of 2 steps"
     assert finding.details["correct"] >= 27, "30 steps at each of 3 silos tell nearly everybody"
     assert 0 < finding.lower_bound < finding.true_epsilon

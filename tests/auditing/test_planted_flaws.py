@@ -17,11 +17,11 @@ from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.auditing import cases, vector
 from subjectdp.auditing.canaries import Canaries
 from subjectdp.auditing.cases import Case
+from subjectdp.auditing.likelihood_ratio import likelihood_ratios
 from subjectdp.auditing.lower_bounds import split_bound
-from subjectdp.auditing.montecarlo import world_scores
-from subjectdp.auditing.scores import scores_of
-from subjectdp.auditing.stages import generated_stage
-from subjectdp.auditing.training import audit_training
+from subjectdp.auditing.monte_carlo import world_scores
+from subjectdp.auditing.training_audit import audit_training
+from subjectdp.auditing.training_setup import generated_setup
 from subjectdp.auditing.vector import World
 from subjectdp.noise import gaussian as noise
 from subjectdp.plan.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan, PrivacyUnit
@@ -55,7 +55,7 @@ def sound_plan(
 def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm, runs: int = 60_000) -> float:
     """The audit of ``audited`` executing one plan while another is claimed."""
     worlds = [World(0, "planted", present, runs) for present in (True, False)]
-    present, absent = (world_scores(audited, executed, scores_of(claimed), world) for world in worlds)
+    present, absent = (world_scores(audited, executed, likelihood_ratios(claimed), world) for world in worlds)
     return split_bound(present, absent, cases.DELTA).epsilon
 
 
@@ -147,12 +147,12 @@ def test_half_the_noise_in_the_training_loop(
     Their contributions are independent (Poisson sampling, constant noise and divisor, an axis each), so that they
     count as so many runs.
     """
-    stage = generated_stage(0, subjects=50)
+    setup = generated_setup(0, subjects=50)
     canaries = Canaries(100_000, 8, (0,), 0, "planted")
-    places = canaries.planned_facts(stage.facts).items[0]
+    places = canaries.planned_facts(setup.facts).items[0]
     settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, round(0.05 * places))
     if planted:
         monkeypatch.setattr(silo_step, "add_gaussian", half_noise)
-    result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), stage, canaries, settings, 2000)
+    result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), setup, canaries, settings, 2000)
     found = split_bound(result.scores[result.members], result.scores[~result.members], cases.DELTA).epsilon
     assert found > 4 if planted else found < 3

@@ -13,9 +13,9 @@ from algorithms import tiny
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case
+from subjectdp.auditing.likelihood_ratio import likelihood_ratios
 from subjectdp.auditing.lower_bounds import split_bound
-from subjectdp.auditing.montecarlo import world_scores
-from subjectdp.auditing.scores import scores_of
+from subjectdp.auditing.monte_carlo import world_scores
 from subjectdp.auditing.subject_vector import SubjectFederation, federation_of
 from subjectdp.auditing.vector import VectorFederation, World
 from subjectdp.data.partition import Partition
@@ -44,7 +44,7 @@ def plan_of(
 def bound(claimed: PrivacyPlan, executed: PrivacyPlan, runs: int = 60_000) -> float:
     audited = algorithm(claimed.mechanism.algorithm)
     worlds = [World(0, "planted", present, runs) for present in (True, False)]
-    present, absent = (world_scores(audited, executed, scores_of(claimed), world) for world in worlds)
+    present, absent = (world_scores(audited, executed, likelihood_ratios(claimed), world) for world in worlds)
     return split_bound(present, absent, cases.DELTA).epsilon
 
 

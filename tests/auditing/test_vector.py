@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from auditing.worst_case import (
+from auditing.worst_case_federation import (
     CANARY,
     CANARY_ITEMS,
     CLIP,
@@ -23,7 +23,8 @@ from auditing.worst_case import (
     update_plan,
 )
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.audited_unit import canary_items, check_auditable, held_silos
+from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.auditing.vector import (
     SERVER,
     UPDATE,
@@ -33,7 +34,6 @@ from subjectdp.auditing.vector import (
     VectorStep,
     World,
 )
-from subjectdp.auditing.worst_case import canary_items, check_auditable, held_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     AccountingMode,
@@ -197,7 +197,7 @@ def test_batch_law_is_the_samplers() -> None:
     owners = np.repeat(np.arange(len(sizes)), sizes)
     schedule = SiloSchedule(len(owners), len(sizes), 0.2, 5, 1, 1.0, 1.0)
     real = real_batches(schedule, owners, 6000)
-    law = BatchLaw(schedule, SamplingMethod.POISSON, 5)
+    law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {3: 10, 4: 5}
     generator = torch.Generator().manual_seed(3)
     drawn = np.stack(
@@ -213,16 +213,16 @@ def test_batch_law_is_the_samplers() -> None:
         counts = np.array([[(t[:, column] == v).sum() for v in values] for t in (real, drawn)])
         common = counts[:, counts.min(axis=0) >= 5]
         assert stats.chi2_contingency(common).pvalue > 1e-3
-    absent = BatchLaw(schedule, SamplingMethod.POISSON, 5, present=False)
+    absent = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5, present=False)
     assert absent.other_sizes == law.other_sizes
-    replaced = BatchLaw(schedule, SamplingMethod.POISSON, 5, present=False, replaced=True)
+    replaced = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5, present=False, replaced=True)
     assert replaced.other_items == len(owners) and replaced.canary_items == 0
     assert not absent.canary_count(100, generator).any()
 
 
 def test_exact_laws() -> None:
     schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
-    law = BatchLaw(schedule, SamplingMethod.POISSON, 5)
+    law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {7: 1, 8: 1}
     one, two = 0.7**7, 0.7**8
     assert law.subject_law() == pytest.approx([one * two, one + two - 2 * one * two, (1 - one) * (1 - two)])
@@ -233,9 +233,9 @@ def test_exact_laws() -> None:
 def test_only_poisson_sampling_is_audited() -> None:
     schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
     with pytest.raises(PrivacyError, match="poisson"):
-        BatchLaw(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
+        MinibatchDistribution(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
     with pytest.raises(PrivacyError, match="canary"):
-        BatchLaw(schedule, SamplingMethod.POISSON, 21)
+        MinibatchDistribution(schedule, SamplingMethod.POISSON, 21)
 
 
 def test_what_the_worst_case_does_not_run_is_refused() -> None:
@@ -269,6 +269,8 @@ def test_worlds_have_randomness_of_their_own() -> None:
     }
     assert len(keys) == 16
     batch = VectorBatch(
-        BatchLaw(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0), 4, torch.Generator()
+        MinibatchDistribution(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0),
+        4,
+        torch.Generator(),
     )
     assert batch.group_sizes.tolist() == [1.0] * 4, "an absent canary divides nothing by zero"

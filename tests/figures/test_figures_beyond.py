@@ -22,7 +22,7 @@ from subjectdp.figures.catalogue import FIGURES, make_figure
 from subjectdp.figures.sweeps import sound_runs
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.utility.noise_table import COLUMNS, PAPERS, SCENARIO
+from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 NAMES = ["fed_avg", "local_item_dp", "user_ldp", "higrad_avg_dp:v1", "subject_release"]
 PRIVATE = NAMES[1:]

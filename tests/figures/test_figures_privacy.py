@@ -18,7 +18,7 @@ from subjectdp.figures.catalogue import make_figure
 from subjectdp.figures.each import accuracy_privacy, cost, epsilon_over_rounds, excess_loss
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.utility.table import COLUMNS
+from subjectdp.utility.excess_loss_table import COLUMNS
 
 ALGORITHMS = ["fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "joint_noise"]
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize as scipy_minimize
 from subjectdp.errors import DataError
 from subjectdp.utility import convex
 from subjectdp.utility.convex import Objective, minimise
-from subjectdp.utility.weights import item_weights, subject_mean_weights
+from subjectdp.utility.objective_weights import item_weights, subject_mean_weights
 
 
 def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 0) -> Objective:

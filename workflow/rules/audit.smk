@@ -25,7 +25,7 @@ rule audit:
         size=SCENARIO.audit.size,
         seed=SCENARIO.audit.seed,
         code=[
-            fingerprint("subjectdp.auditing.stages"),
+            fingerprint("subjectdp.auditing.training_setup"),
             fingerprint("subjectdp.auditing.suite"),
             fingerprint("subjectdp.algorithms.*"),
         ],

@@ -84,7 +84,7 @@ rule noise:
         runs=lambda wildcards, input: [run.model_dump_json() for run in noise_runs()],
         run_ids=[run.run_id for run in noise_runs()],
         code=[
-            fingerprint("subjectdp.utility.noise_on_average"),
+            fingerprint("subjectdp.utility.measured_noise"),
             fingerprint("subjectdp.algorithms.*"),
         ],
     script:

@@ -46,7 +46,7 @@ rule utility:
         run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
         settings=lambda wildcards: utility_settings(image_run(wildcards)),
         code=[
-            fingerprint("subjectdp.utility.measure"),
+            fingerprint("subjectdp.utility.excess_loss"),
             fingerprint("subjectdp.algorithms.*"),
         ],
     script:

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from subjectdp.auditing.stages import prepared_stage
 from subjectdp.auditing.suite import write_suite
+from subjectdp.auditing.training_setup import prepared_setup
 from subjectdp.io.joblog import job_log
 
 with job_log(snakemake.log[0]):
     prepared, partition = (Path(file).parent for file in snakemake.input)
-    stage = prepared_stage(json.loads(snakemake.params.run), prepared, partition)
-    write_suite(snakemake.params.size, snakemake.params.seed, stage, snakemake.params.cache, snakemake.output)
+    setup = prepared_setup(json.loads(snakemake.params.run), prepared, partition)
+    write_suite(snakemake.params.size, snakemake.params.seed, setup, snakemake.params.cache, snakemake.output)

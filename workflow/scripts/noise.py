@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from subjectdp.io.joblog import job_log
-from subjectdp.utility.noise_on_average import write_noise
+from subjectdp.utility.measured_noise import write_noise
 
 with job_log(snakemake.log[0]):
     prepared = [Path(path).parent for path in snakemake.input.prepared]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from subjectdp.io.joblog import job_log
-from subjectdp.utility.measure import write_utility
+from subjectdp.utility.excess_loss import write_utility
 
 with job_log(snakemake.log[0]):
     write_utility(

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import LocalStep, ServerRound
+from subjectdp.auditing.audited_unit import check_auditable, held_silos
 from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorRound, VectorStep, World
-from subjectdp.auditing.worst_case import check_auditable, held_silos
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
 from subjectdp.noise.correlated_noise import noise_coefficients, strategy_coefficients

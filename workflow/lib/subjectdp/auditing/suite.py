@@ -12,15 +12,16 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
+from subjectdp.auditing.audited_unit import claimed_unit
 from subjectdp.auditing.canaries import Canaries
 from subjectdp.auditing.cases import Case, Size
+from subjectdp.auditing.data_dependent_noise import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.auditing.findings import Finding, write_findings
-from subjectdp.auditing.leaks import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, gaussian_estimate
-from subjectdp.auditing.montecarlo import audit_plan
+from subjectdp.auditing.monte_carlo import audit_plan
 from subjectdp.auditing.one_run import one_run_epsilon
-from subjectdp.auditing.training import Stage, audit_training, plan_with_canaries
-from subjectdp.auditing.worst_case import claimed_unit
+from subjectdp.auditing.training_audit import audit_training, plan_with_canaries
+from subjectdp.auditing.training_setup import TrainingSetup
 from subjectdp.plan.plan import AccountingMode, Horizontal, PrivacyUnit
 
 log = logging.getLogger(__name__)
@@ -50,23 +51,23 @@ _SUBJECTS_IN_BATCH = 475
 def run_suite(
     size: Size,
     seed: int,
-    stage: Stage | None = None,
+    setup: TrainingSetup | None = None,
     cache_dir: Path | str | None = None,
     report: Callable[[str], None] = log.info,
 ) -> list[Finding]:
-    """Every audit of a size; the one-run audits need a ``stage`` to train on and are left out without one."""
+    """Every audit of a size; the one-run audits need a ``setup`` to train on and are left out without one."""
     findings = []
-    for finding in _findings(size, seed, stage, cache_dir):
+    for finding in _findings(size, seed, setup, cache_dir):
         findings.append(finding)
         report(finding.line)
     return findings
 
 
 def write_suite(
-    size: Size, seed: int, stage: Stage, cache_dir: Path | str | None, targets: Sequence[Path | str]
+    size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None, targets: Sequence[Path | str]
 ) -> list[Finding]:
     """Runs the suite and writes it to ``targets``: parquet, CSV and JSON."""
-    findings = run_suite(size, seed, stage, cache_dir)
+    findings = run_suite(size, seed, setup, cache_dir)
     parquet, csv, json = targets
     facts = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
     write_findings(findings, facts, parquet, csv, json)
@@ -93,31 +94,31 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
 def audit_one_run(
     audited: tuple[str, str | None, AccountingMode],
     unit: PrivacyUnit,
-    stage: Stage,
+    setup: TrainingSetup,
     size: TrainingSize,
     seed: int,
     cache_dir: Path | str | None = None,
 ) -> Finding:
-    """One training of the stage with canaries of a unit: subjects at every silo, or single items at the first."""
+    """One training of the setup with canaries of a unit: subjects at every silo, or single items at the first."""
     name, variant, mode = audited
     subjects = unit is PrivacyUnit.SUBJECT
-    silos = tuple(range(stage.partition.silos)) if subjects else (0,)
+    silos = tuple(range(setup.partition.silos)) if subjects else (0,)
     label = f"{name}:{variant}:{mode.value}:{unit.value}"
     canaries = Canaries(size.canaries, cases.CAP if subjects else 1, silos, seed, label)
-    places = min(canaries.planned_facts(stage.facts).items)
+    places = min(canaries.planned_facts(setup.facts).items)
     horizontal = Horizontal.SOUND if mode is AccountingMode.SOUND else Horizontal.ROUNDS_OVER_SQRT_S
     batch = max(1, round(size.sampling_probability * places))
     settings = cases.plan_settings(mode, horizontal, size.rounds, size.steps, cache_dir, batch)
     declared = mechanism(name, variant, mode)
-    result = audit_training(declared, stage, canaries, settings, size.guesses)
-    true = unit_epsilon(plan_with_canaries(declared, stage, canaries, settings), unit, every_silo=subjects)
+    result = audit_training(declared, setup, canaries, settings, size.guesses)
+    true = unit_epsilon(plan_with_canaries(declared, setup, canaries, settings), unit, every_silo=subjects)
     outcome = result.outcome
     setting = f"{len(silos)} silo{'s' * (len(silos) > 1)}, {result.plan.rounds} rounds of {size.steps} steps"
     details = {"guesses": outcome.guesses, "correct": outcome.correct, "test_accuracy": result.accuracy}
     bound = one_run_epsilon(outcome, settings.delta)
     kind = "one_run_subjects" if subjects else "one_run_items"
     claim = name, variant, mode.value, setting, settings.epsilon
-    return Finding(kind, *claim, true, bound, size.canaries, "both", details, stage.synthetic)
+    return Finding(kind, *claim, true, bound, size.canaries, "both", details, setup.synthetic)
 
 
 def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None) -> Finding:
@@ -143,12 +144,14 @@ def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
     return Finding("divisor_leak", *claim, math.nan, bound.epsilon, runs, bound.direction, details)
 
 
-def _findings(size: Size, seed: int, stage: Stage | None, cache_dir: Path | str | None) -> Iterator[Finding]:
+def _findings(
+    size: Size, seed: int, setup: TrainingSetup | None, cache_dir: Path | str | None
+) -> Iterator[Finding]:
     for case in cases.monte_carlo_cases(size):
         yield audit_case(case, seed, cache_dir)
-    if stage is not None:
+    if setup is not None:
         for audited, unit in _trainings():
-            yield audit_one_run(audited, unit, stage, TRAINING_SIZES[size], seed, cache_dir)
+            yield audit_one_run(audited, unit, setup, TRAINING_SIZES[size], seed, cache_dir)
     yield audit_noise_level(size, seed, cache_dir)
     for parameters in _DIVISOR_SIZES:
         yield audit_divisor(parameters, 100_000, seed)

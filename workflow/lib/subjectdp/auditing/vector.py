@@ -20,14 +20,14 @@ from torch import Tensor
 
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import LocalStep, ServerRound, UpdateRound
-from subjectdp.auditing.batch_law import BatchLaw
-from subjectdp.auditing.worst_case import (
+from subjectdp.auditing.audited_unit import (
     canary_items,
     check_auditable,
     claimed_unit,
     held_silos,
     public_divisor,
 )
+from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.errors import PrivacyError
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise.keys import Purpose, key_bytes
@@ -59,7 +59,7 @@ class World:
 class VectorBatch:
     """A mini-batch in each run; what a step does not read is not drawn."""
 
-    def __init__(self, law: BatchLaw, runs: int, generator: torch.Generator) -> None:
+    def __init__(self, law: MinibatchDistribution, runs: int, generator: torch.Generator) -> None:
         self.law, self.runs, self._generator = law, runs, generator
         self.canary = law.canary_count(runs, generator)
 
@@ -156,15 +156,16 @@ class VectorFederation:
         items = canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
         self._laws = [
-            BatchLaw(silo, sampling, items if index < held else 0, world.present, replaced)
+            MinibatchDistribution(silo, sampling, items if index < held else 0, world.present, replaced)
             for index, silo in enumerate(plan.silos)
         ]
 
     def releases(self) -> Iterator[tuple[int, Tensor]]:
-        """Each release that depends on the canary: its kind (see ``scores.scores_of``) and (runs,) in units of C.
+        """Yields each release that depends on the canary: the index of its likelihood ratio, and (runs,) in units of C.
 
-        LOCAL trust: every step of every silo that may hold the canary (the other silos' are independent of it); else
-        the sum of each round. A divisor that depends on the data is undone by its public expectation only.
+        Under LOCAL trust these are all steps of the silos that may hold the canary (those of other silos are
+        independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
+        expectation.
         """
         for round_ in range(1, self.plan.rounds + 1):
             if self.plan.mechanism.trust is TrustModel.LOCAL:

@@ -69,13 +69,13 @@ class FigureInputs:
 
     def read_utility(self) -> pd.DataFrame:
         """Excess loss of a convex model beside its bounds, one row an algorithm, seed and step count."""
-        from subjectdp.utility.table import COLUMNS
+        from subjectdp.utility.excess_loss_table import COLUMNS
 
         return read_frame(self._path("utility"), COLUMNS)
 
     def read_noise(self) -> pd.DataFrame:
         """Noise on the averaged gradient, planned and measured, one row an algorithm and schedule."""
-        from subjectdp.utility.noise_table import COLUMNS
+        from subjectdp.utility.measured_noise_table import COLUMNS
 
         return read_frame(self._path("noise"), COLUMNS)
 

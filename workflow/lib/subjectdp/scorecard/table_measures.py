@@ -11,7 +11,7 @@ from subjectdp.figures.style import dataset_name
 from subjectdp.results.intervals import mean_interval
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
-from subjectdp.utility.table import POPULATION
+from subjectdp.utility.excess_loss_table import POPULATION
 
 SAMPLED = {
     "subjects_per_batch": "subjects",

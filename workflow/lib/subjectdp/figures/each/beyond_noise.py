@@ -12,7 +12,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, dataset_name, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.utility.noise_table import PAPERS, SCENARIO
+from subjectdp.utility.measured_noise_table import PAPERS, SCENARIO
 
 MEASURES = ("planned", "measured")
 _GREY = "#404040"

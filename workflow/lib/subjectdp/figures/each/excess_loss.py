@@ -14,7 +14,7 @@ from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
-from subjectdp.utility.table import EMPIRICAL, POPULATION
+from subjectdp.utility.excess_loss_table import EMPIRICAL, POPULATION
 
 _GREY = "#404040"
 MARKS = {

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 _TABLE = 1 << 16  # resolution of the quantile table of the number of other subjects
 
 
-class BatchLaw:
+class MinibatchDistribution:
     """The laws of one silo's mini-batches under Poisson sampling with ``schedule``'s probability.
 
     Attributes:

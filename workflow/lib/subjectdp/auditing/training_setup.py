@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subjectdp.auditing.training import PlainSGD, Stage
+from subjectdp.auditing.canaries import Data
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
@@ -20,16 +21,41 @@ from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
+from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import FederationFacts
 from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.steps.optimisers import OptimiserSettings
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 
 
-def prepared_stage(
+@dataclass(frozen=True)
+class PlainSGD:
+    """Optimiser settings for audits: what is released is the gradient itself."""
+
+    name: str = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    beta2: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The data, model and partition that a training audit runs on; ``size`` counts the data set's addresses."""
+
+    data: Data
+    size: int
+    partition: Partition
+    facts: FederationFacts
+    model: Callable[[], nn.Module]
+    optimiser: OptimiserSettings = PlainSGD()
+    synthetic: bool = True
+
+
+def prepared_setup(
     config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str
-) -> Stage:
-    """The stage of a run: its data, partition, model and learning rate, on the CPU.
+) -> TrainingSetup:
+    """The setup of a run: its data, partition, model and learning rate, on the CPU.
 
     Raises DataError and ModelError as training does.
     """
@@ -40,7 +66,7 @@ def prepared_stage(
     model = partial(
         build_model, run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters
     )
-    return Stage(
+    return TrainingSetup(
         ResidentData(prepared, torch.device("cpu")),
         len(prepared.features),
         partition,
@@ -55,8 +81,6 @@ class Points:
     """Normal clouds around one centre for each class, as a resident data set."""
 
     def __init__(self, items: int, seed: int) -> None:
-        from subjectdp.noise.torch_keys import keyed_generator
-
         generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
         self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)
         centres = torch.eye(_CLASSES, _FEATURES) * _SEPARATION
@@ -68,7 +92,7 @@ class Points:
         return self.features[where], self.labels[where]
 
 
-def generated_stage(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> Stage:
+def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> TrainingSetup:
     """Subjects with ``items`` points at each silo, a linear model, and as many test points as one silo has."""
     size = subjects * items
     owners = np.tile(np.repeat(np.arange(subjects, dtype=np.int32), items), silos)
@@ -82,7 +106,7 @@ def generated_stage(seed: int, silos: int = 1, subjects: int = 500, items: int =
         {"counts": {"subjects": subjects}},
     )
     facts = FederationFacts((size,) * silos, (subjects,) * silos, (items,) * silos, True, items, silos)
-    return Stage(
+    return TrainingSetup(
         Points((silos + 1) * size, seed), (silos + 1) * size, partition, facts, partial(_linear, seed)
     )
 

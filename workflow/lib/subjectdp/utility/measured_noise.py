@@ -29,7 +29,7 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
-from subjectdp.utility.noise_table import COLUMNS, PAPERS, SCENARIO
+from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def write_noise(
     target_parquet: Path | str,
     cache_dir: Path | str | None = None,
 ) -> pd.DataFrame:
-    """Writes noise.parquet (layout: ``utility.noise_table``) and returns it: each run by both schedules.
+    """Writes noise.parquet (layout: ``utility.measured_noise_table``) and returns it: each run by both schedules.
 
     Args:
         runs: of each, its configuration, prepared data set and partition; in sound mode, with noise.

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from auditing.worst_case import federation, plan
+from auditing.worst_case_federation import federation, plan
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.leaks import divisor_leak, divisor_separation, noise_level_leak
+from subjectdp.auditing.data_dependent_noise import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.plan.plan import AccountingMode

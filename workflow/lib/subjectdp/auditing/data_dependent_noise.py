@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.audited_unit import canary_items
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon
-from subjectdp.auditing.worst_case import canary_items
+from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
@@ -80,7 +80,7 @@ def _loud_runs(
 ) -> NDArray[np.bool_]:
     """(runs,) whether some step's squared noise norm lies above the threshold."""
     steps, runs = size
-    law = BatchLaw(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
+    law = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
     sampler: torch.Generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
     normals = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
     loud = np.zeros(runs, dtype=bool)

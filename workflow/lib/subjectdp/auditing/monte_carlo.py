@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.likelihood_ratio import LikelihoodRatio, likelihood_ratios
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.scores import LikelihoodRatio, scores_of
 from subjectdp.auditing.subject_vector import federation_of
 from subjectdp.auditing.vector import World
 from subjectdp.plan.plan import PrivacyPlan
@@ -56,7 +56,7 @@ def audit_plan(
         runs: of each world; a bound cannot exceed about log(runs/8), so that refuting ε = 4 needs tens of thousands.
     """
     audited = algorithm(plan.mechanism.algorithm, plan.mechanism.variant)
-    scores = scores_of(plan)
+    scores = likelihood_ratios(plan)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
     present, absent = (world_scores(audited, plan, scores, world, progress) for world in worlds)
     return split_bound(present, absent, plan.settings.delta, confidence), present, absent

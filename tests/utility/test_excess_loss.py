@@ -15,9 +15,9 @@ import torch
 from subjectdp.config.models import RunConfig
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import DataError
-from subjectdp.utility import measure
+from subjectdp.utility import excess_loss
 from subjectdp.utility.bounds import Problem, empirical_bound, stability
-from subjectdp.utility.table import COLUMNS
+from subjectdp.utility.excess_loss_table import COLUMNS
 from training import small_world
 
 STEPS = 24
@@ -34,14 +34,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     target = tmp_path_factory.mktemp("out") / "utility.parquet"
     config = small_world.config(training={"batch_size": 16})
-    measure.write_utility(config, folder, target, seeds=(0, 1), steps=STEPS)
+    excess_loss.write_utility(config, folder, target, seeds=(0, 1), steps=STEPS)
     return pd.read_parquet(target)
 
 
 def test_every_algorithm_is_scored_at_the_same_steps(table: pd.DataFrame) -> None:
     assert list(table.columns) == list(COLUMNS)
     groups = table.groupby(["algorithm", "seed", "quantity"])["steps"].apply(list)
-    assert len(groups) == len(measure.ALGORITHMS) * 2 * 2
+    assert len(groups) == len(excess_loss.ALGORITHMS) * 2 * 2
     assert all(steps == groups.iloc[0] for steps in groups)
     assert groups.iloc[0][-1] == STEPS
     assert set(table.loc[table["last"], "steps"]) == {STEPS}
@@ -74,7 +74,7 @@ def test_the_mean_leaves_out_the_last_model() -> None:
     models = iter(torch.arange(1.0, 30.0))
     federation = SimpleNamespace(theta=torch.zeros(2))
     federation.run_round = lambda step: federation.theta.fill_(float(next(models)))
-    found = measure._mean_iterates(cast(Any, federation), 24)
+    found = excess_loss._mean_iterates(cast(Any, federation), 24)
     assert sorted(found) == list(range(2, 25, 2))
     assert all(mean.tolist() == [(steps - 1) / 2] * 2 for steps, mean in found.items())
 
@@ -82,10 +82,10 @@ def test_the_mean_leaves_out_the_last_model() -> None:
 def test_steps_without_noise_are_gradient_steps_on_the_stated_loss(folder: Path) -> None:
     """With every item in every mini-batch FedAvg is gradient descent: the mean of its iterates by a plain loop."""
     prepared = load_prepared(folder)
-    items = len(measure._ground(RunConfig.model_validate(small_world.config()), prepared).train[1])
+    items = len(excess_loss._ground(RunConfig.model_validate(small_world.config()), prepared).train[1])
     whole = RunConfig.model_validate(small_world.config(training={"batch_size": items}))
-    ground = measure._ground(whole, prepared)
-    rows, _ = measure._rows(ground, "fed_avg", 12, None, None)
+    ground = excess_loss._ground(whole, prepared)
+    rows, _ = excess_loss._rows(ground, "fed_avg", 12, None, None)
     features, labels = (part.numpy() for part in ground.train)
     model, total, onehot = np.zeros((62, 50)), np.zeros((62, 50)), np.eye(62)[labels]
     for _ in range(12):
@@ -101,6 +101,6 @@ def test_steps_without_noise_are_gradient_steps_on_the_stated_loss(folder: Path)
 
 
 def test_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "load_prepared", lambda folder: SimpleNamespace(kind="text"))
+    monkeypatch.setattr(excess_loss, "load_prepared", lambda folder: SimpleNamespace(kind="text"))
     with pytest.raises(DataError, match="images"):
-        measure.write_utility(small_world.config(), tmp_path, tmp_path / "u.parquet")
+        excess_loss.write_utility(small_world.config(), tmp_path, tmp_path / "u.parquet")

@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.protocols import LocalStep
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, Data, canary_slice
+from subjectdp.auditing.audited_unit import public_divisor
+from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canary_slice
+from subjectdp.auditing.likelihood_ratio import LikelihoodRatio, likelihood_ratios
 from subjectdp.auditing.one_run import Guesses, guess
-from subjectdp.auditing.scores import LikelihoodRatio, scores_of
-from subjectdp.auditing.worst_case import public_divisor
-from subjectdp.data.partition import Partition
+from subjectdp.auditing.training_setup import PlainSGD, TrainingSetup
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.plan import FederationFacts, Mechanism, PlanSettings, PrivacyPlan, TrustModel
+from subjectdp.plan.plan import Mechanism, PlanSettings, PrivacyPlan, TrustModel
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation
 from subjectdp.training.record.records import Recorder
-from subjectdp.training.steps.optimisers import OptimiserSettings
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
-
-
-@dataclass(frozen=True)
-class PlainSGD:
-    """Optimiser settings for audits: what is released is the gradient itself."""
-
-    name: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    beta2: float = 0.0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The data, model and partition that a training audit runs on; ``size`` counts the data set's addresses."""
-
-    data: Data
-    size: int
-    partition: Partition
-    facts: FederationFacts
-    model: Callable[[], nn.Module]
-    optimiser: OptimiserSettings = PlainSGD()
-    synthetic: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,13 +66,17 @@ class Observer:
 
 
 def plan_with_canaries(
-    mechanism: Mechanism, stage: Stage, canaries: Canaries, settings: PlanSettings, members: int | None = None
+    mechanism: Mechanism,
+    setup: TrainingSetup,
+    canaries: Canaries,
+    settings: PlanSettings,
+    members: int | None = None,
 ) -> PrivacyPlan:
     """The plan of a federation with room for every canary, executed on one where ``members`` of them take part.
 
     Sampling probabilities and all else come from the public number of places, not from who takes part.
     """
-    plan = make_plan(mechanism, canaries.planned_facts(stage.facts), settings)
+    plan = make_plan(mechanism, canaries.planned_facts(setup.facts), settings)
     if members is None:
         return plan
     missing = (canaries.count - members) * canaries.items
@@ -108,7 +88,7 @@ def plan_with_canaries(
 
 
 def audit_training(
-    mechanism: Mechanism, stage: Stage, canaries: Canaries, settings: PlanSettings, guesses: int
+    mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, guesses: int
 ) -> TrainingAudit:
     """Trains once with the canaries that take part and guesses who they are.
 
@@ -122,20 +102,20 @@ def audit_training(
             "trust of an audited training", mechanism.trust.value, TrustModel.LOCAL.value, PrivacyError
         )
     members = canaries.members()
-    planned = plan_with_canaries(mechanism, stage, canaries, settings)
-    plan = plan_with_canaries(mechanism, stage, canaries, settings, int(members.sum()))
-    data = CanaryData(stage.data, stage.size)
-    model = CanaryModel(stage.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
+    planned = plan_with_canaries(mechanism, setup, canaries, settings)
+    plan = plan_with_canaries(mechanism, setup, canaries, settings, int(members.sum()))
+    data = CanaryData(setup.data, setup.size)
+    model = CanaryModel(setup.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
     engine = ClippingEngine(FlatParameters(model))
-    scores = scores_of(planned, canaries.unit, canaries.silos)
+    scores = likelihood_ratios(planned, canaries.unit, canaries.silos)
     observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
     federation = Federation(
         observer.watching(algorithm(mechanism.algorithm, mechanism.variant)),
         plan,
-        canaries.inserted(stage.partition, stage.size),
+        canaries.inserted(setup.partition, setup.size),
         data,  # type: ignore[arg-type]
         engine,
-        stage.optimiser,
+        setup.optimiser,
         replace(PlainSGD(), name="none", learning_rate=1.0),
         canaries.seed,
         Recorder(canaries.name, plan.rounds, lambda line: None),
@@ -143,5 +123,5 @@ def audit_training(
     for round_ in range(1, plan.rounds + 1):
         federation.run_round(round_)
     found = observer.scores.numpy()
-    accuracy = evaluate(engine.flat.model, federation.data, stage.partition.test_items, 1024).accuracy
+    accuracy = evaluate(engine.flat.model, federation.data, setup.partition.test_items, 1024).accuracy
     return TrainingAudit(plan, found, members, guess(found, members, guesses), accuracy)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
-from subjectdp.auditing.worst_case import claimed_unit, held_silos
+from subjectdp.auditing.audited_unit import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -47,7 +47,7 @@ class LikelihoodRatio:
         return self.table.index_select(0, cells)
 
 
-def scores_of(
+def likelihood_ratios(
     plan: PrivacyPlan, unit: PrivacyUnit | None = None, silos: Sequence[int] | None = None
 ) -> tuple[LikelihoodRatio, ...]:
     """The score of a unit (None: the claimed one) for every kind of release of a plan.

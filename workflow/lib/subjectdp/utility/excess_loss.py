@@ -39,8 +39,8 @@ from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
 from subjectdp.utility import bounds
 from subjectdp.utility.convex import Objective, Optimum, minimise
-from subjectdp.utility.table import COLUMNS, EMPIRICAL, POPULATION
-from subjectdp.utility.weights import item_weights, subject_mean_weights
+from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
+from subjectdp.utility.objective_weights import item_weights, subject_mean_weights
 
 log = logging.getLogger(__name__)
 

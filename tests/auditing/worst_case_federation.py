@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.batch_law import BatchLaw
+from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.auditing.vector import VectorBatch
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -124,7 +124,9 @@ def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 
 def same_batch(real: Any) -> VectorBatch:
     """The vector batch of one run that holds what the real mini-batch holds."""
     schedule = SiloSchedule(SILO_ITEMS, OTHERS + 1, 0.15, CANARY_ITEMS, 1, 1.0, 1.0)
-    batch = VectorBatch(BatchLaw(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator())
+    batch = VectorBatch(
+        MinibatchDistribution(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator()
+    )
     batch.canary = torch.tensor([float((real.owners == CANARY).sum())])
     batch.__dict__["subjects"] = torch.tensor([float(real.subjects)])
     batch.__dict__["largest_group"] = torch.tensor([real.largest_group])

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from mutants.catalogue import MUTANTS
 from subjectdp.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "config/README.md", *DOCS.rglob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PITFALLS = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -103,3 +105,21 @@ def test_the_readme_shows_what_its_account_command_prints(capsys: pytest.Capture
     (shown,) = [text for language, text in _FENCE.findall(README) if language == "text"]
     assert main(shlex.split(command)[1:]) == 0
     assert shown in capsys.readouterr().out
+
+
+def _tests_of_pitfalls() -> list[str]:
+    return [" ".join(text.split()) for text in re.findall(r"\*Tests?\*: (.+?)\n\n", PITFALLS, re.DOTALL)]
+
+
+def test_the_tests_that_pitfalls_names_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", " ".join(_tests_of_pitfalls()))
+    assert len(named) > 40
+    for file, function in named:
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert not function or f"def {function}(" in text, f"{file}::{function}"
+
+
+def test_the_planted_bugs_that_pitfalls_names_exist() -> None:
+    named = re.findall(r'"([^"]+)"', " ".join(_tests_of_pitfalls()))
+    assert len(named) > 25
+    assert set(named) <= {mutant.name for mutant in MUTANTS}

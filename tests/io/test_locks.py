@@ -1,4 +1,4 @@
-"""One process at a time in a folder: waiting, giving up, owners that died, file systems without locks."""
+"""One process at a time in a folder: waiting, giving up, killed owners, file systems without locks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from subjectdp.errors import StorageError
 from subjectdp.io import locks
-from subjectdp.io.locks import LockedError, owned, this_process
+from subjectdp.io.locks import LockedError, owned
 
 LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
 HOLDER = """
@@ -125,48 +124,58 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_kernel_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lockf(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(fcntl, "lockf", lockf)
+    monkeypatch.setattr(fcntl, "flock", flock)
 
 
 @pytest.mark.usefixtures("no_kernel_locks")
-def test_without_kernel_locks_a_living_owner_on_this_host_counts(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_without_kernel_locks_a_marker_file_excludes(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
-    with another_process(path) as holder:
-        with pytest.raises(LockedError, match=str(holder.pid)), owned(path, 0.0):
+    with owned(path, 0.0):
+        with pytest.raises(LockedError, match=r"if none is alive, remove .*\.lock"), owned(path, 0.0):
             pytest.fail("two owners")
-        holder.kill()
-        holder.wait()
-        with owned(path, 0.0):
-            pass
-    path.write_text(json.dumps(asdict(replace(this_process(), started="1"))))
-    with owned(path, 0.0):
-        pass  # the process id has been given to another process since
+        assert str(os.getpid()) in path.read_text().split()
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("no_kernel_locks")
-def test_an_owner_on_another_host_counts_as_long_as_it_touches_the_file(tmp_path: Path) -> None:
+def test_a_worker_that_outlives_its_killed_owner_does_not_hold_the_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from subjectdp.io.locks import owned\n"
+        "with owned(Path(sys.argv[1]), 0.0):\n"
+        "    worker = os.fork()\n"
+        "    if worker == 0:\n"
+        "        time.sleep(30)\n"
+        "        os._exit(0)\n"
+        "    print(worker, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
+    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            assert process.wait(10) == -signal.SIGKILL
+            with owned(tmp_path / ".lock", 0.0) as waited:
+                assert not waited
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_the_holder_is_named_without_taking_the_lock(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
-    path.write_text(json.dumps(asdict(replace(this_process(), host="elsewhere", pid=1))))
-    with pytest.raises(LockedError, match="process 1 on elsewhere"), owned(path, 0.0):
-        pytest.fail("two owners")
-    silent = time.time() - locks.STALE_SECONDS - 5
-    os.utime(path, (silent, silent))
-    with owned(path, 0.0):
-        pass
-
-
-def test_the_owner_touches_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.02)
-    path = tmp_path / ".lock"
-    with owned(path, 0.0):
-        os.utime(path, (1.0, 1.0))
-        end = time.monotonic() + 10
-        while path.stat().st_mtime == 1.0 and time.monotonic() < end:
-            time.sleep(0.02)
-        assert path.stat().st_mtime > 1.0
+    assert locks.holder(path) is None
+    with another_process(path) as process:
+        found = locks.holder(path)
+        assert found is not None and found.pid == process.pid
+        process.kill()
+        process.wait()
+        assert path.exists() and locks.holder(path) is None
 
 
 def test_a_half_written_lock_of_nobody_is_no_obstacle(tmp_path: Path) -> None:

@@ -79,10 +79,6 @@ def _scenario(folder: Path, text: str) -> object:
     return load_scenario(folder / "scenario.yaml")
 
 
-def _entries_of_a_text(folder: Path) -> object:
-    return shakespeare.load_upstream(many_entries(folder / "100.txt.zip", 1_000_000, "x"))
-
-
 def _entries_of_leaf(folder: Path) -> object:
     return leaf_json.load("femnist", many_entries(folder / "leaf.zip", 300_000, "x"))
 
@@ -114,7 +110,6 @@ _HEAD = "x\nby William Shakespeare\n" + "\n" * 9 + "A PLAY\n\n\nby William Shake
 _USER = b'{"users": ["u"], "num_samples": [1], "user_data": {"u": '
 
 CASES: dict[str, Callable[[Path], object]] = {
-    "a million entries beside a text": _entries_of_a_text,
     "300,000 entries in LEAF's zip": _entries_of_leaf,
     "30,000 entries at one place": _overlapping,
     "a declared size of 4 GB": _declared_huge,

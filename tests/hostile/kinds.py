@@ -7,19 +7,19 @@ import re
 KINDS = (
     (
         "zip: no readable directory",
-        r"is not a readable zip file|lists \d+ entries and declares|directory has",
+        r"is not a readable zip file",
     ),
     (
         "zip: unsafe or odd name",
-        r"path traversal|absolute or empty name|an empty part|cannot be printed|has a name of",
+        r"leaves the archive|or cannot be printed",
     ),
-    ("zip: link, device, encryption, method", r"symbolic link|a device|encrypted|packed by method"),
+    ("zip: link, encryption, method", r"symbolic link|encrypted|packed by method"),
     (
-        "zip: size, bomb, overlap, place",
-        r"bomb|bytes unpacked|smaller than its entries|lies (before|behind)|unpacks to",
+        "zip: size, bomb",
+        r"bomb|bytes, more than|unpacks to",
     ),
     ("zip: one name twice, nothing in it", r"same name twice|holds no file|one \.txt file"),
-    ("zip or gzip: damaged content", r"truncated or damaged|is damaged|local header|damaged gzip"),
+    ("zip or gzip: damaged content", r"truncated or damaged|is damaged|damaged gzip"),
     (
         "NIST: layout, class or writer",
         r"not NIST's|class folder|are not in by_class|name.* of 1 to 200.*, got '(?=.*\.png)",

@@ -249,13 +249,6 @@ def _no_constant(name: str) -> Any:
     raise Invalid(name)
 
 
-def _depth(value: Any) -> int:
-    if not isinstance(value, (dict, list)):
-        return 0
-    below = value.values() if isinstance(value, dict) else value
-    return 1 + max((_depth(inner) for inner in below), default=0)
-
-
 def _name(name: Any, reason: str) -> None:
     _require(isinstance(name, str) and 0 < len(name) <= 200 and name.strip() != "", reason)
     _require(not any(unicodedata.category(c)[0] in "C" for c in name), reason)
@@ -270,8 +263,6 @@ def slow_leaf(raw: bytes, dataset: str) -> dict[str, tuple[str, Any]]:
     except (ValueError, RecursionError) as problem:
         raise Invalid(str(problem)) from None
     _require(isinstance(document, dict) and isinstance(document.get("user_data"), dict), "no user_data")
-    for key, value in document.items():
-        _require(key == "user_data" or _depth(value) <= 32, "depth")
     data, users, declared = document["user_data"], document.get("users"), document.get("num_samples")
     _require(isinstance(users, list) and isinstance(declared, list) and len(users) == len(declared), "header")
     _require(all(isinstance(user, str) for user in users) and len(set(users)) == len(users), "users")
@@ -301,7 +292,7 @@ def slow_leaf(raw: bytes, dataset: str) -> dict[str, tuple[str, Any]]:
 
 
 def _slow_user(value: Any, dataset: str) -> Any:
-    _require(isinstance(value, dict) and "x" in value and "y" in value and _depth(value) <= 32, "no user")
+    _require(isinstance(value, dict) and "x" in value and "y" in value, "no user")
     x, y = value["x"], value["y"]
     _require(isinstance(x, list) and isinstance(y, list) and len(x) == len(y), "lists")
     if dataset == "shakespeare":

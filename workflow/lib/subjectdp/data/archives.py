@@ -1,7 +1,7 @@
-"""Reading archives that may be broken or hostile: nothing is extracted, and every oddity is a DataError.
+"""Files of a zip archive or of a folder with the same layout, read without extracting anything to disk.
 
-A zip file (or a folder with the same layout) becomes a list of :class:`Member`. Members are read by position,
-so that a worker process needs nothing but the archive's path and the member.
+``zipfile`` checks the directory, headers, names and checksums. Checked here is what it lets pass: unsafe names,
+symbolic links, encryption, zip bombs and wrong sizes. Every problem is a DataError.
 """
 
 from __future__ import annotations
@@ -15,34 +15,27 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
-from subjectdp.data.zip_directory import DEFAULT_LIMITS, Limits, Member, list_zip
 from subjectdp.errors import DataError, in_words
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "TEXT_LIMITS",
-    "Archive",
-    "Limits",
-    "Member",
-    "MemberReader",
-    "Readable",
-    "find_text",
-    "open_archive",
-    "read_member",
-    "read_text_file",
-    "stream_member",
-]
+LARGEST_FILE = 8 << 30
+"""Bytes of an unpacked file that is read piece by piece (LEAF's JSON has 4 GB at most)."""
 
-TEXT_LIMITS = Limits(entries=10_000, member_bytes=64 << 20, total_bytes=1 << 30)
-"""Of a text, which is read into memory whole (the Complete Works have 5.5 MB)."""
+LARGEST_TEXT = 64 << 20
+"""Bytes of a text, which is read into memory whole (the Complete Works have 5.5 MB)."""
 
-_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+_LARGEST_RATIO = 300  # unpacked to packed size; NIST's images and LEAF's JSON stay below 30
+_LONGEST_NAME = 1024
+_RATIO_FROM_BYTES = 1 << 20  # smaller files may have any ratio
 _GZIP_MAGIC, _ZIP_MAGIC = b"\x1f\x8b", b"PK"
-_UTF8_NAME = 0x800
-_CHUNK = 1 << 20
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(ValueError, NotImplementedError, OverflowError),
+)
+"""What ``zipfile`` and ``gzip`` raise for damaged files."""
 
 
 class Readable(Protocol):
@@ -53,92 +46,84 @@ class Readable(Protocol):
         ...
 
 
-class Archive(NamedTuple):
-    """A zip file or a folder, with its files sorted by name."""
+class Member(NamedTuple):
+    """A file of an archive: its name, with ``/`` between folders, and its unpacked size in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An open zip file, or a folder; ``members`` are sorted by name."""
 
     path: Path
     members: list[Member]
+    packed: zipfile.ZipFile | None = None  # None: a folder
 
-
-def open_archive(path: Path, limits: Limits = DEFAULT_LIMITS) -> Archive:
-    """Lists a zip file or a folder; DataError if it is missing, empty, corrupt or unsafe."""
-    if path.is_dir():
-        members = _list_folder(path, limits)
-    elif path.is_file():
-        members = list_zip(path, limits)
-    else:
-        raise DataError(f"{path} does not exist: expected a zip file or a folder.")
-    if not members:
-        raise DataError(f"{path} holds no file.")
-    return Archive(path, sorted(members))
-
-
-def read_member(archive: Path, member: Member) -> bytes:
-    """The unpacked bytes of one member, its size and checksum verified."""
-    with _opened(archive, member) as stream:
-        return (
-            _read_plain(stream, archive, member)
-            if member.packed < 0
-            else _read_packed(stream, archive, member)
-        )
-
-
-class MemberReader:
-    """Reads many members of one archive with the file opened once; a context manager."""
-
-    def __init__(self, archive: Path):
-        self._archive = archive
-        self._stream: IO[bytes] | None = None
-
-    def __enter__(self) -> MemberReader:
-        if self._archive.is_file():
-            self._stream = open(self._archive, "rb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._stream.close()
+    @contextmanager
+    def open(self, member: Member) -> Iterator[Readable]:
+        """Open a member to be read piece by piece; reading a damaged one raises DataError."""
+        name = f"{self.path}: {member.name}"
+        try:
+            stream = self.packed.open(member.name) if self.packed else (self.path / member.name).open("rb")
+        except _BROKEN as error:
+            raise DataError(f"{name} is damaged or cannot be read ({error}).") from None
+        with stream:
+            yield _Checked(stream, name)
 
     def read(self, member: Member) -> bytes:
-        """As :func:`read_member`."""
-        if self._stream is None:
-            return read_member(self._archive, member)
-        return _read_packed(self._stream, self._archive, member)
+        """The member's bytes, of the size that the archive states."""
+        with self.open(member) as stream:
+            content = stream.read(
+                member.size + 1
+            )  # one more: a longer file is noticed, and its checksum verified
+        if len(content) != member.size:
+            raise DataError(f"{self.path}: {member.name} is truncated or damaged (its size differs).")
+        return content
 
 
 @contextmanager
-def stream_member(archive: Path, member: Member) -> Iterator[Readable]:
-    """Opens one member for reading piece by piece; a damaged one raises DataError while it is read."""
-    with _opened(archive, member) as stream:
-        yield stream if member.packed < 0 else _PackedStream(stream, archive, member)
+def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
+    """Open a zip file or a folder for the block; DataError if it is missing, empty, corrupt or unsafe.
+
+    ``largest`` is the unpacked size in bytes that no file may exceed.
+    """
+    if path.is_dir():
+        yield Archive(path, _checked(path, _list_folder(path), largest))
+        return
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: expected a zip file or a folder.")
+    with ExitStack() as stack:
+        try:
+            packed = zipfile.ZipFile(stack.enter_context(_PositionedFile(path)))
+        except _BROKEN as error:
+            raise DataError(f"{path} is not a readable zip file ({error}): truncated or corrupt.") from None
+        yield Archive(path, _checked(path, _list_zip(path, packed), largest), packed)
 
 
-def read_text_file(path: Path, limits: Limits = TEXT_LIMITS) -> bytes:
+def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``; DataError otherwise."""
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
     try:
         with open(path, "rb") as stream:
-            content = stream.read(limits.member_bytes + 1)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
-    if content.startswith(_GZIP_MAGIC):
-        return _read_gzip(path, limits)
-    if content.startswith(_ZIP_MAGIC):
-        members = open_archive(path, limits).members
-        texts = [member for member in members if member.name.lower().endswith(".txt")]
-        if len(texts) != 1:
-            raise DataError(f"{path}: expected one .txt file in the archive, found {len(texts)}.")
-        return read_member(path, texts[0])
-    if len(content) > limits.member_bytes:
-        raise DataError(f"{path} has more than {limits.member_bytes} bytes: no text of this project has.")
+            magic = stream.read(2)
+        if magic == _ZIP_MAGIC:
+            return _only_text(path, largest)
+        with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
+            content = stream.read(largest + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read or is a damaged gzip file ({error}): get it again.") from None
+    if len(content) > largest:
+        raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
     return content
 
 
 def find_text(folder: Path, names: Iterable[str]) -> Path:
     """The text in a folder: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, else its only .zip.
 
-    DataError if there is none, or no telling which.
+    DataError if there is none, or several candidates.
     """
     for name in names:
         for packing in ("", ".gz", ".zip"):
@@ -154,163 +139,110 @@ def find_text(folder: Path, names: Iterable[str]) -> Path:
     return found[0]
 
 
-# --- members ------------------------------------------------------------------------------------------------
+def _only_text(path: Path, largest: int) -> bytes:
+    with open_archive(path) as archive:
+        texts = [member for member in archive.members if member.name.lower().endswith(".txt")]
+        if len(texts) != 1:
+            raise DataError(f"{path}: expected one .txt file in the archive, found {len(texts)}.")
+        if texts[0].size > largest:
+            raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
+        return archive.read(texts[0])
 
 
-@contextmanager
-def _opened(archive: Path, member: Member) -> Iterator[IO[bytes]]:
-    """The zip file, or the plain file of a folder."""
-    path = archive / member.name if member.packed < 0 else archive
-    with ExitStack() as stack:
-        try:
-            stream = stack.enter_context(open(path, "rb"))
-        except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}).") from None
-        yield stream
+class _Checked:
+    """A stream whose errors name the file."""
 
-
-def _read_plain(stream: IO[bytes], archive: Path, member: Member) -> bytes:
-    content = stream.read(member.size + 1)
-    if len(content) != member.size:
-        raise DataError(f"{archive}: {member.name} has changed while it was read.")
-    return content
-
-
-def _data_start(stream: IO[bytes], archive: Path, member: Member) -> int:
-    """Where the packed bytes begin, behind a local header that says what the directory says."""
-    header = os.pread(stream.fileno(), _LOCAL_HEADER.size + 4 * len(member.name), member.offset)
-    if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\x03\x04":
-        raise DataError(f"{archive}: {member.name} has no local header; the archive is corrupt.")
-    _, _, flags, method, *_, name_length, extra_length = _LOCAL_HEADER.unpack_from(header)
-    name = header[_LOCAL_HEADER.size :][:name_length]
-    encoding = "utf-8" if flags & _UTF8_NAME else "cp437"
-    if len(name) != name_length or name.decode(encoding, "replace") != member.name or method != member.method:
-        raise DataError(f"{archive}: {member.name} is damaged (its local header is that of another entry).")
-    return int(member.offset + _LOCAL_HEADER.size + name_length + extra_length)
-
-
-def _read_packed(stream: IO[bytes], archive: Path, member: Member) -> bytes:
-    packed = os.pread(stream.fileno(), member.packed, _data_start(stream, archive, member))
-    content = packed
-    if member.method == zipfile.ZIP_DEFLATED:
-        try:
-            content = zlib.decompressobj(-15).decompress(packed, member.size + 1)
-        except zlib.error as error:
-            raise DataError(f"{archive}: {member.name} is damaged ({error}).") from None
-    if len(packed) != member.packed or len(content) != member.size or zlib.crc32(content) != member.crc:
-        raise _damaged(archive, member)
-    return content
-
-
-def _damaged(archive: Path, member: Member) -> DataError:
-    return DataError(f"{archive}: {member.name} is truncated or damaged (size or checksum differ).")
-
-
-class _PackedStream:
-    """A member unpacked piece by piece; its size and checksum are verified when its end is reached."""
-
-    def __init__(self, stream: IO[bytes], archive: Path, member: Member):
-        self._descriptor, self._archive, self._member = stream.fileno(), archive, member
-        self._at = _data_start(stream, archive, member)
-        self._left, self._read, self._crc = member.packed, 0, 0
-        self._inflater = zlib.decompressobj(-15) if member.method == zipfile.ZIP_DEFLATED else None
-        self._waiting = b""
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name = stream, name
 
     def read(self, size: int = -1, /) -> bytes:
-        """As :class:`Readable`; DataError where the member is damaged."""
-        if size < 0:
-            size = self._member.size - self._read + 1
-        pieces: list[bytes] = []
-        while size > 0 and (piece := self._piece(size)):
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
-
-    def _piece(self, most: int) -> bytes:
-        """1 to ``most`` bytes; b'' at a sound end."""
-        while self._waiting or self._left or (self._inflater is not None and not self._inflater.eof):
-            packed = self._waiting or self._fetch()
-            piece = self._unpack(packed, most)
-            if packed == b"" and piece == b"":
-                break
-            if piece:
-                self._crc, self._read = zlib.crc32(piece, self._crc), self._read + len(piece)
-                if self._read > self._member.size:
-                    raise _damaged(self._archive, self._member)
-                return piece
-        if self._read != self._member.size or self._crc != self._member.crc:
-            raise _damaged(self._archive, self._member)
-        return b""
-
-    def _fetch(self) -> bytes:
-        packed = os.pread(self._descriptor, min(_CHUNK, self._left), self._at)
-        if packed == b"" and self._left > 0:
-            raise _damaged(self._archive, self._member)
-        self._at, self._left = self._at + len(packed), self._left - len(packed)
-        return packed
-
-    def _unpack(self, packed: bytes, most: int) -> bytes:
-        if self._inflater is None:
-            self._waiting = packed[most:]
-            return packed[:most]
         try:
-            piece = self._inflater.decompress(packed, most)
-        except zlib.error as error:
-            raise DataError(f"{self._archive}: {self._member.name} is damaged ({error}).") from None
-        self._waiting = self._inflater.unconsumed_tail
-        return piece
+            return self._stream.read(size)
+        except _BROKEN as error:
+            raise DataError(f"{self._name} is truncated or damaged ({error}).") from None
 
 
-# --- folders and gzip ---------------------------------------------------------------------------------------
+class _PositionedFile(io.FileIO):
+    """A file with its own position instead of the descriptor's, so that forked workers can share one open archive."""
+
+    _at = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        content = os.pread(self.fileno(), self._size() if size is None or size < 0 else size, self._at)
+        self._at += len(content)
+        return content
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size()}[whence]
+        if at < 0:
+            raise OSError("a position before the beginning of the file")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def _size(self) -> int:
+        return os.fstat(self.fileno()).st_size
 
 
-def _list_folder(path: Path, limits: Limits) -> list[Member]:
-    members: list[Member] = []
-    total = 0
-    for root, folders, names in os.walk(path):
-        folders.sort()
-        for name in (*folders, *names):
-            size = _size_in_folder(path, Path(root, name), limits)
-            if size is not None:
-                members.append(Member(Path(root, name).relative_to(path).as_posix(), size, -1, 0, 0, 0))
-                total += size
-        if len(members) > limits.entries:
-            raise DataError(f"{path} has more than {limits.entries} files.")
-        if total > limits.total_bytes:
-            raise DataError(f"{path} holds more than {limits.total_bytes} bytes.")
+def _checked(path: Path, members: list[Member], largest: int) -> list[Member]:
+    if not members:
+        raise DataError(f"{path} holds no file.")
+    for name, size in members:
+        if size > largest:
+            raise DataError(f"{path}: {name} has {size} bytes, more than {largest}.")
+    return sorted(members)
+
+
+def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
+    infos = packed.infolist()
+    for info in infos:
+        problem = _problem(info)
+        if problem is not None:
+            raise DataError(f"{path}: entry {in_words(info.filename)} {problem}.")
+    if len(set(packed.namelist())) != len(infos):
+        raise DataError(f"{path} lists the same name twice.")
+    return [Member(info.filename, info.file_size) for info in infos if not info.is_dir()]
+
+
+def _problem(info: zipfile.ZipInfo) -> str | None:
+    """Why an entry is refused, or None."""
+    name = info.orig_filename
+    parts = name.replace("\\", "/").split("/")
+    if parts[0] == "" or parts[0][1:2] == ":" or ".." in parts:
+        return "has an absolute name, or one that leaves the archive"
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        return "has a name that is too long or cannot be printed"
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return "is a symbolic link"
+    if info.flag_bits & 0x1:
+        return "is encrypted"
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return f"is packed by method {info.compress_type} (stored and deflated are read)"  # others unpack unbounded
+    if info.file_size > max(_RATIO_FROM_BYTES, _LARGEST_RATIO * info.compress_size):
+        return f"unpacks to {info.file_size} bytes from {info.compress_size}: refused as a zip bomb"
+    return None
+
+
+def _list_folder(path: Path) -> list[Member]:
+    members = []
+    for root, folders, names in os.walk(path, onerror=_refuse):
+        linked = [name for name in folders if Path(root, name).is_symlink()]
+        for file in (Path(root, name) for name in (*linked, *names)):
+            if not _is_plain_file(file, path):
+                raise DataError(
+                    f"{in_words(str(file))} is not a plain file in {path}: devices, links to folders, links that "
+                    "lead out of it and names that cannot be printed are refused."
+                )
+            members.append(Member(file.relative_to(path).as_posix(), file.stat().st_size))
     return members
 
 
-def _size_in_folder(folder: Path, file: Path, limits: Limits) -> int | None:
-    """Bytes of ``file``, None for a folder; DataError for a link that leads elsewhere, and for no plain file."""
-    if not file.name.isprintable():
-        raise DataError(f"{folder}: {in_words(file.name)} is a name with characters that cannot be printed.")
-    try:
-        found = os.lstat(file)
-        if stat.S_ISLNK(found.st_mode):
-            found = os.stat(file)
-            if stat.S_ISDIR(found.st_mode) or not file.resolve().is_relative_to(folder.resolve()):
-                raise DataError(f"{file} is a link to a folder, or to a file outside of {folder}.")
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error.strerror}).") from None
-    if stat.S_ISDIR(found.st_mode):
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        raise DataError(f"{file} is not a plain file.")
-    if found.st_size > limits.member_bytes:
-        raise DataError(f"{file} has {found.st_size} bytes, more than {limits.member_bytes}.")
-    return found.st_size
+def _is_plain_file(file: Path, folder: Path) -> bool:
+    inside = not file.is_symlink() or file.resolve().is_relative_to(folder.resolve())
+    return inside and file.is_file() and file.name.isprintable()
 
 
-def _read_gzip(path: Path, limits: Limits) -> bytes:
-    largest = min(limits.member_bytes, max(limits.ratio_from_bytes, int(limits.ratio * path.stat().st_size)))
-    content = io.BytesIO()
-    try:
-        with gzip.open(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                content.write(chunk)
-                if content.tell() > largest:
-                    raise DataError(f"{path} unpacks to more than {largest} bytes: refused as a bomb.")
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file ({error}): get it again.") from None
-    return content.getvalue()
+def _refuse(error: OSError) -> None:
+    raise DataError(f"{error.filename} cannot be read ({error.strerror}).") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives, images
-from subjectdp.data.archives import Archive, Limits, Member
+from subjectdp.data.archives import Archive, Member
 from subjectdp.data.content import Content
 from subjectdp.data.splits import IMAGE
 from subjectdp.errors import DataError
 
 CLASSES = 62
-ARCHIVES = ("by_class", "by_write")
 _HEX = re.compile(r"[0-9A-Fa-f]{2}")
-# Entries as in archives.DEFAULT_LIMITS; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB.
-_LIMITS = Limits(member_bytes=64 << 20, total_bytes=64 << 30)
+_LARGEST_FILE = 64 << 20  # bytes; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -47,13 +46,15 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     """Reads by_class and by_write (zip files, or unpacked folders) in ``folder``.
 
     ``duplicate_first_image_bug``: repeat the first image of each writer but the first, as LEAF's code does.
-    Without ``decode`` the pixels stay zero (counts only, in a fraction of the time). DataError for a missing
-    or unsafe archive, an image of by_write that by_class lacks, or an image that is no square PNG.
+    Without ``decode`` the pixels stay zero (for counts only, in a fraction of the time).
+
+    Raises:
+        DataError: an archive is missing or unsafe, by_class lacks an image of by_write, or an image is no square PNG.
     """
-    by_class, by_write = (_find_archive(folder, name) for name in ARCHIVES)
-    labelled, written = list_by_class(by_class), list_by_write(by_write)
-    class_digests, _ = images.read_images(by_class.path, [i.member for i in labelled], _LOGGER, decode=False)
-    digests, pixels = images.read_images(by_write.path, [i.member for i in written], _LOGGER, decode)
+    with _find_archive(folder, "by_class") as by_class, _find_archive(folder, "by_write") as by_write:
+        labelled, written = list_by_class(by_class), list_by_write(by_write)
+        class_digests, _ = images.read_images(by_class, [i.member for i in labelled], _LOGGER, decode=False)
+        digests, pixels = images.read_images(by_write, [i.member for i in written], _LOGGER, decode)
     labels = match_labels(class_digests, labelled, digests, written)
     order, counts, writers = group_by_writer([i.writer for i in written], duplicate_first_image_bug)
     if pixels is None:
@@ -78,7 +79,7 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     )
 
 
-def _find_archive(folder: Path, name: str) -> Archive:
+def _find_archive(folder: Path, name: str) -> AbstractContextManager[Archive]:
     if not folder.is_dir():
         raise DataError(
             f"{folder} is not a folder: expected one with by_class.zip and by_write.zip. For LEAF's own JSON, "
@@ -86,7 +87,7 @@ def _find_archive(folder: Path, name: str) -> Archive:
         )
     for candidate in (folder / f"{name}.zip", folder / name):
         if candidate.exists():
-            return archives.open_archive(candidate, _LIMITS)
+            return archives.open_archive(candidate, _LARGEST_FILE)
     raise DataError(f"{folder} has no {name}.zip: put NIST SD19's by_class.zip and by_write.zip there.")
 
 

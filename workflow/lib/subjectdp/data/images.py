@@ -11,7 +11,7 @@ import re
 import struct
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from subjectdp.data.archives import Member, MemberReader
+from subjectdp.data.archives import Archive, Member
 from subjectdp.data.progress import Progress
 from subjectdp.errors import DataError
 
@@ -49,7 +49,7 @@ Result = tuple[NDArray[np.void], NDArray[np.uint8] | None]
 
 
 def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = None) -> NDArray[np.uint8]:
-    """The 28 x 28 grey levels that LEAF divides by 255: (28, 28) uint8; DataError if the image gives no such.
+    """The 28 x 28 grey levels that LEAF divides by 255: (28, 28) uint8; DataError for an unsuitable image.
 
     LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail((28, 28),
     ANTIALIAS)``, which for a square image is one Lanczos resize over the whole image, computed in 8 bits.
@@ -91,16 +91,16 @@ def _declared_side(png: bytes, name: str) -> int:
 
 
 def read_images(
-    archive: Path, members: list[Member], logger: logging.Logger, decode: bool, workers: int | None = None
+    archive: Archive, members: list[Member], logger: logging.Logger, decode: bool, workers: int | None = None
 ) -> Result:
     """Digests (n,) of the raw bytes and, with ``decode``, pixels (n, 28, 28) of ``members``, in their order.
 
-    ``workers``: processes; None: the processor's cores, at most 4, for long lists, else none. Progress is
-    logged.
+    ``workers``: number of processes; None: one per core, at most 4, for long lists, else none. Logs progress.
     """
     digests = np.empty(len(members), dtype=DIGEST)
     pixels = np.empty((len(members), SIDE, SIDE), dtype=np.uint8) if decode else None
-    progress = Progress(logger, f"{archive.name} {'images' if decode else 'digests'}", len(members), "files")
+    kind = "images" if decode else "digests"
+    progress = Progress(logger, f"{archive.path.name} {kind}", len(members), "files")
     start = 0
     for part_digests, part_pixels in _map_chunks(archive, members, decode, _workers(workers, len(members))):
         end = start + len(part_digests)
@@ -120,47 +120,50 @@ def _workers(workers: int | None, files: int) -> int:
     return 0 if files < _POOL_FROM or cores < 2 else min(4, cores)
 
 
-def _map_chunks(archive: Path, members: list[Member], decode: bool, workers: int) -> Iterator[Result]:
-    chunks: Iterable[list[Member]] = (members[i : i + _CHUNK] for i in range(0, len(members), _CHUNK))
+def _map_chunks(archive: Archive, members: list[Member], decode: bool, workers: int) -> Iterator[Result]:
+    chunks = [members[i : i + _CHUNK] for i in range(0, len(members), _CHUNK)]
     if workers == 0 or "fork" not in multiprocessing.get_all_start_methods():
         for chunk in chunks:
             yield _read_chunk(archive, chunk, decode)
         return
     # Other start methods import the calling script again, and a Snakemake script has no main guard.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for batch in _batches(chunks, 8 * workers):  # bounded, so that results do not pile up
-            futures = [pool.submit(_read_chunk, archive, chunk, decode) for chunk in batch]
+    with ProcessPoolExecutor(workers, context, initializer=_use_archive, initargs=(archive,)) as pool:
+        for batch in range(0, len(chunks), 8 * workers):  # bounded, so that results do not pile up
+            futures = [
+                pool.submit(_read_chunk_of_worker, chunk, decode)
+                for chunk in chunks[batch : batch + 8 * workers]
+            ]
             for future in futures:
-                yield _result(future, archive)
+                yield _result(future, archive.path)
 
 
-def _result(future: Future[Result], archive: Path) -> Result:
+def _result(future: Future[Result], path: Path) -> Result:
     try:
         return future.result()
     except BrokenProcessPool:
-        raise DataError(
-            f"{archive}: a worker process was killed while reading it (out of memory?)."
-        ) from None
+        raise DataError(f"{path}: a worker process was killed while reading it (out of memory?).") from None
 
 
-def _batches(chunks: Iterable[list[Member]], size: int) -> Iterator[list[list[Member]]]:
-    batch: list[list[Member]] = []
-    for chunk in chunks:
-        batch.append(chunk)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    yield batch
+_archive_of_worker: Archive
+"""Inherited from the parent process: its directory is read once, not once per worker."""
 
 
-def _read_chunk(archive: Path, members: list[Member], decode: bool) -> Result:
+def _use_archive(archive: Archive) -> None:
+    global _archive_of_worker
+    _archive_of_worker = archive
+
+
+def _read_chunk_of_worker(members: list[Member], decode: bool) -> Result:
+    return _read_chunk(_archive_of_worker, members, decode)
+
+
+def _read_chunk(archive: Archive, members: list[Member], decode: bool) -> Result:
     digests = np.empty(len(members), dtype=DIGEST)
     pixels = np.empty((len(members), SIDE, SIDE), dtype=np.uint8) if decode else None
-    with MemberReader(archive) as reader:
-        for index, member in enumerate(members):
-            content = reader.read(member)
-            digests[index] = np.void(hashlib.md5(content, usedforsecurity=False).digest())
-            if pixels is not None:
-                pixels[index] = leaf_pixels(content, f"{archive}: {member.name}")
+    for index, member in enumerate(members):
+        content = archive.read(member)
+        digests[index] = np.void(hashlib.md5(content, usedforsecurity=False).digest())
+        if pixels is not None:
+            pixels[index] = leaf_pixels(content, f"{archive.path}: {member.name}")
     return digests, pixels

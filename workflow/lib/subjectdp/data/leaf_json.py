@@ -1,10 +1,9 @@
 """LEAF's own output as a source: FEMNIST and Shakespeare JSON, in a folder, a zip file, or a single file.
 
-LEAF's folders are all_data, sampled_data, rem_user_data, train and test; the most processed one that is
-present is read (train and test before all others). LEAF's own train and test parts are pooled, user by user,
-and split again by this project's rules: only so all sources, seeds and fractions are treated alike. For
-Shakespeare the pooled text is the user's whole text again, including the 79 windows that LEAF leaves out
-between the parts.
+LEAF writes the folders all_data, sampled_data, rem_user_data, train and test; the most processed one that is present is
+read (train and test first). LEAF's train and test parts are pooled for each user and split again by this project's
+rules, so that all sources, seeds and fractions are treated alike. For Shakespeare this restores the user's whole text,
+including the 79 windows that LEAF leaves out between the parts.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives
-from subjectdp.data.archives import Archive, Limits, Member, Readable
+from subjectdp.data.archives import Archive, Member, Readable
 from subjectdp.data.content import Content
 from subjectdp.data.femnist import CLASSES
 from subjectdp.data.images import SIDE
@@ -35,12 +35,11 @@ PIXELS = SIDE * SIDE
 GAP = WINDOW - 1
 _STAGES = (("train", "test"), ("rem_user_data",), ("sampled_data",), ("all_data",))
 _TOLERANCE = 1e-3  # of a grey level; LEAF's floats are k/255 to 16 digits
-_LIMITS = Limits(entries=20_000, total_bytes=64 << 30)  # all of FEMNIST is 36 files of 4 GB together
 _LOGGER = logging.getLogger(__name__)
 
 
 class LeafFile(NamedTuple):
-    """A JSON file and the folder of LEAF's that it lies in (``train``, ``all_data``, ...; empty if none)."""
+    """A JSON file and its folder in LEAF's layout (``train``, ``all_data``, ...; empty if none)."""
 
     member: Member
     stage: str
@@ -48,25 +47,82 @@ class LeafFile(NamedTuple):
 
 @dataclass
 class _Users:
-    """What is collected over the files: items of each user in order of appearance, plays, and remarks."""
+    """What is collected over the files: each user's parts in order of appearance, plays, and counts for the notes."""
 
+    dataset: str
     parts: dict[str, list[Any]] = field(default_factory=dict)
     stages: dict[str, set[str]] = field(default_factory=dict)
-    groups: dict[str, str] = field(default_factory=dict)
+    plays: dict[str, str] = field(default_factory=dict)
     empty: int = 0
     declared_too_many: int = 0
 
+    def add(self, user: str, value: Any, stage: str, where: str) -> int:
+        """Add a user's items from one file; returns their number."""
+        x, y = _columns(value, where)
+        if len(y) == 0:
+            self.empty += 1
+            return 0
+        stages = self.stages.setdefault(user, set())
+        if stage in stages or (stages and stage not in _STAGES[0]):
+            raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
+        stages.add(stage)
+        part = _image_part(x, y, where) if self.dataset == "femnist" else _text_part(x, y, where)
+        self.parts.setdefault(user, []).append(part)
+        return len(y)
 
-def find_files(path: Path) -> tuple[Archive, list[LeafFile]]:
-    """The JSON files of the most processed stage, in natural order; DataError if there are none."""
+    def check_header(self, header: dict[str, Any], counts: dict[str, int], name: str) -> None:
+        """Compare a file's lists of users, sample counts and plays with what it holds."""
+        listed, declared = header.get("users"), header.get("num_samples")
+        if not isinstance(listed, list) or not isinstance(declared, list) or len(listed) != len(declared):
+            raise DataError(f"{name}: expected the lists users and num_samples, of equal length.")
+        if not all(isinstance(user, str) for user in listed):
+            raise DataError(f"{name}: the list users must hold names (text) only.")
+        if len(set(listed)) != len(listed) or set(listed) != counts.keys():
+            different = in_words(sorted(set(listed) ^ counts.keys())[:3])
+            raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
+        for user, number in zip(listed, declared, strict=True):
+            surplus = number - counts[user] if type(number) is int else None
+            if surplus == GAP and self.dataset == "shakespeare":
+                self.declared_too_many += 1  # LEAF's test files count the gap's windows
+            elif surplus != 0:
+                raise expected(
+                    f"{name}: num_samples of {user!r}", number, f"{counts[user]}, the length of y", DataError
+                )
+        if self.dataset == "shakespeare":
+            self.plays.update(_plays(header, name))
+
+
+def load(dataset: str, path: Path) -> Content:
+    """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
+    users = _Users(dataset)
+    with _opened(path) as archive:
+        files = find_files(archive)
+        progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
+        for file in files:
+            _read_file(archive, file, users, progress)
+        progress.finish()
+    notes = {
+        "files": len(files),
+        "stages": "+".join(sorted({file.stage or "unnamed" for file in files})),
+        "users_without_items": users.empty,
+        "users_declared_79_too_many": users.declared_too_many,
+    }
+    return _image_content(users, notes) if dataset == "femnist" else _text_content(users, notes)
+
+
+def _opened(path: Path) -> AbstractContextManager[Archive]:
+    """A folder, a zip file, or a JSON file as an archive of one file."""
     if path.is_file() and path.suffix == ".json":
-        member = Member(path.name, path.stat().st_size, -1, 0, 0, 0)
-        return Archive(path.parent, [member]), [LeafFile(member, "")]
-    archive = archives.open_archive(path, _LIMITS)
+        return nullcontext(Archive(path.parent, [Member(path.name, path.stat().st_size)]))
+    return archives.open_archive(path)
+
+
+def find_files(archive: Archive) -> list[LeafFile]:
+    """The JSON files of the most processed stage, in natural order; DataError if there are none."""
     found = [_leaf_file(m) for m in archive.members if m.name.endswith(".json") and _is_data(m.name)]
     if not found:
         raise DataError(
-            f"{path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
+            f"{archive.path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
         )
     found.sort(
         key=lambda file: (_STAGES[0].index(file.stage) if file.stage in _STAGES[0] else 0, _natural(file))
@@ -74,8 +130,8 @@ def find_files(path: Path) -> tuple[Archive, list[LeafFile]]:
     for stages in _STAGES:
         chosen = [file for file in found if file.stage in stages]
         if chosen:
-            return archive, chosen
-    return archive, found
+            return chosen
+    return found
 
 
 def _is_data(name: str) -> bool:
@@ -95,55 +151,27 @@ def _natural(file: LeafFile) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdecimal() and p.isascii() else (-1, p) for p in parts]
 
 
-def load(dataset: str, path: Path) -> Content:
-    """Reads the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
-    archive, files = find_files(path)
-    users = _Users()
-    progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
-    for file in files:
-        _read_file(dataset, archive, file, users, progress)
-    progress.finish()
-    notes = {
-        "files": len(files),
-        "stages": "+".join(sorted({file.stage or "unnamed" for file in files})),
-        "users_without_items": users.empty,
-        "users_declared_79_too_many": users.declared_too_many,
-    }
-    return _image_content(users, notes) if dataset == "femnist" else _text_content(users, notes)
-
-
 class _Counted:
     """A stream whose reading is shown as progress."""
 
-    def __init__(self, stream: Readable, progress: Progress):
+    def __init__(self, stream: Readable, progress: Progress) -> None:
         self._stream, self._progress = stream, progress
 
     def read(self, size: int = -1) -> bytes:
-        """As the stream's."""
         chunk = self._stream.read(size)
         self._progress.add(len(chunk))
         return chunk
 
 
-def _read_file(dataset: str, archive: Archive, file: LeafFile, users: _Users, progress: Progress) -> None:
+def _read_file(archive: Archive, file: LeafFile, users: _Users, progress: Progress) -> None:
     name = f"{archive.path}: {file.member.name}"
     header: dict[str, Any] = {}
     counts: dict[str, int] = {}
-    with archives.stream_member(archive.path, file.member) as stream:
+    with archive.open(file.member) as stream:
         for user, value in read_users(_Counted(stream, progress), name, header):
             check_name(user, "a user's name", name)
-            where = f"{name}: user {user!r}"
-            x, y = _columns(value, where)
-            counts[user] = len(y)
-            if len(y) == 0:
-                users.empty += 1
-                continue
-            _claim(users, user, file.stage, where)
-            part = _image_part(x, y, where) if dataset == "femnist" else _text_part(x, y, where)
-            users.parts.setdefault(user, []).append(part)
-    _check_header(dataset, header, counts, users, name)
-    if dataset == "shakespeare":
-        users.groups.update(_plays(header, name))
+            counts[user] = users.add(user, value, file.stage, f"{name}: user {user!r}")
+    users.check_header(header, counts, name)
 
 
 def _columns(value: Any, where: str) -> tuple[list[Any], list[Any]]:
@@ -155,34 +183,6 @@ def _columns(value: Any, where: str) -> tuple[list[Any], list[Any]]:
     if len(x) != len(y):
         raise DataError(f"{where}: {len(x)} entries in x, {len(y)} in y.")
     return x, y
-
-
-def _claim(users: _Users, user: str, stage: str, where: str) -> None:
-    stages = users.stages.setdefault(user, set())
-    if stage in stages or (stages and stage not in _STAGES[0]):
-        raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
-    stages.add(stage)
-
-
-def _check_header(
-    dataset: str, header: dict[str, Any], counts: dict[str, int], users: _Users, name: str
-) -> None:
-    listed, declared = header.get("users"), header.get("num_samples")
-    if not isinstance(listed, list) or not isinstance(declared, list) or len(listed) != len(declared):
-        raise DataError(f"{name}: expected the lists users and num_samples, of equal length.")
-    if not all(isinstance(user, str) for user in listed):
-        raise DataError(f"{name}: the list users must hold names (text) only.")
-    if len(set(listed)) != len(listed) or set(listed) != counts.keys():
-        different = in_words(sorted(set(listed) ^ counts.keys())[:3])
-        raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
-    for user, number in zip(listed, declared, strict=True):
-        surplus = number - counts[user] if type(number) is int else None
-        if surplus == GAP and dataset == "shakespeare":
-            users.declared_too_many += 1  # LEAF's test files count the gap's windows
-        elif surplus != 0:
-            raise expected(
-                f"{name}: num_samples of {user!r}", number, f"{counts[user]}, the length of y", DataError
-            )
 
 
 # --- FEMNIST ------------------------------------------------------------------------------------------------
@@ -291,4 +291,4 @@ def _plays(header: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
 
 def _text_content(users: _Users, notes: dict[str, Any]) -> Content:
     texts = {user: _join(parts, user) for user, parts in users.parts.items()}
-    return text_content(texts, [users.groups.get(user, "") for user in texts], notes)
+    return text_content(texts, [users.plays.get(user, "") for user in texts], notes)

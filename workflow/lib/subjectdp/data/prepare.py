@@ -138,7 +138,8 @@ def _describe(path: Path) -> dict[str, Any]:
     """Name, size and sha256; of a folder: the sum of sizes and the hash of its list of files and sizes."""
     if path.is_file():
         return {"file": path.name, "sha256": atomic.sha256_of(path), "bytes": path.stat().st_size}
-    members = archives.open_archive(path).members
+    with archives.open_archive(path) as archive:
+        members = archive.members
     listing = json.dumps([(member.name, member.size) for member in members])
     return {
         "file": f"{path.name}/",

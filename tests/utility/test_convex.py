@@ -12,8 +12,7 @@ from scipy.optimize import minimize as scipy_minimize
 
 from subjectdp.errors import DataError
 from subjectdp.utility import convex
-from subjectdp.utility.convex import Objective, minimise
-from subjectdp.utility.objective_weights import item_weights, subject_mean_weights
+from subjectdp.utility.convex import Objective, minimise, subject_mean_weights
 
 
 def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 0) -> Objective:
@@ -124,7 +123,7 @@ def test_weights_of_subject_means_by_enumeration(q: float) -> None:
 
 def test_one_item_a_subject_weighs_all_alike() -> None:
     owners = np.arange(30, dtype=np.int32)
-    assert subject_mean_weights(owners, 0.1) == pytest.approx(item_weights(30))
+    assert subject_mean_weights(owners, 0.1) == pytest.approx(np.full(30, 1 / 30))
 
 
 def test_many_subjects_are_weighted_without_underflow() -> None:

@@ -41,7 +41,7 @@ def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFram
 def test_every_algorithm_is_scored_at_the_same_steps(table: pd.DataFrame) -> None:
     assert list(table.columns) == list(COLUMNS)
     groups = table.groupby(["algorithm", "seed", "quantity"])["steps"].apply(list)
-    assert len(groups) == len(excess_loss.ALGORITHMS) * 2 * 2
+    assert len(groups) == len(excess_loss.THEOREMS) * 2 * 2
     assert all(steps == groups.iloc[0] for steps in groups)
     assert groups.iloc[0][-1] == STEPS
     assert set(table.loc[table["last"], "steps"]) == {STEPS}
@@ -82,11 +82,12 @@ def test_the_mean_leaves_out_the_last_model() -> None:
 def test_steps_without_noise_are_gradient_steps_on_the_stated_loss(folder: Path) -> None:
     """With every item in every mini-batch FedAvg is gradient descent: the mean of its iterates by a plain loop."""
     prepared = load_prepared(folder)
-    items = len(excess_loss._ground(RunConfig.model_validate(small_world.config()), prepared).train[1])
+    items = len(excess_loss._seed_data(RunConfig.model_validate(small_world.config()), prepared).train[1])
     whole = RunConfig.model_validate(small_world.config(training={"batch_size": items}))
-    ground = excess_loss._ground(whole, prepared)
-    rows, _ = excess_loss._rows(ground, "fed_avg", 12, None, None)
-    features, labels = (part.numpy() for part in ground.train)
+    data = excess_loss._seed_data(whole, prepared)
+    trained = excess_loss._train(data, "fed_avg", 12, None)
+    rows = excess_loss._rows(data, "fed_avg", trained, 1.0)
+    features, labels = (part.numpy() for part in data.train)
     model, total, onehot = np.zeros((62, 50)), np.zeros((62, 50)), np.eye(62)[labels]
     for _ in range(12):
         total += model

@@ -12,21 +12,21 @@
 | σ | ``noise_std``: standard deviation of the noise on a step's gradient, in each coordinate |
 
 The paper lets σ be both the noise on the gradient (the term ησ²d of its Lemma 4.7) and the noise multiplier of the sum
-(equation 9), which differ by C/B. :func:`empirical_bound` takes the noise on the gradient, as its proof does; the
-functions named after theorems are to the letter (D-71). All losses are in nats; nothing here is random.
+(equation 9), which differ by C/B. :func:`empirical_bound` takes the noise on the gradient, as its proof does. The
+functions named after theorems follow the printed statements (D-71). All losses are in nats.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from subjectdp.errors import PrivacyError, expected
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the bounds are about; all positive and finite, else PrivacyError."""
+    """The convex problem. Raises PrivacyError unless all values are positive and finite."""
 
     lipschitz: float
     radius: float
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How it is trained, and to which (ε, δ); ``constant`` is c₂."""
+    """The training, its (ε, δ), and c₂ (``constant``)."""
 
     learning_rate: float
     steps: int
@@ -58,7 +58,7 @@ class Schedule:
 def empirical_bound(
     problem: Problem, learning_rate: float, steps: int, noise_std: float, group: float = 1.0
 ) -> float:
-    """kM²/(2ηT) + ηL²/(2k) + ησ²d: on E[L̂(w̄_T)] - min L̂ (proofs of Lemmas 4.7, k = 1, and 4.10).
+    """Bound on E[L̂(w̄_T)] - min L̂: kM²/(2ηT) + ηL²/(2k) + ησ²d (proofs of Lemmas 4.7, k = 1, and 4.10).
 
     w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds for
     1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
@@ -70,32 +70,32 @@ def empirical_bound(
 
 
 def best_learning_rate(problem: Problem, steps: int, noise_std: float) -> float:
-    """η that makes :func:`empirical_bound` least (k = 1): M / √(T (L² + 2σ²d))."""
+    """η that minimises :func:`empirical_bound` for k = 1: M / √(T (L² + 2σ²d))."""
     _positive("steps", steps)
     moment = problem.lipschitz**2 + 2 * noise_std**2 * problem.dimension
     return problem.radius / math.sqrt(steps * moment)
 
 
 def stability(problem: Problem, learning_rate: float, steps: int) -> float:
-    """L²η(T+1)/n: what population loss may add to empirical loss (Theorem 4.6)."""
+    """Bound on the population loss minus the empirical loss: L²η(T+1)/n (Theorem 4.6)."""
     _positive("learning rate and steps", learning_rate, steps)
     return problem.lipschitz**2 * learning_rate * (steps + 1) / problem.items
 
 
 def item_noise(schedule: Schedule) -> float:
-    """c₂ q √(T log(1/δ)) / ε: equation 9, the noise multiplier at item level."""
+    """The noise multiplier at item level, c₂ q √(T log(1/δ)) / ε (equation 9)."""
     s = schedule
     return s.constant * s.sampling_probability * math.sqrt(s.steps * math.log(1 / s.delta)) / s.epsilon
 
 
 def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
-    """c₂ for which equation 9 gives a noise multiplier; ``schedule.constant`` is not read."""
+    """The c₂ for which equation 9 gives ``noise_multiplier``, whatever ``schedule.constant`` is."""
     _positive("noise multiplier", noise_multiplier)
     return noise_multiplier * schedule.constant / item_noise(schedule)
 
 
 def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> float:
-    """Theorem 4.8, on LocalGroupDP's excess population loss, to the letter.
+    """Theorem 4.8, as printed: bound on LocalGroupDP's excess population loss.
 
     M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n.
     """
@@ -108,16 +108,13 @@ def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> flo
     return plain + noise + stability(problem, s.learning_rate, s.steps)
 
 
-def user_bound(problem: Problem, schedule: Schedule, batch_size: int) -> float:
-    """Theorem 4.9, on UserLDP's: Theorem 4.8 with the mini-batch as the group and q = 1."""
-    whole = Schedule(
-        schedule.learning_rate, schedule.steps, 1.0, schedule.epsilon, schedule.delta, schedule.constant
-    )
-    return local_group_bound(problem, whole, float(batch_size))
+def user_bound(problem: Problem, schedule: Schedule, batch_size: float) -> float:
+    """Theorem 4.9, as printed, for UserLDP: Theorem 4.8 with the mini-batch as the group and q = 1."""
+    return local_group_bound(problem, replace(schedule, sampling_probability=1.0), batch_size)
 
 
 def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
-    """Theorem 4.11, on HiGradAvgDP's excess population loss, to the letter.
+    """Theorem 4.11, as printed: bound on HiGradAvgDP's excess population loss.
 
     (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n.
     """

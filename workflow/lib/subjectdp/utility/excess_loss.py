@@ -1,16 +1,16 @@
-"""Excess loss of the papers' algorithms on a convex loss, measured through the same engine that trains everything.
+"""Excess loss of the papers' algorithms on a convex loss, measured with the engine that trains all models.
 
-Setting of section 4 of arXiv 2206.03617 v3: one data set (one silo), T steps of plain SGD from w_1 = 0, and the mean of
-the iterates is scored. The model is :class:`subjectdp.models.linear.Logistic` and the clip norm its Lipschitz constant,
-so that clipping changes nothing. The parameter space is a ball; steps are not projected into it, which the proofs need
-only for the optimum that they compare with. Each algorithm has the learning rate at which its bound is least.
+The setting is section 4 of arXiv 2206.03617 v3: one data set (one silo), T steps of plain SGD from w_1 = 0; the mean of
+the iterates is scored. The model is :class:`subjectdp.models.linear.Logistic`. The clip norm is its Lipschitz constant,
+so clipping changes nothing. The parameter space is a ball, but steps are not projected into it: the proofs need it only
+for the optimum that they compare with. Each algorithm uses the learning rate that minimises its bound.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
@@ -32,26 +33,16 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
-from subjectdp.plan.plan import DivisorRule, PrivacyPlan
+from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.training.federation import Federation
 from subjectdp.training.items.device_data import ResidentData
-from subjectdp.training.record.records import Recorder
+from subjectdp.training.record.records import STEP_COLUMNS, Recorder
 from subjectdp.training.run import make_federation
 from subjectdp.utility import bounds
-from subjectdp.utility.convex import Objective, Optimum, minimise
+from subjectdp.utility.convex import Objective, Optimum, minimise, subject_mean_weights
 from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
-from subjectdp.utility.objective_weights import item_weights, subject_mean_weights
 
 log = logging.getLogger(__name__)
-
-ALGORITHMS = {
-    "fed_avg": "no noise: the first two terms",
-    "local_item_dp": "Theorem 4.8 with k = 1",
-    "local_group_dp": "Theorem 4.8",
-    "user_ldp": "Theorem 4.9",
-    "higrad_avg_dp:v3": "Theorem 4.11",
-}
-"""Algorithm -> what bounds its excess loss."""
 
 STEPS, SEEDS, RADIUS, POOL = 700, 3, 10.0, 4
 _CHUNK = 4096  # images at once
@@ -59,7 +50,7 @@ _POINTS = 12  # numbers of steps at which the mean iterate is scored
 
 
 @dataclass(frozen=True)
-class _Ground:
+class _SeedData:
     """Data, split and optima of one seed, shared by the algorithms."""
 
     base: RunConfig
@@ -70,6 +61,45 @@ class _Ground:
     train_optimum: Optimum  # of equal weights
     test_optimum: Optimum
 
+    @property
+    def problem(self) -> bounds.Problem:
+        dimension = self.train[0].shape[1] * self.prepared.classes
+        return bounds.Problem(LIPSCHITZ, RADIUS, dimension, len(self.train[1]))
+
+
+@dataclass(frozen=True)
+class _Theorem:
+    """The bound on one algorithm's excess loss; ``bound`` takes the problem, the schedule and k = ``group``."""
+
+    words: str
+    bound: Callable[[bounds.Problem, bounds.Schedule, float], float] | None = None
+    group: Callable[[_SeedData, PrivacyPlan], float] = lambda data, plan: 1.0
+
+
+_ITEM_LEVEL = "local_item_dp"
+THEOREMS = {
+    "fed_avg": _Theorem("no noise: the first two terms"),
+    _ITEM_LEVEL: _Theorem("Theorem 4.8 with k = 1", bounds.local_group_bound),
+    "local_group_dp": _Theorem(
+        "Theorem 4.8", bounds.local_group_bound, lambda data, plan: typical_group_size(plan.silos[0])
+    ),
+    "user_ldp": _Theorem("Theorem 4.9", bounds.user_bound, lambda data, plan: data.base.training.batch_size),
+    "higrad_avg_dp:v3": _Theorem(
+        "Theorem 4.11", bounds.higrad_bound, lambda data, plan: len(data.train[1]) / data.partition.subjects
+    ),
+}
+"""The measured algorithms, ``name`` or ``name:variant``, and their theorems."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """One algorithm's training: the noise std is the root mean square over all steps and coordinates."""
+
+    plan: PrivacyPlan
+    learning_rate: float
+    noise_std: float
+    means: dict[int, Tensor]
+
 
 def write_utility(
     config: Mapping[str, Any],
@@ -78,11 +108,10 @@ def write_utility(
     cache_dir: Path | str | None = None,
     seeds: Sequence[int] = tuple(range(SEEDS)),
     steps: int = STEPS,
-    report: Callable[[str], None] = log.info,
 ) -> pd.DataFrame:
-    """Trains every algorithm of :data:`ALGORITHMS` for each seed; writes and returns utility.parquet.
+    """Trains every algorithm of :data:`THEOREMS` for each seed; writes and returns utility.parquet.
 
-    ``config`` is a run's configuration: its data, split, mini-batch size, ε and δ are taken, all else is set here
+    ``config`` is a run's configuration. Its data, split, mini-batch size, ε and δ are used; all else is set here
     (mini-batches are Poisson). Raises DataError for data that are not images, ConfigError for settings that do not fit.
     """
     prepared = load_prepared(prepared_folder)
@@ -90,20 +119,19 @@ def write_utility(
         raise expected("data of the convex model", prepared.kind, "images", DataError)
     cache, rows = None if cache_dir is None else Path(cache_dir), []
     for seed in seeds:
-        ground = _ground(RunConfig.model_validate({**config, "seed": seed}), prepared)
-        constant: float | None = None
-        for name in ALGORITHMS:
-            found, constant = _rows(ground, name, steps, cache, constant)
+        data = _seed_data(RunConfig.model_validate({**config, "seed": seed}), prepared)
+        constant = _item_level_constant(data, steps, cache)
+        for name in THEOREMS:
+            found = _rows(data, name, _train(data, name, steps, cache), constant)
             rows += found
-            report(
-                f"seed {seed}, {name}: excess {found[-2]['excess']:.3f} nats, bound {found[-2]['bound']:.3f}"
-            )
+            excess, bound = found[-2]["excess"], found[-2]["bound"]
+            log.info(f"seed {seed}, {name}: excess {excess:.3f} nats, bound {bound:.3f}")
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     write_frame(target_parquet, table)
     return table
 
 
-def _ground(base: RunConfig, prepared: PreparedData) -> _Ground:
+def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     data = base.data
     kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
     fraction = DEFAULT_TEST_FRACTION[kept.dataset] if data.test_fraction is None else data.test_fraction
@@ -112,12 +140,13 @@ def _ground(base: RunConfig, prepared: PreparedData) -> _Ground:
     resident, model = ResidentData(kept, torch.device("cpu")), Logistic(kept.classes, POOL)
     train = _features(resident, model, partition.train_items)
     test = _features(resident, model, partition.test_items)
-    optima = [minimise(_evenly(part, kept.classes), RADIUS) for part in (train, test)]
-    return _Ground(base, kept, partition, train, test, *optima)
+    optima = [minimise(_equally_weighted(part, kept.classes), RADIUS) for part in (train, test)]
+    return _SeedData(base, kept, partition, train, test, *optima)
 
 
-def _evenly(part: tuple[Tensor, Tensor], classes: int) -> Objective:
-    return Objective(*part, torch.from_numpy(item_weights(len(part[1]))), classes)
+def _equally_weighted(part: tuple[Tensor, Tensor], classes: int) -> Objective:
+    items = len(part[1])
+    return Objective(*part, torch.full((items,), 1.0 / items, dtype=torch.float64), classes)
 
 
 def _features(data: ResidentData, model: Logistic, items: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
@@ -127,9 +156,9 @@ def _features(data: ResidentData, model: Logistic, items: NDArray[np.int32]) -> 
     return torch.cat(features), torch.cat([labels for _, labels in batches])
 
 
-def _run(ground: _Ground, name: str, steps: int, learning_rate: float) -> RunConfig:
+def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunConfig:
     """The run of an algorithm: one silo, one step a round, the Lipschitz constant as the clip norm."""
-    base = ground.base
+    base = data.base
     changes: dict[str, Any] = {
         "seed": base.seed,
         "data": base.data.model_dump(),
@@ -149,27 +178,21 @@ def _run(ground: _Ground, name: str, steps: int, learning_rate: float) -> RunCon
     return resolve_defaults(RunConfig.model_validate(changes))
 
 
-def _rows(
-    ground: _Ground, name: str, steps: int, cache: Path | None, constant: float | None
-) -> tuple[list[dict[str, Any]], float | None]:
-    """The rows of one algorithm and seed, and c₂ as LocalItemDP's noise implies it."""
-    plan = plan_run(_run(ground, name, steps, 1.0), ground.partition, cache)
-    problem = bounds.Problem(
-        LIPSCHITZ, RADIUS, ground.train[0].shape[1] * ground.prepared.classes, len(ground.train[1])
-    )
-    rate = bounds.best_learning_rate(problem, plan.rounds, _planned_noise(plan))
-    run = _run(ground, name, steps, rate)
+def _item_level_constant(data: _SeedData, steps: int, cache: Path | None) -> float:
+    """c₂ for which equation 9 gives LocalItemDP's noise multiplier."""
+    plan = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition, cache)
+    return bounds.constant_of(plan.silos[0].noise_multiplier, _schedule(plan, 1.0, 1.0))
+
+
+def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Trained:
+    """Trains one algorithm at the learning rate that minimises its bound."""
+    plan = plan_run(_run(data, name, steps, 1.0), data.partition, cache)
+    rate = bounds.best_learning_rate(data.problem, plan.rounds, _planned_noise(plan))
+    run = _run(data, name, steps, rate)
     recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
-    federation = make_federation(run, plan, ground.prepared, ground.partition, torch.device("cpu"), recorder)
+    federation = make_federation(run, plan, data.prepared, data.partition, torch.device("cpu"), recorder)
     means = _mean_iterates(federation, plan.rounds)
-    noise = _noise_std(plan, recorder)
-    schedule = _schedule(plan, rate, constant)
-    if name == "local_item_dp":
-        constant = bounds.constant_of(plan.silos[0].noise_multiplier, schedule)
-        schedule = _schedule(plan, rate, constant)
-    printed = _printed(name, problem, schedule, ground, plan) if constant is not None else math.nan
-    common = _common(ground, name, plan, rate, noise, problem)
-    return _scored(ground, plan, means, problem, rate, noise, printed, common), constant
+    return _Trained(plan, rate, _noise_std(plan, recorder), means)
 
 
 def _mean_iterates(federation: Federation, steps: int) -> dict[int, Tensor]:
@@ -185,114 +208,88 @@ def _mean_iterates(federation: Federation, steps: int) -> dict[int, Tensor]:
 
 
 def _planned_noise(plan: PrivacyPlan) -> float:
-    """The noise on a step's gradient that the plan lets expect, for the choice of the learning rate."""
-    from subjectdp.accounting.sound import typical_group_size
-
-    silo = plan.silos[0]
-    group = typical_group_size(silo) if plan.group_noise_multipliers else 1
-    return plan.noise_multiplier(0, group) * LIPSCHITZ / silo.divisor if plan.clip_norm is not None else 0.0
+    """Expected noise on a step's gradient, for the choice of the learning rate."""
+    if plan.clip_norm is None:
+        return 0.0
+    group = typical_group_size(plan.silos[0]) if plan.group_noise_multipliers else 1
+    return plan.noise_multiplier(0, group) * LIPSCHITZ / plan.silos[0].divisor
 
 
 def _noise_std(plan: PrivacyPlan, recorder: Recorder) -> float:
     """Root mean square of σC/divisor over the steps that were run."""
-    rows = np.array([(row[4], row[6]) for row in recorder.step_rows])
+    steps = pd.DataFrame.from_records(recorder.step_rows, columns=list(STEP_COLUMNS))
     realised = plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
-    divisors = np.maximum(1, rows[:, 0]) if realised else plan.silos[0].divisor
-    return float(np.sqrt(np.mean((rows[:, 1] * LIPSCHITZ / divisors) ** 2)))
+    divisors = np.maximum(1, steps["subjects"].to_numpy(float)) if realised else plan.silos[0].divisor
+    return float(np.sqrt(np.mean((steps["noise_multiplier"].to_numpy() * LIPSCHITZ / divisors) ** 2)))
 
 
-def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float | None) -> bounds.Schedule:
-    settings, silo = plan.settings, plan.silos[0]
+def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bounds.Schedule:
+    settings, probability = plan.settings, plan.silos[0].sampling_probability
     return bounds.Schedule(
-        learning_rate,
-        plan.rounds,
-        silo.sampling_probability,
-        settings.epsilon,
-        settings.delta,
-        1.0 if constant is None else constant,
+        learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant
     )
 
 
-def _printed(
-    name: str, problem: bounds.Problem, schedule: bounds.Schedule, ground: _Ground, plan: PrivacyPlan
-) -> float:
-    """The algorithm's theorem to the letter, with c₂ as LocalItemDP's noise implies it."""
-    from subjectdp.accounting.sound import typical_group_size
-
-    if name == "user_ldp":
-        return bounds.user_bound(problem, schedule, ground.base.training.batch_size)
-    if name == "higrad_avg_dp:v3":
-        return bounds.higrad_bound(problem, schedule, problem.items / ground.partition.subjects)
-    group = typical_group_size(plan.silos[0]) if name == "local_group_dp" else 1
-    return bounds.local_group_bound(problem, schedule, group)
+def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
+    """The table's rows of one algorithm and seed; the theorem's own bound stands in the last one."""
+    plan, theorem = trained.plan, THEOREMS[name]
+    common, printed = _common(data, name, trained), math.nan
+    if theorem.bound is not None:
+        schedule = _schedule(plan, trained.learning_rate, constant)
+        printed = theorem.bound(data.problem, schedule, theorem.group(data, plan))
+    return [{**common, **scores} for scores in _scores(data, trained, printed)]
 
 
-def _scored(
-    ground: _Ground,
-    plan: PrivacyPlan,
-    means: Mapping[int, Tensor],
-    problem: bounds.Problem,
-    rate: float,
-    noise: float,
-    printed: float,
-    common: dict[str, Any],
-) -> list[dict[str, Any]]:
+def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
     """Empirical and population excess of the mean iterates, beside their bounds."""
-    classes = ground.prepared.classes
-    fresh = _evenly(ground.test, classes), ground.test_optimum
-    optima = {EMPIRICAL: _own(ground, plan), POPULATION: fresh}
-    rows = []
-    for step, mean in means.items():
+    plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    population = _equally_weighted(data.test, classes), data.test_optimum
+    optima = {EMPIRICAL: _training_objective(data, plan), POPULATION: population}
+    for step, mean in trained.means.items():
         for quantity, (objective, optimum) in optima.items():
             loss = objective.value(mean.view(classes, -1))
-            bound = bounds.empirical_bound(problem, rate, step, noise)
+            bound = bounds.empirical_bound(data.problem, rate, step, trained.noise_std)
             if quantity == POPULATION:
-                bound += bounds.stability(problem, rate, step)
+                bound += bounds.stability(data.problem, rate, step)
             last = step == plan.rounds
-            shown = printed if last and quantity == POPULATION else math.nan
-            rows.append(
-                {
-                    **common,
-                    "quantity": quantity,
-                    "steps": step,
-                    "loss": loss,
-                    "optimum": optimum.lower,
-                    "excess": loss - optimum.lower,
-                    "bound": bound,
-                    "bound_printed": shown,
-                    "last": last,
-                }
-            )
-    return rows
+            yield {
+                "quantity": quantity,
+                "steps": step,
+                "loss": loss,
+                "optimum": optimum.lower,
+                "excess": loss - optimum.lower,
+                "bound": bound,
+                "bound_printed": printed if last and quantity == POPULATION else math.nan,
+                "last": last,
+            }
 
 
-def _own(ground: _Ground, plan: PrivacyPlan) -> tuple[Objective, Optimum]:
-    """The training loss that the plan's steps descend on, and its least value in the ball."""
-    classes = ground.prepared.classes
+def _training_objective(data: _SeedData, plan: PrivacyPlan) -> tuple[Objective, Optimum]:
+    """The training loss that the plan's steps descend on, and its minimum in the ball."""
+    classes = data.prepared.classes
     if plan.mechanism.divisor_rule is not DivisorRule.REALISED_SUBJECTS:
-        return _evenly(ground.train, classes), ground.train_optimum
-    weights = subject_mean_weights(ground.partition.train_subjects, plan.silos[0].sampling_probability)
-    objective = Objective(*ground.train, torch.from_numpy(weights), classes)
+        return _equally_weighted(data.train, classes), data.train_optimum
+    weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
+    objective = Objective(*data.train, torch.from_numpy(weights), classes)
     return objective, minimise(objective, RADIUS)
 
 
-def _common(
-    ground: _Ground, name: str, plan: PrivacyPlan, rate: float, noise: float, problem: bounds.Problem
-) -> dict[str, Any]:
+def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:
     algorithm, _, variant = name.partition(":")
+    private = trained.plan.mechanism.noise_rule is not NoiseRule.NONE
     return {
-        "dataset": ground.prepared.dataset,
-        "synthetic": bool(ground.prepared.synthetic),
+        "dataset": data.prepared.dataset,
+        "synthetic": bool(data.prepared.synthetic),
         "algorithm": name,
         "label": label(algorithm, variant or None),
-        "theorem": ALGORITHMS[name],
-        "seed": ground.base.seed,
-        "subjects": ground.partition.subjects,
-        "items": problem.items,
-        "batch_size": ground.base.training.batch_size,
-        "parameters": problem.dimension,
-        "radius": problem.radius,
-        "learning_rate": rate,
-        "noise_std": noise,
-        "epsilon": math.nan if name == "fed_avg" else plan.settings.epsilon,
+        "theorem": THEOREMS[name].words,
+        "seed": data.base.seed,
+        "subjects": data.partition.subjects,
+        "items": data.problem.items,
+        "batch_size": data.base.training.batch_size,
+        "parameters": data.problem.dimension,
+        "radius": data.problem.radius,
+        "learning_rate": trained.learning_rate,
+        "noise_std": trained.noise_std,
+        "epsilon": trained.plan.settings.epsilon if private else math.nan,
     }

@@ -1,4 +1,4 @@
-"""The layout of utility.parquet, for those who read it without torch."""
+"""The columns of utility.parquet, for readers without torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ COLUMNS = (
     "quantity",  # empirical: on the training items; population: on the test items
     "steps",  # t: the average of the first t iterates is scored
     "loss",  # nats
-    "optimum",  # nats: the least loss in the ball, less its certified gap
+    "optimum",  # nats: a certified lower bound on the least loss in the ball
     "excess",  # nats: loss - optimum
     "bound",  # nats, with the noise that was added
-    "bound_printed",  # nats, the theorem to the letter; NaN but at the last step
+    "bound_printed",  # nats, the theorem as printed; NaN except at the last step
     "last",  # whether t is the last step
     "subjects",
     "items",

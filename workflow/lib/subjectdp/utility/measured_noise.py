@@ -1,7 +1,7 @@
-"""The noise on the averaged gradient of each algorithm: by its plan, and measured in rounds of the run itself.
+"""The noise on the averaged gradient of each algorithm: as its plan predicts, and as measured in rounds of the run.
 
-A round is run twice from the same model with the same mini-batches and other noise. Whatever the gradients are, they
-cancel in the difference of the two models, and what is left is the difference of two noises, √2 times as wide as one.
+A round is run twice from the same model, with the same mini-batches and different noise. The gradients cancel in the
+difference of the two models. What remains is the difference of two draws of noise, whose std is √2 times that of one.
 Sampling, clipping, noise, divisor and averaging are those of training.
 """
 
@@ -19,14 +19,14 @@ import torch
 
 from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.algorithms.registry import label
+from subjectdp.algorithms.registry import label, mechanism
 from subjectdp.config.models import OptimizerConfig, RunConfig, ServerOptimizerConfig
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
-from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
@@ -43,16 +43,16 @@ def write_noise(
     target_parquet: Path | str,
     cache_dir: Path | str | None = None,
 ) -> pd.DataFrame:
-    """Writes noise.parquet (layout: ``utility.measured_noise_table``) and returns it: each run by both schedules.
+    """Writes noise.parquet (columns: ``utility.measured_noise_table``) and returns it: each run with both schedules.
 
     Args:
-        runs: of each, its configuration, prepared data set and partition; in sound mode, with noise.
+        runs: configuration, prepared data set and partition of each run, in sound mode and with noise.
         target_parquet: the file to write.
-        cache_dir: where noise calibrations are kept.
+        cache_dir: where noise calibrations are cached.
 
     Raises:
         DataError: no runs.
-        SubjectDPError: a run whose plan is refused, or whose noise depends on data.
+        SubjectDPError: a run whose plan is refused, or whose noise depends on the data.
     """
     cache = None if cache_dir is None else Path(cache_dir)
     rows = []
@@ -76,9 +76,9 @@ def measured_noise(
     partition: Partition,
     cache_dir: Path | None = None,
 ) -> tuple[float, int]:
-    """Std of the noise on the averaged gradient in clip norms, and the coordinates that it is a mean over.
+    """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
 
-    From the plan's last round, each silo with one local step of plain SGD at a rate of 1.
+    Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo.
     """
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
     plain, still = OptimizerConfig(name="sgd", learning_rate=1.0), ServerOptimizerConfig(name="none")
@@ -97,9 +97,9 @@ def measured_noise(
 
 
 def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
-    """The run with the papers' 100 rounds of 50 local steps and sampling fraction, all else as it is.
+    """The run with the papers' 100 rounds, 50 local steps a round and sampling fraction.
 
-    One release a round stays one release a round, so that it has 100 of them where the others have 5,000.
+    An algorithm with one release a round still has one: 100 releases where the others have 5,000.
     """
     items = len(partition.train_items) / partition.silos
     training = run.training.model_copy(
@@ -110,7 +110,8 @@ def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
         }
     )
     subject = run.subject
-    if run.algorithm.name == "subject_sampling":
+    declared = mechanism(run.algorithm.name, run.algorithm.variant, AccountingMode(run.privacy.mode))
+    if declared.samples_subjects and not declared.shared_budget:  # sampled in each step, as items are
         subject = subject.model_copy(update={"sampling_probability": PAPER_PROBABILITY})
     return run.model_copy(update={"training": training, "subject": subject})
 

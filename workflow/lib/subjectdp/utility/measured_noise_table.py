@@ -1,4 +1,4 @@
-"""The layout of noise.parquet, for those who read it without torch."""
+"""The columns of noise.parquet, for readers without torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COLUMNS = (
     "synthetic",
     "algorithm",  # name or name:variant
     "label",
-    "unit",  # that the noise was calibrated for
+    "unit",  # of privacy that the noise was calibrated for
     "schedule",
     "rounds",
     "local_steps",
@@ -21,7 +21,7 @@ COLUMNS = (
     "subjects",  # of the run
     "predicted_subjects",  # NaN: the noise is for the run's own subjects
     "planned",  # std of the noise on the averaged gradient, in clip norms, by the plan
-    "measured",  # the same, from two rounds of the run that differ in nothing but the noise
-    "coordinates",  # that the measured one is a mean over
+    "measured",  # the same, from two rounds of the run that differ only in the noise
+    "coordinates",  # that the measurement averages over
 )
 """Columns of noise.parquet: one row an algorithm and schedule."""

@@ -43,6 +43,14 @@ DP_SGD = Mechanism(
 noise of constant σ and is divided by the public B, q = B/|D_i|, no composition over silos."""
 
 
+SPECIAL_KEYS = ("privacy.horizontal", "privacy.noise_placement", "joint", "subject")
+"""Configuration keys and sections that only some algorithms read."""
+
+
+def _within(key: str, section: str) -> bool:
+    return key == section or key.startswith(f"{section}.")
+
+
 class ByMode(NamedTuple):
     """The facts of a variant that does other things in the one mode than in the other."""
 
@@ -72,7 +80,11 @@ def federated_averaging(server: ServerRound, local_step: Step) -> None:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm: name in configurations, label in figures, privacy facts, pseudo-code."""
+    """An algorithm: name in configurations, label in figures, privacy facts, pseudo-code.
+
+    ``reads`` names those configuration keys and sections of :data:`SPECIAL_KEYS` that the algorithm reads. A key that
+    is not read is set to its default, so that it does not enter the run id.
+    """
 
     name: str
     label: str
@@ -82,6 +94,31 @@ class Algorithm:
     grid_round: Callable[[GridRound], None] | None = None  # the round with integer noise, if there is one
     update_round: Callable[[UpdateRound], None] | None = None  # the round that noises whole updates, likewise
     of_updates: Mechanism | None = None  # the facts of ``update_round``
+    reads: tuple[str, ...] = ("privacy.horizontal",)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any privacy is claimed; without, the section ``privacy`` is not read."""
+        return self.mechanisms[0].claimed_unit is not None
+
+    @property
+    def samples_subjects(self) -> bool:
+        """Whether mini-batches are drawn by subject, not by item."""
+        return self.mechanisms[0].samples_subjects
+
+    @property
+    def one_step_per_round(self) -> bool:
+        """Whether a silo contributes one mini-batch to a round."""
+        return self.mechanisms[0].one_step_per_round
+
+    def reads_key(self, key: str) -> bool:
+        """Whether a run reads the configuration key."""
+        special = any(_within(key, each) for each in SPECIAL_KEYS)
+        return not special or any(_within(key, each) for each in self.reads)
+
+    def reads_section(self, section: str) -> bool:
+        """Whether a run reads any key of a section of ``SPECIAL_KEYS``."""
+        return any(_within(key, section) for key in self.reads)
 
     @property
     def variants(self) -> tuple[str | None, ...]:
@@ -103,6 +140,7 @@ def declare(
     grid_round: Callable[[GridRound], None] | None = None,
     update_round: Callable[[UpdateRound], None] | None = None,
     of_updates: Mechanism | None = None,
+    reads: tuple[str, ...] = ("privacy.horizontal",),
 ) -> Algorithm:
     """The algorithm with its facts written out for both modes.
 
@@ -115,6 +153,7 @@ def declare(
         grid_round: The same with integer noise.
         update_round: The same where each silo's whole update is clipped and noised once.
         of_updates: The facts of that round, sound only: no paper claims anything for it.
+        reads: Those of ``SPECIAL_KEYS`` that the algorithm reads.
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
@@ -127,4 +166,6 @@ def declare(
     )
     if of_updates is not None:
         of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)
-    return Algorithm(name, label, mechanisms, local_step, server_round, grid_round, update_round, of_updates)
+    return Algorithm(
+        name, label, mechanisms, local_step, server_round, grid_round, update_round, of_updates, reads
+    )

@@ -64,4 +64,5 @@ ALGORITHM = declare(
     ),
     local_step=local_step,
     server_round=server_round,
+    reads=("privacy.horizontal", "privacy.noise_placement"),
 )

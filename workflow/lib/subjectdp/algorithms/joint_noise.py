@@ -93,4 +93,5 @@ ALGORITHM = declare(
         published_sampling=PublishedSampling.NONE,
         reference="DP-FedAvg (McMahan et al., arXiv 1710.06963) with silos for clients",
     ),
+    reads=("privacy.horizontal", "joint"),
 )

@@ -31,4 +31,5 @@ ALGORITHM = declare(
     "LocalItemDP",
     replace(DP_SGD, reference="arXiv 2206.03617 v1, section 3, eq. 4"),
     local_step=local_step,
+    reads=(),
 )

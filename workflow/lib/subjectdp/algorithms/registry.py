@@ -48,6 +48,11 @@ def mechanism(name: str, variant: str | None, mode: AccountingMode) -> Mechanism
     return algorithm(name, variant).mechanism(variant, mode)
 
 
+def is_private(name: str) -> bool:
+    """Whether the algorithm of that name claims any privacy."""
+    return algorithm(name).is_private
+
+
 def label(name: str, variant: str | None) -> str:
     """The name in figures; variants are told apart where there are several."""
     found = algorithm(name, variant)

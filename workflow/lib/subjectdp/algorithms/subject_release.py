@@ -89,4 +89,5 @@ ALGORITHM = declare(
     server_round=server_round,
     update_round=update_round,
     of_updates=replace(RELEASE, clipping=Clipping.PER_SUBJECT_UPDATE),
+    reads=("privacy.horizontal", "subject"),
 )

@@ -43,4 +43,5 @@ ALGORITHM = declare(
         reference="Levy et al. 2021 (arXiv 2102.11845), user-level DP-SGD",
     ),
     local_step=local_step,
+    reads=("privacy.horizontal", "subject.sampling_probability", "subject.items"),
 )

@@ -1,8 +1,8 @@
-"""The privacy plan: the one frozen object that sampler, clipping, noise, divisor and accountant are made from.
+"""The privacy plan: one frozen object that determines sampler, clipping, noise, divisor and accountant.
 
-Nothing else in the library carries a sampling probability or a noise multiplier: an algorithm declares a
-:class:`Mechanism`, ``subjectdp.accounting`` turns it with the facts of a federation into a :class:`PrivacyPlan`,
-and training executes the plan.
+No other object carries a sampling probability or a noise multiplier. An algorithm declares a :class:`Mechanism`,
+``subjectdp.accounting`` makes a :class:`PrivacyPlan` from it and the facts of a federation, and training executes the
+plan. The enums are also the allowed values of the configuration and of the command line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ConfigDict
+
 from subjectdp.errors import PrivacyError, expected
+from subjectdp.plan.ranges import Count, GradientBits, NaturalNumber, NonNegative, OpenFraction, Positive, RingBits
 from subjectdp.plan.subject_settings import Prediction, SubjectSettings
 
 
@@ -84,6 +87,8 @@ class TrustModel(StrEnum):
 
 
 class AccountingMode(StrEnum):
+    """Accounting as the paper prints it, or as can be proven."""
+
     AS_PUBLISHED = "as_published"
     SOUND = "sound"
 
@@ -94,6 +99,16 @@ class Horizontal(StrEnum):
     ROUNDS_OVER_SQRT_S = "rounds_over_sqrt_s"
     STEPS_TIMES_S = "steps_times_s"
     SOUND = "sound"
+
+
+class Accountant(StrEnum):
+    """How ε is computed from the mechanism's steps."""
+
+    PLD = "pld"
+    RDP = "rdp"
+    RDP_INTEGER = "rdp_integer"  # Rényi bounds that hold for integer noise
+    PRV = "prv"
+    GDP = "gdp"  # the central limit: it underestimates ε
 
 
 class PublishedSampling(StrEnum):
@@ -128,8 +143,27 @@ class Mechanism:
     reference: str = ""
 
     @property
+    def title(self) -> str:
+        """``name`` or ``name:variant``, for messages."""
+        return self.algorithm if self.variant is None else f"{self.algorithm}:{self.variant}"
+
+    @property
+    def data_dependence(self) -> tuple[str, ...]:
+        """Why no (ε, δ) with a small δ holds; empty where σ and divisor are public constants."""
+        reasons = []
+        if self.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
+            reasons.append(
+                "the noise level depends on the largest group of the mini-batch and can be seen in the output"
+            )
+        if self.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+            reasons.append(
+                "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
+            )
+        return tuple(reasons)
+
+    @property
     def noised_after_steps(self) -> bool:
-        """Whether noise comes after any local optimiser: on a whole update, or on a subject's parts at the silos."""
+        """Whether noise comes after any local optimiser: on whole updates, or on a subject's parts."""
         return self.clipping is Clipping.PER_UPDATE or self.shared_budget
 
 
@@ -148,47 +182,39 @@ class FederationFacts:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """The user's privacy and schedule settings, already validated."""
+    """The privacy and schedule settings of a run. ``make_plan`` checks the ranges (``plan.rules``)."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False, revalidate_instances="always")
 
     mode: AccountingMode
     horizontal: Horizontal
     sampling: SamplingMethod
-    epsilon: float
-    delta: float
-    clip_norm: float
-    rounds: int  # R before the horizontal rule
-    local_steps: int | None  # None: one epoch
-    batch_size: int  # expected batch size B
-    silos_per_round: int | None = None
-    noise_multiplier: float | None = None  # override of the calibration
+    epsilon: Positive
+    delta: OpenFraction
+    clip_norm: Positive
+    rounds: Count  # R before the horizontal rule
+    local_steps: Count | None  # None: one epoch
+    batch_size: int  # expected batch size B; checked against the silos' items
+    silos_per_round: Count | None = None
+    noise_multiplier: NonNegative | None = None  # override of the calibration
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
-    accountant: str = "pld"
+    accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None
-    own_noise_only: bool = (
-        False  # joint noise, sound: account for each silo's own noise alone (any local steps)
-    )
-    colluding_silos: int = (
-        0  # joint noise: silos that may tell their noise; the guarantee rests on the others
-    )
-    linear_updates: bool = (
-        True  # joint noise: a silo's update is linear in its noisy gradients (no Adam there)
-    )
+    own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    colluding_silos: NaturalNumber = 0  # joint noise: silos whose noise does not count
+    linear_updates: bool = True  # joint noise: a silo's update is linear in its noisy gradients (not Adam)
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
-    gradient_bits: int = 16  # Skellam: steps of the grid in the largest clip norm, as a power of 2
-    ring_bits: int | None = (
-        None  # Skellam: size of the ring of secure aggregation; None: the smallest that fits
-    )
-    wrap_probability: float = 1e-9  # Skellam: that a sum of the run leaves the ring
+    gradient_bits: GradientBits = 16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
+    ring_bits: RingBits | None = None  # Skellam: size of the secure aggregation ring; None: the smallest that fits
+    wrap_probability: OpenFraction = 1e-9  # Skellam: probability that any sum of the run leaves the ring
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
-    predicted_subjects: int | None = None  # noise on the average as this many subjects would have it
-    views: int = (
-        1  # of an item, whose mean gradient is the item's; nothing that is accounted for depends on them
-    )
+    predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
+    views: Count = 1  # augmented copies of an item; their mean gradient is the item's, so privacy is the same
 
 
 @dataclass(frozen=True)
 class SiloTerms:
-    """How one silo departs from the common clip norm, learning rate and noise multiplier (joint noise, appendix)."""
+    """One silo's clip norm, learning rate and noise multiplier over the common ones (joint noise, appendix)."""
 
     clip_norm_factor: float = 1.0
     learning_rate_factor: float = 1.0
@@ -204,20 +230,16 @@ class SiloSchedule:
     sampling_probability: float
     max_items_per_subject: int
     steps_per_round: int
-    noise_multiplier: (
-        float  # noise std / clip_norm on the sum, before the division; 0 where no noise is added
-    )
+    noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
     learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
-    noise_factor: float = (
-        1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
-    )
+    noise_factor: float = 1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
 
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """Everything that determines a run's privacy: made once, executed as it stands, accounted as it stands."""
+    """Everything that determines a run's privacy: made once, then executed and accounted for unchanged."""
 
     mechanism: Mechanism
     settings: PlanSettings
@@ -226,7 +248,7 @@ class PrivacyPlan:
     silos_per_subject: int
     cap_enforced: bool
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
-    prediction: Prediction | None = None  # the noise is that of an average over more subjects than there are
+    prediction: Prediction | None = None  # the noise is that of more subjects than the run has
 
     @property
     def clip_norm(self) -> float | None:

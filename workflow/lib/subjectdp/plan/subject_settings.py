@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from subjectdp.plan.ranges import Count, NonNegative, Probability
+
 
 class BudgetWeights(StrEnum):
     """How a subject's clip norm is split over the silos that hold it (see ``noise.subject_weights``)."""
@@ -17,26 +19,24 @@ class BudgetWeights(StrEnum):
 
 @dataclass(frozen=True)
 class SubjectSettings:
-    """Settings of subject sampling and of the budget; all public.
+    """Settings of subject sampling and of the budget; all public. The configuration takes its defaults from here.
 
-    A subject takes part in a round when it is its turn (every ``every``-th round, from a secret start of its own) and
-    its coin says so (``sampling_probability``); then all of its items at a silo are used, or ``items`` of them.
+    A subject takes part in a round when it is its turn (every ``every``-th round, from a secret start) and its coin
+    says so (``sampling_probability``). Then all of its items at a silo are used, or ``items`` of them.
     """
 
-    sampling_probability: float = 1.0  # q_s, in (0, 1]
-    items: int | None = None  # G, most items of a sampled subject at a silo and step; None: all
-    every: int = 1  # b: rounds from one turn of a subject to the next
+    sampling_probability: Probability = 1.0  # q_s
+    items: Count | None = None  # G, most items of a sampled subject at a silo and step; None: all
+    every: Count = 1  # b: rounds from one turn of a subject to the next
     weights: BudgetWeights = BudgetWeights.UNIFORM
-    item_noise: float = (
-        4.0  # κ: variance of an item's gradient over the squared gradient of its subject (OPTIMAL)
-    )
-    local_steps: int = 1  # of each subject's own model, where updates are clipped
-    noise_band: int = 1  # rounds that one draw of noise reaches over; 1: independent noise
+    item_noise: NonNegative = 4.0  # κ (OPTIMAL): variance of an item's gradient over its subject's squared gradient
+    local_steps: Count = 1  # of each subject's own model, where updates are clipped
+    noise_band: Count = 1  # rounds that one draw of noise affects; 1: independent noise
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A run whose noise on the average is what more subjects would need: an experiment, no guarantee for its own."""
+    """A run with the noise on the average that more subjects would need: an experiment, not a guarantee."""
 
     subjects: int  # N, that the noise is for
     present: int  # n, that the run has

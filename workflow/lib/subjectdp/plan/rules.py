@@ -1,0 +1,157 @@
+"""The rules of a privacy plan that need no data: checked when a run is configured and when a plan is made.
+
+Messages name the configuration's keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import TypeAdapter, ValidationError
+
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected
+from subjectdp.plan.plan import (
+    Accountant,
+    AccountingMode,
+    Clipping,
+    Mechanism,
+    NoiseDistribution,
+    PlanSettings,
+    PrivacyUnit,
+    SamplingMethod,
+    TrustModel,
+)
+
+_SETTINGS = TypeAdapter(PlanSettings)
+
+
+def check(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> None:
+    """Refuses settings that are out of range or break a rule.
+
+    Args:
+        mechanism: What the algorithm does in the settings' mode.
+        settings: The privacy and schedule settings.
+        silos: Silos of the federation.
+        cap_enforced: Whether a subject's items at a silo are capped before training.
+
+    Raises:
+        ConfigError: numbers out of range, or settings that do not fit each other.
+        PrivacyError: what cannot be accounted for.
+    """
+    check_ranges(settings)
+    for problem in problems(mechanism, settings, silos, cap_enforced):
+        raise problem
+
+
+def check_ranges(settings: PlanSettings) -> None:
+    """Refuses values out of range. Raises ConfigError with a line for each."""
+    try:
+        _SETTINGS.validate_python(settings)
+    except ValidationError as problem:
+        raise ConfigError("\n".join(_lines(problem))) from None
+
+
+def problems(
+    mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool
+) -> Iterator[SubjectDPError]:
+    """Every rule that the settings break; arguments as for :func:`check`."""
+    yield from _silos(settings, silos)
+    yield from _mode(mechanism, settings)
+    yield from _prediction(settings)
+    yield from _sampling(mechanism, settings)
+    yield from _integer_noise(settings)
+    if settings.mode is AccountingMode.SOUND:
+        yield from _soundness(mechanism, settings, cap_enforced)
+        yield from _joint_noise(mechanism, settings)
+
+
+def _lines(problem: ValidationError) -> Iterator[str]:
+    for details in problem.errors():
+        key = ".".join(str(part) for part in details["loc"])
+        allowed = details["msg"].removeprefix("Input should be ")
+        yield str(expected(key, details["input"], allowed))
+
+
+def _silos(settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
+    taking_part = settings.silos_per_round or silos
+    if taking_part > silos:
+        yield expected("training.silos_per_round", taking_part, f"at most partition.silos ({silos})")
+    if settings.colluding_silos >= taking_part:
+        allowed = f"fewer than the {taking_part} silos of a round"
+        yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
+
+
+def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
+    updates = mechanism.clipping is Clipping.PER_UPDATE
+    if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
+        chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
+        allowed = f"sound when {chosen} (no paper of this project publishes it)"
+        yield expected("privacy.mode", str(settings.mode), allowed, PrivacyError)
+    if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
+        allowed = "gaussian when joint.clipping is update"
+        yield expected("joint.noise", str(settings.noise_distribution), allowed)
+
+
+def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
+    key, subjects = "privacy.predicted_subjects", settings.predicted_subjects
+    if subjects is None:
+        return
+    if settings.mode is not AccountingMode.SOUND:
+        yield expected(key, subjects, "null unless privacy.mode is sound", PrivacyError)
+    if settings.noise_multiplier is not None:
+        yield expected(key, subjects, "null where privacy.noise_multiplier is given")
+
+
+def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
+    by_subject, subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS, settings.subject
+    if by_subject != mechanism.samples_subjects:
+        wanted = "poisson, a coin for each subject," if mechanism.samples_subjects else "poisson or fixed_batch_size"
+        allowed = f"{wanted} when algorithm.name is {mechanism.algorithm}"
+        yield expected("training.sampling", str(settings.sampling), allowed, PrivacyError)
+    if not mechanism.samples_subjects:
+        return
+    for key, value in (("every", subject.every), ("noise_band", subject.noise_band)):
+        if value > settings.rounds:
+            yield expected(f"subject.{key}", value, f"at most training.rounds ({settings.rounds})")
+    if subject.noise_band > 1 and subject.sampling_probability < 1:
+        allowed = "1 when subject.noise_band is not 1 (subject.every takes its place)"
+        yield expected("subject.sampling_probability", subject.sampling_probability, allowed, PrivacyError)
+
+
+def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
+    skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
+    if skellam and settings.accountant != Accountant.RDP_INTEGER:
+        allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences)"
+        yield expected("privacy.accountant", str(settings.accountant), allowed, PrivacyError)
+
+
+def _soundness(
+    mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool
+) -> Iterator[SubjectDPError]:
+    if mechanism.data_dependence:
+        reasons = "; ".join(mechanism.data_dependence)
+        yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
+    if settings.accountant == Accountant.GDP:
+        allowed = "one that bounds ε from above when privacy.mode is sound (pld, rdp or prv)"
+        yield expected("privacy.accountant", str(settings.accountant), allowed, PrivacyError)
+    counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and not mechanism.samples_subjects
+    if counted and not cap_enforced:
+        allowed = (
+            f"an enforced cap when privacy.mode is sound and algorithm.name is {mechanism.algorithm} (a maximum that is "
+            "read from the data is itself private)"
+        )
+        yield expected("partition.max_items_per_subject", None, allowed, PrivacyError)
+
+
+def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
+    """What the silos' noise must fulfil to protect every silo's items together."""
+    if mechanism.trust is not TrustModel.SECURE_AGGREGATION or mechanism.noised_after_steps or settings.own_noise_only:
+        return
+    where = f"when algorithm.name is {mechanism.algorithm} and privacy.mode is sound"
+    instead = "or set joint.clipping: update, or joint.own_noise_only"
+    if settings.local_steps != 1 and not mechanism.one_step_per_round:
+        allowed = f"1 {where} (one local step in each aggregation: over several, other silos' noise can cancel; {instead})"
+        yield expected("training.local_steps", settings.local_steps, allowed, PrivacyError)
+    if not settings.linear_updates:
+        allowed = f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
+        yield expected("training.optimizer.name", "adam", allowed, PrivacyError)

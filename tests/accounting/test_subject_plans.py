@@ -181,9 +181,9 @@ def test_correlated_noise_is_one_gaussian_of_its_sensitivity(every: int, band: i
 
 
 def test_correlated_noise_needs_turns_not_coins() -> None:
-    with pytest.raises(PrivacyError, match="with correlated noise"):
+    with pytest.raises(PrivacyError, match="1 when subject.noise_band is not 1"):
         release(every=4, noise_band=3, sampling_probability=0.5)
-    with pytest.raises(PrivacyError, match="with correlated noise"):
+    with pytest.raises(PrivacyError, match="1 when subject.noise_band is not 1"):
         plan = release(every=4, noise_band=3)
         silos = tuple(replace(silo, sampling_probability=0.5) for silo in plan.silos)
         epsilon(replace(plan, silos=silos))
@@ -289,13 +289,13 @@ def test_what_is_divided_by_nothing_keeps_its_noise() -> None:
     [
         ({"predicted_subjects": 100}, ConfigError, "at least 180"),
         ({"predicted_subjects": 3500, "noise_multiplier": 1.0}, ConfigError, "noise_multiplier is given"),
-        ({"mode": plans.PUBLISHED}, PrivacyError, "sound with algorithm subject_release"),
-        ({"sampling": SamplingMethod.POISSON}, PrivacyError, "poisson_subjects with algorithm"),
-        ({"subject": SubjectSettings(0.0)}, ConfigError, r"subject.sampling_probability.*in \(0, 1\]"),
+        ({"mode": plans.PUBLISHED}, PrivacyError, "sound when algorithm.name is subject_release"),
+        ({"sampling": SamplingMethod.POISSON}, PrivacyError, "a coin for each subject, when algorithm"),
+        ({"subject": SubjectSettings(0.0)}, ConfigError, "subject.sampling_probability.*greater than 0"),
         ({"subject": SubjectSettings(math.nan)}, ConfigError, "subject.sampling_probability"),
         ({"subject": SubjectSettings(items=0)}, ConfigError, "subject.items"),
-        ({"subject": SubjectSettings(every=101)}, ConfigError, "at most the 100 rounds"),
-        ({"subject": SubjectSettings(noise_band=101)}, ConfigError, "at most the 100 rounds"),
+        ({"subject": SubjectSettings(every=101)}, ConfigError, r"at most training.rounds \(100\)"),
+        ({"subject": SubjectSettings(noise_band=101)}, ConfigError, r"at most training.rounds \(100\)"),
         ({"subject": SubjectSettings(item_noise=-1.0)}, ConfigError, "subject.item_noise"),
     ],
 )

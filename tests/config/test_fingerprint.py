@@ -254,9 +254,9 @@ def test_descriptions_of_settings_are_cosmetic(copy: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("Number of silos S.", "How many silos.")
 
-    assert changed_stages(copy, before, "config/models", edit) == set()
+    assert changed_stages(copy, before, "config/sections", edit) == set()
     assert "train" in changed_stages(
-        copy, before, "config/models", lambda text: text.replace("default=16", "default=8")
+        copy, before, "config/sections", lambda text: text.replace("default=16", "default=8")
     )
 
 

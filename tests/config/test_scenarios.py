@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
-from subjectdp.config.models import RunConfig
 from subjectdp.config.overrides import merge, set_dotted
+from subjectdp.config.run import RunConfig
 from subjectdp.io.yaml_files import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.data import leaf_json
 from subjectdp.data.content import Content
 from subjectdp.data.partition import (

@@ -151,7 +151,7 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
 
 
 def test_the_configurations_data_sets_are_the_registrys() -> None:
-    from subjectdp.config.models import DataConfig
+    from subjectdp.config.sections import DataConfig
 
     for name in ADAPTERS:
         assert DataConfig(dataset=name).dataset == name  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_the_configurations_data_sets_are_the_registrys() -> None:
 
 
 def test_the_configuration_itself_is_accepted(tmp_path: Path) -> None:
-    from subjectdp.config.models import DataConfig
+    from subjectdp.config.sections import DataConfig
 
     values = {"dataset": "shakespeare", "source": "upstream", "path": _local_etext(tmp_path)}
     data = DataConfig.model_validate({**values, "expected": {"users": 4, "vocabulary": 80}})

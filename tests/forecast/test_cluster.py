@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from subjectdp.config.models import ModelConfig, RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
+from subjectdp.config.sections import ModelConfig
 from subjectdp.errors import ConfigError
 from subjectdp.forecast.cluster import MEMORY_MB, MINUTES, cluster_settings
 from subjectdp.forecast.cost_model import CLASSES, SIZES, expected_items, model_size, size_class, work_of

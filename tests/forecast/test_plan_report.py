@@ -15,8 +15,8 @@ import yaml
 from subjectdp.accounting.plan_run import draft_run
 from subjectdp.cli.main import main
 from subjectdp.config import load_scenario, load_scenario_from_mapping, paths
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.errors import DataError

@@ -19,7 +19,7 @@ from hostile.nist_input import chunk, png_with
 from hostile.outcomes import check_message, tree
 from hostile.zips import zipped
 from source_files import etext, leaf_femnist, leaf_shakespeare, nist_files, nist_folder, png, write_zip
-from subjectdp.config import load_run
+from subjectdp.config import data_key, load_run
 from subjectdp.data import femnist, images, leaf_json, shakespeare
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.errors import DataError, SubjectDPError
@@ -34,9 +34,9 @@ def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, dataset: str, source:
     data = load_run({"data": {"dataset": dataset, "source": source, "path": path}}).data
     before = {name: state for name, state in tree(folder.parent).items() if name != folder.name}
     with pytest.raises(SubjectDPError) as caught:
-        fetched = Path("results/data", data.data_key, "source")
+        fetched = Path("results/data", data_key(data), "source")
         fetch_sources(data, fetched)
-        prepare_dataset(data, fetched, Path("results/data", data.data_key, "prepared"))
+        prepare_dataset(data, fetched, Path("results/data", data_key(data), "prepared"))
     after = tree(folder.parent)
     written = {name for name in after if name not in before and not name.startswith(f"{folder.name}/results")}
     assert written == {folder.name}

@@ -26,7 +26,7 @@ from subjectdp.cli.pretrain import (
     train_net,
     warped,
 )
-from subjectdp.config.models import EmbeddedConfig
+from subjectdp.config.sections import EmbeddedConfig
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import oracle
-from subjectdp.config.models import ModelConfig
+from subjectdp.config.sections import ModelConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.stacked_engine import StackedEngine

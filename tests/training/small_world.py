@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared

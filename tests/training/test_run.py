@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.errors import SubjectDPError
 from subjectdp.training.run import train_run
 from training import small_world

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import DataError
 from subjectdp.utility import excess_loss

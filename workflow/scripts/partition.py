@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.io.joblog import job_log
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from subjectdp.config.models import DataConfig
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.prepare import prepare_dataset
 from subjectdp.io.joblog import job_log
 

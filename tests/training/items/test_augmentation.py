@@ -16,7 +16,7 @@ from algorithms import tiny
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.statements import privacy_card_text, privacy_statements
 from subjectdp.config import RunConfig, load_run
-from subjectdp.config.models import ModelConfig
+from subjectdp.config.sections import ModelConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared, write_prepared

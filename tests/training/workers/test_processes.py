@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, WorkerError

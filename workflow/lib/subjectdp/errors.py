@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 
 
 class SubjectDPError(ValueError):
@@ -45,7 +46,7 @@ _LONGEST_LIST = 1200
 def in_words(value: object) -> str:
     """``repr(value)`` on one line, cut where it is long; its type's name where it has no repr (a giant number)."""
     try:
-        text = repr(value)
+        text = repr(str(value) if isinstance(value, StrEnum) else value)
     except (ValueError, RecursionError):
         return f"a very large {type(value).__name__}"
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.epsilon import ACCOUNTANTS, CERTIFYING
 from subjectdp.accounting.events import Loss
 from subjectdp.accounting.silo_terms import with_terms
-from subjectdp.errors import PrivacyError, expected, unknown
+from subjectdp.errors import expected
+from subjectdp.plan import rules
 from subjectdp.plan.plan import (
     AccountingMode,
-    Clipping,
     DivisorRule,
     FederationFacts,
     Horizontal,
     Mechanism,
-    NoiseDistribution,
     NoiseRule,
     PlanSettings,
     PrivacyPlan,
@@ -50,16 +48,13 @@ def make_plan(
     accountant).
     """
     plan = with_terms(draft_plan(mechanism, facts, settings), terms)
-    if settings.mode is AccountingMode.SOUND:
-        check_sound(plan)
     return subject_planning.with_prediction(with_plan_noise(plan, facts), facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
-    """The plan still without noise: sampling, steps, divisors and rounds. Raises ConfigError as make_plan does."""
-    _check(facts, settings, mechanism)
-    _check_updates(mechanism, settings)
-    subject_planning.check(mechanism, facts, settings)
+    """The plan still without noise: sampling, steps, divisors and rounds. Raises as :func:`make_plan` does."""
+    rules.check(mechanism, settings, len(facts.items), facts.cap_enforced)
+    _check_facts(mechanism, facts, settings)
     return PrivacyPlan(
         mechanism=mechanism,
         settings=settings,
@@ -218,84 +213,14 @@ def _divisor(rule: DivisorRule, schedule: SiloSchedule, settings: PlanSettings) 
     return 1.0 if rule is DivisorRule.ONE else float(settings.batch_size)
 
 
-def check_sound(plan: PrivacyPlan) -> None:
-    """Refuses in sound mode what cannot be accounted for. Raises PrivacyError."""
-    mechanism, settings = plan.mechanism, plan.settings
-    name = mechanism.algorithm if mechanism.variant is None else f"{mechanism.algorithm}:{mechanism.variant}"
-    reasons = sound.data_dependence(plan)
-    if reasons:
-        raise PrivacyError(f"{name} cannot run in sound mode: {'; '.join(reasons)}.")
-    if settings.accountant not in CERTIFYING:
-        raise expected(
-            "privacy.accountant in sound mode", settings.accountant, f"one of {CERTIFYING}", PrivacyError
-        )
-    if settings.noise_distribution is NoiseDistribution.SKELLAM and settings.accountant != "rdp_integer":
-        allowed = "'rdp_integer' with joint.noise skellam (the others assume Gaussian noise)"
-        raise expected("accountant in sound mode", settings.accountant, allowed, PrivacyError)
-    counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and not mechanism.samples_subjects
-    if counted and not plan.cap_enforced:
-        raise PrivacyError(
-            f"{name} in sound mode needs an enforced cap on the items of a subject at a silo: set "
-            "partition.max_items_per_subject. A maximum that is read from the data is itself private."
-        )
-    joint = mechanism.trust is TrustModel.SECURE_AGGREGATION and not settings.own_noise_only
-    most = max(sound.releases(plan, silo) for silo in plan.silos)
-    if joint and most > 1:
-        raise PrivacyError(
-            f"{name} in sound mode needs one local step in each aggregation, got training.local_steps {most}: over "
-            "several steps noise of other silos can cancel. Set training.local_steps to 1, clip and noise the whole "
-            "update once (joint.clipping: update), or account for each silo's own noise only (joint.own_noise_only)."
-        )
-    if joint and not sound.sums_noisy_gradients(plan):
-        raise PrivacyError(
-            f"{name} in sound mode needs local updates that are linear in the noisy gradients, got Adam: other silos' "
-            "noise does not count in their sum. Set training.optimizer.name to sgd or momentum, joint.clipping to "
-            "update, or account for each silo's own noise only (joint.own_noise_only)."
-        )
-
-
-def _check_updates(mechanism: Mechanism, settings: PlanSettings) -> None:
-    """Clipped updates exist in sound mode and with real-valued noise. Raises PrivacyError, ConfigError."""
-    if mechanism.clipping is not Clipping.PER_UPDATE:
-        return
-    if settings.mode is not AccountingMode.SOUND:
-        allowed = "sound with joint.clipping update (no paper of this project publishes it)"
-        raise expected("privacy.mode", str(settings.mode), allowed, PrivacyError)
-    if settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
-        raise expected("joint.noise", str(settings.noise_distribution), "gaussian with joint.clipping update")
-
-
-def _check(facts: FederationFacts, settings: PlanSettings, mechanism: Mechanism) -> None:
-    """Refuses settings that do not fit the facts. Raises ConfigError."""
+def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:
+    """Refuses facts that are none, and settings that do not fit them. Raises ConfigError."""
     silos = len(facts.items)
     if silos == 0 or min(facts.items) < 1:
         raise expected("items of every silo", facts.items, "at least 1")
     if not (mechanism.samples_subjects or 1 <= settings.batch_size <= min(facts.items)):
-        raise expected(
-            "training.batch_size",
-            settings.batch_size,
-            f"between 1 and the smallest silo's {min(facts.items)} items",
-        )
-    for key, value in asdict(settings).items():
-        if key in ("rounds", "local_steps", "silos_per_round") and value is not None and value < 1:
-            raise expected(key, value, "at least 1")
-    if settings.silos_per_round is not None and settings.silos_per_round > silos:
-        raise expected("training.silos_per_round", settings.silos_per_round, f"at most the {silos} silos")
+        allowed = f"between 1 and the smallest silo's {min(facts.items)} items"
+        raise expected("training.batch_size", settings.batch_size, allowed)
     if not 1 <= facts.silos_per_subject <= silos:
         raise expected("silos_per_subject", facts.silos_per_subject, f"between 1 and the {silos} silos")
-    if not 0 <= settings.colluding_silos < published.silos_in_round(silos, settings):
-        raise expected("colluding_silos", settings.colluding_silos, "fewer than the silos of a round")
-    _check_privacy(settings)
-
-
-def _check_privacy(settings: PlanSettings) -> None:
-    if not (settings.epsilon > 0 and math.isfinite(settings.epsilon)):
-        raise expected("privacy.epsilon", settings.epsilon, "a positive number")
-    if not 0 < settings.delta < 1:
-        raise expected("privacy.delta", settings.delta, "between 0 and 1")
-    if not settings.clip_norm > 0:
-        raise expected("privacy.clip_norm", settings.clip_norm, "a positive number")
-    if settings.noise_multiplier is not None and not settings.noise_multiplier >= 0:
-        raise expected("privacy.noise_multiplier", settings.noise_multiplier, "at least 0")
-    if settings.accountant not in ACCOUNTANTS:
-        raise unknown("privacy.accountant", settings.accountant, ACCOUNTANTS)
+    subject_planning.check_prediction(facts, settings)

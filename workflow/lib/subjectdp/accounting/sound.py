@@ -18,7 +18,6 @@ from subjectdp.accounting.events import (
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Clipping,
-    DivisorRule,
     NoiseRule,
     PrivacyPlan,
     PrivacyUnit,
@@ -130,20 +129,6 @@ def typical_group_size(schedule: SiloSchedule) -> int:
     return best
 
 
-def data_dependence(plan: PrivacyPlan) -> list[str]:
-    """Why no (ε, δ) with a small δ holds for the run as it stands; empty where σ and divisor are constants."""
-    reasons = []
-    if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        reasons.append(
-            "the noise level depends on the largest group of the mini-batch and can be seen in the output"
-        )
-    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
-        reasons.append(
-            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
-        )
-    return reasons
-
-
 def unit_epsilon(
     plan: PrivacyPlan,
     unit: PrivacyUnit,
@@ -151,7 +136,7 @@ def unit_epsilon(
     accountant: str | None = None,
     resolution: float = FINAL,
 ) -> float:
-    """ε at the plan's δ for a unit, as if σ and divisor were public constants (see :func:`data_dependence`)."""
+    """ε at the plan's δ for a unit, as if σ and divisor were public constants (see ``Mechanism.data_dependence``)."""
     chosen = plan.settings.accountant if accountant is None else accountant
     losses = unit_losses(plan, unit, every_silo)
     return max(epsilon_of(loss, plan.settings.delta, chosen, resolution) for loss in losses)

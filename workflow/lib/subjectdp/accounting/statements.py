@@ -127,7 +127,7 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
         epsilon, accountant, losses = _epsilon(plan, unit, every_silo)
     except PrivacyError as error:
         return {**statement, "epsilon": None, "mu_gdp": None, "guarantee": False, "reason": str(error)}
-    leaks = sound.data_dependence(plan)
+    leaks = plan.mechanism.data_dependence
     finite = _finite(epsilon)
     reason = "; ".join(leaks) if leaks else ("the run adds no noise" if finite is None else None)
     given = None if leaks else finite
@@ -266,7 +266,7 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
     """ε of an item and of a subject at all its silos, over the rounds; null where none can be given."""
     result: dict[str, Any] = {
         "rounds": _spread(plan.rounds),
-        "constant_noise_assumed": bool(sound.data_dependence(plan)),
+        "constant_noise_assumed": bool(plan.mechanism.data_dependence),
     }
     for name, unit in (("item", PrivacyUnit.ITEM), ("subject", PrivacyUnit.SUBJECT)):
         try:

@@ -2,75 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import reach
 from subjectdp.plan.plan import (
-    AccountingMode,
     Clipping,
     DivisorRule,
     FederationFacts,
     Mechanism,
     PlanSettings,
     PrivacyPlan,
-    SamplingMethod,
     SiloSchedule,
 )
 from subjectdp.plan.subject_settings import Prediction
 
 
-def check(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:
-    """Refuses what sampled subjects, correlated noise and predicted noise cannot be.
-
-    Raises PrivacyError for another mode than sound, a sampler that draws items, or coins under correlated noise;
-    ConfigError for numbers out of range.
-    """
-    if mechanism.beyond_papers and settings.mode is not AccountingMode.SOUND:
-        allowed = f"sound with algorithm {mechanism.algorithm} (no paper of this project publishes it)"
-        raise expected("privacy.mode", str(settings.mode), allowed, PrivacyError)
-    if settings.predicted_subjects is not None:
-        _check_prediction(facts, settings)
-    drawn = settings.sampling is SamplingMethod.POISSON_SUBJECTS
-    if drawn != mechanism.samples_subjects:
-        wanted = "poisson_subjects" if mechanism.samples_subjects else "poisson or fixed_batch_size"
-        allowed = f"{wanted} with algorithm {mechanism.algorithm}"
-        raise expected("sampling of the plan", str(settings.sampling), allowed, PrivacyError)
-    if drawn:
-        _check_settings(settings)
-
-
-def _check_prediction(facts: FederationFacts, settings: PlanSettings) -> None:
-    wanted, present = settings.predicted_subjects or 0, _total(facts)
-    if settings.mode is not AccountingMode.SOUND:
-        allowed = "null unless privacy.mode is sound"
-        raise expected("privacy.predicted_subjects", wanted, allowed, PrivacyError)
-    if settings.noise_multiplier is not None:
-        allowed = "null where privacy.noise_multiplier is given"
+def check_prediction(facts: FederationFacts, settings: PlanSettings) -> None:
+    """Refuses predicted noise for fewer subjects than there are. Raises ConfigError."""
+    wanted = settings.predicted_subjects
+    if wanted is not None and wanted < _total(facts):
+        allowed = f"at least {_total(facts)}, the subjects of the federation"
         raise expected("privacy.predicted_subjects", wanted, allowed)
-    if wanted < present:
-        allowed = f"at least {present}, the subjects of the federation"
-        raise expected("privacy.predicted_subjects", wanted, allowed)
-
-
-def _check_settings(settings: PlanSettings) -> None:
-    subject = settings.subject
-    if not (math.isfinite(subject.sampling_probability) and 0 < subject.sampling_probability <= 1):
-        raise expected("subject.sampling_probability", subject.sampling_probability, "in (0, 1]")
-    for key in ("items", "every", "local_steps", "noise_band"):
-        value = getattr(subject, key)
-        if value is not None and value < 1:
-            raise expected(f"subject.{key}", value, "at least 1")
-    if not (math.isfinite(subject.item_noise) and subject.item_noise >= 0):
-        raise expected("subject.item_noise", subject.item_noise, "at least 0")
-    if subject.every > settings.rounds:
-        raise expected("subject.every", subject.every, f"at most the {settings.rounds} rounds")
-    if subject.noise_band > settings.rounds:
-        raise expected("subject.noise_band", subject.noise_band, f"at most the {settings.rounds} rounds")
-    if subject.noise_band > 1 and subject.sampling_probability < 1:
-        allowed = "1 with correlated noise, subject.noise_band above 1 (subject.every takes its place)"
-        raise expected("subject.sampling_probability", subject.sampling_probability, allowed, PrivacyError)
 
 
 def schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subjectdp.auditing.canaries import Data
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError

@@ -13,8 +13,8 @@ from subjectdp.accounting.plan_run import plan_run
 from subjectdp.benchmarks.harness import interleave
 from subjectdp.benchmarks.ours import SGD
 from subjectdp.benchmarks.steps import Outcome
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition, make_partition
 from subjectdp.data.store import load_prepared, write_prepared

@@ -94,8 +94,9 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
 
     Raises ConfigError for a missing option, PrivacyError in sound mode for what cannot be accounted for.
     """
-    if options.algorithm == "subject_release" and options.steps_per_round is None:
-        options.steps_per_round = 1
+    if options.algorithm is not None and options.steps_per_round is None:
+        one_step = algorithm(options.algorithm.partition(":")[0]).one_step_per_round
+        options.steps_per_round = 1 if one_step else None
     for name in ("algorithm", "rounds", "steps_per_round", "sampling_probability"):
         if getattr(options, name) is None:
             raise ConfigError(f"Expected --{name.replace('_', '-')} to be given (or --run, or --config).")
@@ -107,8 +108,6 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
     facts = _facts(options)
     plan = planning.draft_plan(chosen, facts, _settings(options, facts, chosen))
     plan = replace(plan, silos=tuple(replace(silo, sampling_probability=q) for silo in plan.silos))
-    if plan.settings.mode is AccountingMode.SOUND:
-        planning.check_sound(plan)
     return planning.with_plan_noise(plan, facts)
 
 

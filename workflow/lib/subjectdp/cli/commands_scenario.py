@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from subjectdp.io.text import flattened, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
-    from subjectdp.config.models import RunConfig
+    from subjectdp.config.run import RunConfig
     from subjectdp.config.scenario import Scenario
 
 

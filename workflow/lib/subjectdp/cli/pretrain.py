@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from subjectdp.config.models import DataConfig, EmbeddedConfig
+from subjectdp.config.sections import DataConfig, EmbeddedConfig
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import expected
@@ -77,7 +77,7 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
     size = EmbeddedConfig(
         subjects=settings.writers, items_per_subject=settings.items_per_writer, seed=settings.seed
     )
-    data = DataConfig(dataset="femnist", source="embedded", embedded=size)
+    data = DataConfig(dataset="femnist", embedded=size)
     with TemporaryDirectory() as name:
         source, prepared = Path(name) / "source", Path(name) / "prepared"
         fetch_sources(data, source)

@@ -105,7 +105,7 @@ def _assumptions(privacy: Mapping[str, Any]) -> list[str]:
 
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    from subjectdp.config.models import RunConfig
+    from subjectdp.config.run import RunConfig
 
     defaults = dict(flattened(RunConfig().model_dump(mode="json")))
     return [

@@ -1,16 +1,16 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.config.models import DataConfig, RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.run_ids import data_key, partition_id, run_id
 from subjectdp.config.scenario import (
     Scenario,
     expand_runs,
-    load_run,
     load_scenario,
     load_scenario_from_mapping,
 )
+from subjectdp.config.sections import DataConfig
 
 __all__ = [
     "DataConfig",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from subjectdp.config.run import RunConfig
 from subjectdp.io.text import flattened
 
 _APART = ("data.dataset", "algorithm.name", "algorithm.variant")
@@ -16,8 +17,6 @@ def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     A value that is the default is left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
     run configurations as manifests hold them, of this version or an older one.
     """
-    from subjectdp.config.models import RunConfig
-
     flat = {run_id: _flat(config) for run_id, config in configs.items()}
     usual = _flat(RunConfig().model_dump(mode="json"))
     values: dict[tuple[Any, ...], set[str]] = {}

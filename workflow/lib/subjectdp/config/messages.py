@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -111,8 +112,6 @@ def _alternatives(annotation: Any) -> tuple[list[Any], list[Any]]:
 
 def _kind_text(kind: Any) -> str:
     origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(str(value) for value in typing.get_args(kind))
     if origin is dict:
         return _WORDS[dict]
     if origin in (list, tuple):
@@ -122,6 +121,8 @@ def _kind_text(kind: Any) -> str:
         return f"a list of numbers, each {_WORDS[float]} {_bounds(metadata)}".rstrip()
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _WORDS[dict]
+    if names := _names(kind):
+        return f"one of {', '.join(names)}"
     return _WORDS.get(kind, str(kind))
 
 
@@ -188,20 +189,21 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, st
 def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> ConfigError:
     value = shown(details["input"])
     kind = details["type"]
-    if kind == "literal_error" and isinstance(details["input"], str) and field is not None:
-        known = _literals(field.annotation)
-        return _as_config(unknown(key, value, known))
+    if kind in ("literal_error", "enum") and isinstance(details["input"], str) and field is not None:
+        return _as_config(unknown(key, value, _names(field.annotation)))
     if kind == "missing":
         return ConfigError(f"Expected {key} to be given.")
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
     return _as_config(expected(key, _Shown(value), allowed))
 
 
-def _literals(annotation: Any) -> list[str]:
-    """All values of the literals in ``annotation``, those of union members and items too."""
+def _names(annotation: Any) -> list[str]:
+    """All names that an enum or a literal allows; of a union or a container, those of its members."""
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return [str(member) for member in annotation]
     if typing.get_origin(annotation) is typing.Literal:
-        return list(typing.get_args(annotation))
-    return [value for inner in typing.get_args(annotation) for value in _literals(inner)]
+        return [str(value) for value in typing.get_args(annotation)]
+    return [name for inner in typing.get_args(annotation) for name in _names(inner)]
 
 
 class _Shown(str):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.messages import (
@@ -16,14 +15,10 @@ from subjectdp.config.messages import (
     unknown_key,
     walk_fields,
 )
-from subjectdp.config.models import Dataset, RunConfig
 from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
+from subjectdp.config.run import RunConfig
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected, unknown
-
-if TYPE_CHECKING:
-    from subjectdp.config.scenario import Scenario
-
-DATASETS: tuple[str, ...] = typing.get_args(Dataset)
 
 RUN_KEYS = dotted_keys(RunConfig)
 """Every dotted key of a run."""
@@ -77,13 +72,18 @@ def set_dotted(content: Mapping[str, Any], key: str, value: Any) -> dict[str, An
     return changed
 
 
-def check_partials(scenario: Scenario) -> None:
-    """Refuses unknown keys in ``run``, ``datasets``, ``algorithms`` and ``sweep``, all at once."""
+def check_overrides(
+    run: Mapping[str, Any],
+    datasets: Mapping[str, Any],
+    algorithms: Mapping[str, Any],
+    sweep: list[dict[str, Any]],
+) -> None:
+    """Refuses unknown keys in these parts of a scenario; raises ConfigError with a line for each."""
     found = itertools.chain(
-        _unknown_keys(scenario.run, "run"),
-        _check_datasets(scenario.datasets, "datasets"),
-        _check_algorithms(scenario.algorithms),
-        (problem for number, block in enumerate(scenario.sweep) for problem in _check_block(block, number)),
+        _unknown_keys(run, "run"),
+        _check_datasets(datasets, "datasets"),
+        _check_algorithms(algorithms),
+        (problem for number, block in enumerate(sweep) for problem in _check_block(block, number)),
     )
     problems = list(itertools.islice(found, 2 * MOST_LINES))
     if problems:
@@ -93,7 +93,7 @@ def check_partials(scenario: Scenario) -> None:
 def _unknown_keys(
     partial: Any, prefix: str, path: str = "", nested: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Problems with the keys of ``partial``, which lies at ``prefix`` and stands for the section ``path``."""
+    """Problems with the keys of ``partial``: at ``prefix`` in the scenario, for the section ``path`` of a run."""
     if not isinstance(partial, Mapping):
         if not (path in _TEXT_ALLOWED and isinstance(partial, str)):
             yield str(expected(prefix, partial, "a mapping (key: value)"))

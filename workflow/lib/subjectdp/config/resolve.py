@@ -1,7 +1,7 @@
-"""Defaults that depend on other keys, filled in; values that nothing reads, set back to their defaults.
+"""Fills in defaults that depend on other keys, and sets keys that nothing reads back to their defaults.
 
-A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same
-object, hence to the same run id and the same ``config.json``.
+A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same object,
+hence to the same run id and the same ``config.json``.
 """
 
 from __future__ import annotations
@@ -9,54 +9,48 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
-from subjectdp.config.models import (
-    AugmentationConfig,
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.sections import (
     AveragingConfig,
     DataConfig,
-    EmbeddedConfig,
     JointConfig,
     ModelConfig,
     OptimizerConfig,
     PartitionConfig,
-    PrivacyConfig,
-    RunConfig,
+    RunSections,
     Section,
     ServerOptimizerConfig,
     SubjectConfig,
     TrainingConfig,
 )
-from subjectdp.config.rules import MODELS_OF_DATASET, VARIANTS_OF_ALGORITHM
-from subjectdp.config.run_ids import SAMPLING_SUBJECTS
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
-
-TEST_FRACTION = {name: facts.test_fraction for name, facts in DATASETS.items()}
-"""The papers' test split of each data set."""
+from subjectdp.models.catalogue import model_names
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
-"""Variables that data.path may name beside ``SUBJECTDP_*``. A path is written into records and messages, so that it
-must not be able to carry whatever else the environment holds (tokens, passwords)."""
+"""Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they
+must not carry other parts of the environment (tokens, passwords)."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
-_EMBEDDED, _PRIVACY, _JOINT, _SUBJECT = EmbeddedConfig(), PrivacyConfig(), JointConfig(), SubjectConfig()
-_AUGMENTATION = AugmentationConfig()
-_OF_RELEASE = ("trust", "weights", "item_noise", "contribution", "every", "noise_band")
 _Section = TypeVar("_Section", bound=Section)
+_Run = TypeVar("_Run", bound=RunSections)
 
 
-def resolve_defaults(run: RunConfig) -> RunConfig:
+def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
+    run = without_unread_keys(run)
     return _with(
         run,
         {
             "data": resolve_data(run.data),
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
-            "privacy": _resolve_privacy(run),
-            "joint": _resolve_joint(run),
+            "privacy": _with(run.privacy, _caps(run)),
+            "joint": _with(run.joint, _joint_factors(run)),
             "subject": _resolve_subject(run),
             "training": _resolve_training(run),
             "model": resolve_model(run),
@@ -64,15 +58,34 @@ def resolve_defaults(run: RunConfig) -> RunConfig:
     )
 
 
+def without_unread_keys(run: _Run) -> _Run:
+    """``run`` with the keys that its algorithm does not read at their defaults."""
+    unread = _unread(run.algorithm.name)
+    return _with(run, {name: _with(getattr(run, name), values) for name, values in unread.items()})
+
+
+@cache
+def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
+    """Section -> key -> default, of keys that the algorithm does not read."""
+    found = algorithm(algorithm_name)
+    result = {}
+    for name in ("privacy", "joint", "subject"):
+        section = RunSections.model_fields[name].default
+        idle = name == "privacy" and not found.is_private
+        keys = [key for key in type(section).model_fields if idle or not found.reads_key(f"{name}.{key}")]
+        result[name] = {key: getattr(section, key) for key in keys}
+    return result
+
+
 def resolve_data(data: DataConfig) -> DataConfig:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
     changes: dict[str, Any] = {}
     if data.test_fraction is None:
-        changes["test_fraction"] = TEST_FRACTION[data.dataset]
+        changes["test_fraction"] = DATASETS[data.dataset].test_fraction
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
-        changes["embedded"] = _EMBEDDED
+        changes |= _defaults(DataConfig, ("embedded",))
     if data.dataset != "femnist":
         changes["duplicate_first_image_bug"] = False
     return _with(data, changes)
@@ -85,19 +98,17 @@ def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
     return _with(partition, {"silos_per_subject": partition.silos})
 
 
-def resolved_variant(run: RunConfig) -> str | None:
+def resolved_variant(run: RunSections) -> str | None:
     """The algorithm's variant, its first one where none is given; None for an algorithm without variants."""
-    known = VARIANTS_OF_ALGORITHM.get(run.algorithm.name)
-    if known is None or run.algorithm.variant is not None:
-        return run.algorithm.variant
-    return known[0]
+    given = run.algorithm.variant
+    return algorithm(run.algorithm.name).variants[0] if given is None else given
 
 
-def resolve_model(run: RunConfig) -> ModelConfig:
-    """Fills the model's name by data set."""
+def resolve_model(run: RunSections) -> ModelConfig:
+    """Fills the model's name: LEAF's for the kind of data."""
     if run.model.name is not None:
         return run.model
-    return _with(run.model, {"name": MODELS_OF_DATASET[run.data.dataset][0]})
+    return _with(run.model, {"name": model_names(DATASETS[run.data.dataset].kind)[0]})
 
 
 def _resolve_path(path: str, source: str) -> str | None:
@@ -134,94 +145,76 @@ def expand_variables(path: str) -> str:
     return os.path.expanduser(_VARIABLE.sub(value_of, path))
 
 
-def _resolve_privacy(run: RunConfig) -> PrivacyConfig:
-    algorithm, privacy = run.algorithm.name, run.privacy
-    if algorithm == "fed_avg":
-        return _PRIVACY
-    changes: dict[str, Any] = {}
-    if algorithm == "local_item_dp":
-        changes["horizontal"] = _default(PrivacyConfig, "horizontal")
-    if algorithm != "central_sub_dp":
-        changes["noise_placement"] = _default(PrivacyConfig, "noise_placement")
-    if privacy.max_items_per_subject is None:
-        changes["max_items_per_subject"] = run.partition.max_items_per_subject
-    return _with(privacy, changes)
+def _caps(run: RunSections) -> dict[str, Any]:
+    """The bound that accounting uses is the enforced cap, where no other is given."""
+    if not algorithm(run.algorithm.name).is_private or run.privacy.max_items_per_subject is not None:
+        return {}
+    return {"max_items_per_subject": run.partition.max_items_per_subject}
 
 
-def _resolve_joint(run: RunConfig) -> JointConfig:
-    """Only joint noise reads the section, and only integer noise the grid and the ring; factors of 1 are none."""
-    joint = run.joint
-    if run.algorithm.name != "joint_noise":
-        return _JOINT
-    changes: dict[str, Any] = {}
+def _joint_factors(run: RunSections) -> dict[str, Any]:
+    """Keys of integer noise are read where there is some; factors of 1 are none."""
+    joint, changes = run.joint, dict[str, Any]()
     if joint.noise == "gaussian":
-        unread = ("bits", "ring_bits", "wrap_probability")
-        changes = {key: _default(JointConfig, key) for key in unread}
+        changes = _defaults(JointConfig, ("bits", "ring_bits", "wrap_probability"))
     for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors"):
         if all(factor == 1.0 for factor in getattr(joint, key)):
             changes[key] = ()
-    return _with(joint, changes)
+    return changes
 
 
-def _resolve_subject(run: RunConfig) -> SubjectConfig:
-    """Only algorithms that sample subjects read the section; only a release once a round has a budget and turns."""
-    subject = run.subject
-    if run.algorithm.name not in SAMPLING_SUBJECTS:
-        return _SUBJECT
-    changes: dict[str, Any] = {}
-    if run.algorithm.name == "subject_sampling":
-        changes = {key: _default(SubjectConfig, key) for key in _OF_RELEASE}
-    elif subject.weights != "optimal":
-        changes = {"item_noise": _default(SubjectConfig, "item_noise")}
-    if subject.noise_band is None and "noise_band" not in changes:
-        from subjectdp.noise.correlated_noise import best_band  # numpy: only where it is needed
+def _resolve_subject(run: RunSections) -> SubjectConfig:
+    subject, changes = run.subject, dict[str, Any]()
+    if subject.weights != "optimal":
+        changes = _defaults(SubjectConfig, ("item_noise",))
+    if subject.noise_band is None:
+        # Imported here, since numpy would slow down the Snakefile's start.
+        from subjectdp.noise.correlated_noise import best_band
 
         changes["noise_band"] = best_band(run.training.rounds, subject.every)
     return _with(subject, changes)
 
 
-def _resolve_training(run: RunConfig) -> TrainingConfig:
-    training = run.training
+def _resolve_training(run: RunSections) -> TrainingConfig:
+    training, found = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {
         "optimizer": _resolve_optimizer(training.optimizer),
         "server_optimizer": _resolve_server(training.server_optimizer),
         "averaging": _resolve_averaging(training.averaging),
     }
     if training.augmentation.name == "none":
-        changes["augmentation"] = _AUGMENTATION
+        changes |= _defaults(TrainingConfig, ("augmentation",))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
-    if run.algorithm.name in ("central_sub_dp", "subject_release") and training.local_steps is None:
+    if found.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
-    if run.algorithm.name in SAMPLING_SUBJECTS:
-        changes["batch_size"] = _default(TrainingConfig, "batch_size")
+    if found.samples_subjects:
+        changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
 
 
 def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
     unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
-    return _with(optimizer, {key: _default(OptimizerConfig, key) for key in unread})
+    return _with(optimizer, _defaults(OptimizerConfig, unread))
 
 
 def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
-    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[
-        optimizer.name
-    ]
-    return _with(optimizer, {key: _default(ServerOptimizerConfig, key) for key in unread})
+    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}
+    return _with(optimizer, _defaults(ServerOptimizerConfig, unread[optimizer.name]))
 
 
 def _resolve_averaging(averaging: AveragingConfig) -> AveragingConfig:
     read = {"none": "", "tail": "fraction", "polynomial": "power", "exponential": "decay"}[averaging.name]
-    unread = [key for key in ("fraction", "power", "decay") if key != read]
-    return _with(averaging, {key: _default(AveragingConfig, key) for key in unread})
+    unread = tuple(key for key in ("fraction", "power", "decay") if key != read)
+    return _with(averaging, _defaults(AveragingConfig, unread))
 
 
-def _default(section: type[Any], key: str) -> Any:
-    return section.model_fields[key].default
+def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: section.model_fields[key].default for key in keys}
 
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
-    """``section`` with ``changes``; itself where they change nothing: a sweep resolves every run more than once."""
+    """``section`` with ``changes``, or itself where they change nothing: sweeps resolve each run more than once."""
     differing = {key: value for key, value in changes.items() if not _same(getattr(section, key), value)}
     return section.model_copy(update=differing) if differing else section
 

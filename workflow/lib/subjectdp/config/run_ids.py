@@ -1,15 +1,15 @@
 """Ids of prepared data, partitions and runs: a readable prefix and ten hex digits of a hash.
 
-An id covers exactly what can change the result, with defaults filled in: writing a default out, or changing a
-value that the chosen algorithm, source or optimiser does not read, gives the same id. Left out:
+An id covers exactly what can change the result, with defaults filled in. Writing a default out, or changing a value
+that the algorithm, source or optimiser does not read, gives the same id. Left out:
 
 - ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
-- where the data lie: for ``leaf_json`` only the last component of ``data.path`` counts (moving a file keeps
-  its results, another file beside it gets its own), for ``upstream`` nothing of it (the content is verified
-  by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
+- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` (moved data keep their
+  results, another file beside them gets its own), and nothing for ``upstream`` (the content is verified by hash). The
+  sha256 of the content is recorded with the prepared data and in every run's manifest.
 
-``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, not to the prepared
-data, so that many partitions share one download and one preparation.
+``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, so that many partitions share one
+download and one preparation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from subjectdp.config.models import DataConfig, RunConfig
-
-SAMPLING_SUBJECTS = ("subject_release", "subject_sampling")
-"""Algorithms that read the section ``subject``."""
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.resolve import resolve_data, resolve_defaults, resolve_partition
+from subjectdp.config.sections import DataConfig, RunSections
 
 ID_VERSION = 1
 """Part of every hash; raised when the meaning of a key changes."""
@@ -36,7 +34,7 @@ def data_key(data: DataConfig) -> str:
     return f"{data.dataset}-{data.source}-{_digest(data_ingredients(data))}"
 
 
-def partition_id(run: RunConfig) -> str:
+def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
     partition = run.partition
     shape = "uniform" if partition.distribution == "uniform" else f"power{partition.alpha:g}"
@@ -44,10 +42,8 @@ def partition_id(run: RunConfig) -> str:
     return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
 
 
-def run_id(run: RunConfig) -> str:
+def run_id(run: RunSections) -> str:
     """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    from subjectdp.config.resolve import resolve_defaults
-
     resolved = resolve_defaults(run)
     algorithm = resolved.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
@@ -56,8 +52,6 @@ def run_id(run: RunConfig) -> str:
 
 def data_ingredients(data: DataConfig) -> dict[str, Any]:
     """What the prepared data depend on."""
-    from subjectdp.config.resolve import resolve_data
-
     data = resolve_data(data)
     ingredients: dict[str, Any] = {
         "dataset": data.dataset,
@@ -72,10 +66,8 @@ def data_ingredients(data: DataConfig) -> dict[str, Any]:
     return ingredients
 
 
-def partition_ingredients(run: RunConfig) -> dict[str, Any]:
+def partition_ingredients(run: RunSections) -> dict[str, Any]:
     """What a partition depends on."""
-    from subjectdp.config.resolve import resolve_partition
-
     return {
         "seed": run.seed,
         "data": data_ingredients(run.data),
@@ -85,20 +77,19 @@ def partition_ingredients(run: RunConfig) -> dict[str, Any]:
     }
 
 
-def run_ingredients(resolved: RunConfig) -> dict[str, Any]:
+def run_ingredients(resolved: RunSections) -> dict[str, Any]:
     """What the result of a resolved run depends on."""
-    joint = resolved.algorithm.name == "joint_noise"
-    subjects = resolved.algorithm.name in SAMPLING_SUBJECTS
+    found = algorithm(resolved.algorithm.name)
+    special = {key: getattr(resolved, key) for key in ("joint", "subject") if found.reads_section(key)}
     privacy, training = resolved.privacy.model_dump(), resolved.training.model_dump()
-    # keys that came later: ids from before them stay as they are
+    # Keys that were added later are left out at their defaults: older ids stay as they are.
     if resolved.privacy.predicted_subjects is None:
         del privacy["predicted_subjects"]
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
     return {
         **partition_ingredients(resolved),
-        **({"joint": resolved.joint.model_dump()} if joint else {}),
-        **({"subject": resolved.subject.model_dump()} if subjects else {}),
+        **{key: section.model_dump() for key, section in special.items()},
         "algorithm": resolved.algorithm.model_dump(),
         "privacy": privacy,
         "training": training,

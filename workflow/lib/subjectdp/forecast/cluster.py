@@ -16,7 +16,7 @@ from subjectdp.errors import expected
 from subjectdp.forecast.cost_model import SIZES, SizeClass, size_class
 
 if TYPE_CHECKING:
-    from subjectdp.config.models import RunConfig
+    from subjectdp.config.run import RunConfig
 
 PREFIX = "SUBJECTDP_SLURM_"
 MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from subjectdp.config.resolve import TEST_FRACTION
-from subjectdp.config.run_ids import SAMPLING_SUBJECTS
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 
 if TYPE_CHECKING:
-    from subjectdp.config.models import DataConfig, ModelConfig, RunConfig
+    from subjectdp.config.run import RunConfig
+    from subjectdp.config.sections import DataConfig, ModelConfig
 
 RATE = 50e9
 """Floating point operations a second that one CPU core is taken to train with; measured times correct it."""
@@ -69,7 +69,7 @@ def expected_items(run: RunConfig) -> Items:
     subjects = expected_subjects(run.data)
     total = subjects * _items_of_subject(run.data)
     test = run.data.test_fraction
-    test = TEST_FRACTION[run.data.dataset] if test is None else test
+    test = DATASETS[run.data.dataset].test_fraction if test is None else test
     rest, validation = total * (1 - test), run.data.validation_fraction
     train = rest * (1 - validation)
     cap = run.partition.max_items_per_subject
@@ -124,7 +124,7 @@ def work_of(
         pooled = min(pooled, 2 * training.evaluation_items)
     evaluations = math.ceil(executed / training.evaluate_every)
     trained = steps * training.batch_size
-    if run.algorithm.name in SAMPLING_SUBJECTS:
+    if algorithm(run.algorithm.name).samples_subjects:
         trained = _items_of_sampled_subjects(run, held, items.subjects) * executed * share
     size = model_size(run.model, run.data.dataset)
     # a backward pass costs two forward ones; multiply and add are two operations
@@ -145,10 +145,9 @@ def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: in
 
 
 def _local_steps(run: RunConfig, items: int) -> int:
-    if run.algorithm.name in SAMPLING_SUBJECTS:
-        several = run.training.local_steps if run.algorithm.name == "subject_sampling" else None
-        return 1 if several is None else several
-    steps = run.training.local_steps
+    found, steps = algorithm(run.algorithm.name), run.training.local_steps
+    if found.samples_subjects:
+        return 1 if found.one_step_per_round or steps is None else steps
     return math.ceil(items / run.training.batch_size) if steps is None else steps
 
 

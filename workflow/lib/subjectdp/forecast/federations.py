@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from subjectdp.config import paths
-from subjectdp.config.resolve import TEST_FRACTION
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
 from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
@@ -16,7 +15,8 @@ from subjectdp.data.statistics import SHAKESPEARE_VARIATION, shakespeare_counts
 from subjectdp.forecast.cost_model import LEAF_ITEMS_OF_SUBJECT, expected_subjects
 
 if TYPE_CHECKING:
-    from subjectdp.config.models import DataConfig, RunConfig
+    from subjectdp.config.run import RunConfig
+    from subjectdp.config.sections import DataConfig
 
 FEMNIST_VARIATION = 88.94 / 226.83
 """Standard deviation / mean of a writer's images, as LEAF publishes them."""
@@ -56,7 +56,7 @@ def _from_prepared(run: RunConfig, folder: str) -> Partition:
 
 
 def _test_fraction(data: DataConfig) -> float:
-    return TEST_FRACTION[data.dataset] if data.test_fraction is None else data.test_fraction
+    return DATASETS[data.dataset].test_fraction if data.test_fraction is None else data.test_fraction
 
 
 def _expected_splits(run: RunConfig) -> tuple[Splits, int]:

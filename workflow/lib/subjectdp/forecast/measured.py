@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from subjectdp.config import paths
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.forecast.cost_model import RATE, work_of
 
 REFERENCE_GFLOPS = RATE / 1e9

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.config import paths
-from subjectdp.config.models import DataConfig
 from subjectdp.config.scenario import Scenario
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.forecast.cost_model import expected_items
 from subjectdp.forecast.federations import COUNTS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from subjectdp.config import paths
 from subjectdp.config.differences import settings_apart
-from subjectdp.config.models import RunConfig
+from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
@@ -127,13 +127,12 @@ def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
 
 def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, dict[str, float | None]]:
     """Executed rounds, and ε by name: those that the run's manifest will state."""
-    from subjectdp.accounting import sound
     from subjectdp.accounting.plan_run import draft_run, plan_run
     from subjectdp.accounting.statements import privacy_statements
 
     draft, target = draft_run(run, partition), run.privacy.epsilon
     published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
-    if published and sound.data_dependence(draft):
+    if published and draft.mechanism.data_dependence:
         # No sound ε can be given whatever the noise, whose table (a σ for each group size) would take minutes.
         return draft.rounds, {name: target if name == _EPSILONS[0] else None for name in _EPSILONS}
     plan = plan_run(run, partition, Path(paths.calibration_cache_dir(results)))

@@ -14,7 +14,15 @@ from typing import Any
 from pydantic import ConfigDict
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.ranges import Count, GradientBits, NaturalNumber, NonNegative, OpenFraction, Positive, RingBits
+from subjectdp.plan.ranges import (
+    Count,
+    GradientBits,
+    NaturalNumber,
+    NonNegative,
+    OpenFraction,
+    Positive,
+    RingBits,
+)
 from subjectdp.plan.subject_settings import Prediction, SubjectSettings
 
 
@@ -148,6 +156,11 @@ class Mechanism:
         return self.algorithm if self.variant is None else f"{self.algorithm}:{self.variant}"
 
     @property
+    def counts_items(self) -> bool:
+        """Whether privacy of a subject rests on a bound on its items at a silo."""
+        return self.claimed_unit is PrivacyUnit.SUBJECT and not self.samples_subjects
+
+    @property
     def data_dependence(self) -> tuple[str, ...]:
         """Why no (ε, δ) with a small δ holds; empty where σ and divisor are public constants."""
         reasons = []
@@ -200,12 +213,18 @@ class PlanSettings:
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None
-    own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    own_noise_only: bool = (
+        False  # joint noise, sound: account for each silo's own noise alone (any local steps)
+    )
     colluding_silos: NaturalNumber = 0  # joint noise: silos whose noise does not count
     linear_updates: bool = True  # joint noise: a silo's update is linear in its noisy gradients (not Adam)
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
-    gradient_bits: GradientBits = 16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
-    ring_bits: RingBits | None = None  # Skellam: size of the secure aggregation ring; None: the smallest that fits
+    gradient_bits: GradientBits = (
+        16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
+    )
+    ring_bits: RingBits | None = (
+        None  # Skellam: size of the secure aggregation ring; None: the smallest that fits
+    )
     wrap_probability: OpenFraction = 1e-9  # Skellam: probability that any sum of the run leaves the ring
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
@@ -234,7 +253,9 @@ class SiloSchedule:
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
     learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
-    noise_factor: float = 1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
+    noise_factor: float = (
+        1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
+    )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from subjectdp.plan.plan import (
     Mechanism,
     NoiseDistribution,
     PlanSettings,
-    PrivacyUnit,
     SamplingMethod,
     TrustModel,
 )
@@ -84,12 +83,16 @@ def _silos(settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
 def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     updates = mechanism.clipping is Clipping.PER_UPDATE
     if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
-        chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
+        chosen = (
+            f"algorithm.name is {mechanism.algorithm}"
+            if mechanism.beyond_papers
+            else "joint.clipping is update"
+        )
         allowed = f"sound when {chosen} (no paper of this project publishes it)"
-        yield expected("privacy.mode", str(settings.mode), allowed, PrivacyError)
+        yield expected("privacy.mode", settings.mode, allowed, PrivacyError)
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
         allowed = "gaussian when joint.clipping is update"
-        yield expected("joint.noise", str(settings.noise_distribution), allowed)
+        yield expected("joint.noise", settings.noise_distribution, allowed)
 
 
 def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
@@ -105,9 +108,13 @@ def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
 def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     by_subject, subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS, settings.subject
     if by_subject != mechanism.samples_subjects:
-        wanted = "poisson, a coin for each subject," if mechanism.samples_subjects else "poisson or fixed_batch_size"
+        wanted = (
+            "poisson, a coin for each subject,"
+            if mechanism.samples_subjects
+            else "poisson or fixed_batch_size"
+        )
         allowed = f"{wanted} when algorithm.name is {mechanism.algorithm}"
-        yield expected("training.sampling", str(settings.sampling), allowed, PrivacyError)
+        yield expected("training.sampling", settings.sampling, allowed, PrivacyError)
     if not mechanism.samples_subjects:
         return
     for key, value in (("every", subject.every), ("noise_band", subject.noise_band)):
@@ -122,36 +129,40 @@ def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     if skellam and settings.accountant != Accountant.RDP_INTEGER:
         allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences)"
-        yield expected("privacy.accountant", str(settings.accountant), allowed, PrivacyError)
+        yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
-def _soundness(
-    mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool
-) -> Iterator[SubjectDPError]:
+def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool) -> Iterator[SubjectDPError]:
     if mechanism.data_dependence:
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
     if settings.accountant == Accountant.GDP:
         allowed = "one that bounds ε from above when privacy.mode is sound (pld, rdp or prv)"
-        yield expected("privacy.accountant", str(settings.accountant), allowed, PrivacyError)
-    counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and not mechanism.samples_subjects
-    if counted and not cap_enforced:
+        yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
+    if mechanism.counts_items and not cap_enforced:
         allowed = (
-            f"an enforced cap when privacy.mode is sound and algorithm.name is {mechanism.algorithm} (a maximum that is "
-            "read from the data is itself private)"
+            f"an enforced cap when privacy.mode is sound and algorithm.name is {mechanism.algorithm} "
+            "(a maximum that is read from the data is itself private)"
         )
         yield expected("partition.max_items_per_subject", None, allowed, PrivacyError)
 
 
 def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     """What the silos' noise must fulfil to protect every silo's items together."""
-    if mechanism.trust is not TrustModel.SECURE_AGGREGATION or mechanism.noised_after_steps or settings.own_noise_only:
+    if (
+        mechanism.trust is not TrustModel.SECURE_AGGREGATION
+        or mechanism.noised_after_steps
+        or settings.own_noise_only
+    ):
         return
     where = f"when algorithm.name is {mechanism.algorithm} and privacy.mode is sound"
     instead = "or set joint.clipping: update, or joint.own_noise_only"
     if settings.local_steps != 1 and not mechanism.one_step_per_round:
-        allowed = f"1 {where} (one local step in each aggregation: over several, other silos' noise can cancel; {instead})"
+        reason = "one local step in each aggregation: over several, other silos' noise can cancel"
+        allowed = f"1 {where} ({reason}; {instead})"
         yield expected("training.local_steps", settings.local_steps, allowed, PrivacyError)
     if not settings.linear_updates:
-        allowed = f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
+        allowed = (
+            f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
+        )
         yield expected("training.optimizer.name", "adam", allowed, PrivacyError)

@@ -29,7 +29,9 @@ class SubjectSettings:
     items: Count | None = None  # G, most items of a sampled subject at a silo and step; None: all
     every: Count = 1  # b: rounds from one turn of a subject to the next
     weights: BudgetWeights = BudgetWeights.UNIFORM
-    item_noise: NonNegative = 4.0  # κ (OPTIMAL): variance of an item's gradient over its subject's squared gradient
+    item_noise: NonNegative = (
+        4.0  # κ (OPTIMAL): variance of an item's gradient over its subject's squared gradient
+    )
     local_steps: Count = 1  # of each subject's own model, where updates are clipped
     noise_band: Count = 1  # rounds that one draw of noise affects; 1: independent noise
 

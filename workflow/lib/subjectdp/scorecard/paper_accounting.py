@@ -23,6 +23,7 @@ from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, 
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import (
+    Accountant,
     AccountingMode,
     FederationFacts,
     Horizontal,
@@ -113,7 +114,7 @@ def paper_plan_settings(
         rounds=rounds,
         local_steps=1 if one_step else None,
         batch_size=batch,
-        accountant=accountant,
+        accountant=Accountant(accountant),
         cache_dir=cache_dir,
     )
 

@@ -17,8 +17,8 @@ from safetensors.torch import save
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine

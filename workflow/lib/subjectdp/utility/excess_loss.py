@@ -24,8 +24,8 @@ from torch import Tensor
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
-from subjectdp.config.models import RunConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import Partition, partition_subjects
 from subjectdp.data.splits import DEFAULT_TEST_FRACTION, split_items
 from subjectdp.data.spread import SpreadSettings

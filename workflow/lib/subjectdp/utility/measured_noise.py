@@ -20,8 +20,9 @@ import torch
 from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import label, mechanism
-from subjectdp.config.models import OptimizerConfig, RunConfig, ServerOptimizerConfig
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
+from subjectdp.config.sections import OptimizerConfig, ServerOptimizerConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected

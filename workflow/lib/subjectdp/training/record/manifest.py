@@ -19,7 +19,7 @@ from subjectdp.io.checksummed_json import is_intact, sealed
 from subjectdp.training.record import environment
 
 if TYPE_CHECKING:
-    from subjectdp.config.models import RunConfig
+    from subjectdp.config.run import RunConfig
     from subjectdp.data.partition import Partition
     from subjectdp.data.store import PreparedData
     from subjectdp.plan.plan import PrivacyPlan

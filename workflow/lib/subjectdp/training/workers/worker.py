@@ -64,7 +64,7 @@ def serve(connection: Connection, federation: Federation, ranks: Ranks) -> None:
 
 def _federation(recipe: Recipe, seat: Seat) -> Federation:
     """The run's federation, as ``training.run`` builds it for rank 0."""
-    from subjectdp.config.models import RunConfig
+    from subjectdp.config.run import RunConfig
     from subjectdp.data.partition import load_partition
     from subjectdp.data.store import load_prepared
     from subjectdp.training.record.environment import keep_freed_memory

@@ -1,27 +1,46 @@
-"""The configuration of one run: frozen pydantic models, one class a section.
+"""The sections of a run's configuration: frozen pydantic models, one class a section.
 
-Every value has a default, a range and a description; ``config/README.md``, ``config/defaults.yaml`` and
-``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written
-as text (YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number. Rules
-that involve more than one key are in :mod:`subjectdp.config.rules`; a model that has been constructed has
-passed them.
+Every key has a default, a range and a description. ``config/README.md``, ``config/defaults.yaml`` and
+``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written as text
+(YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number.
+
+Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults), ``run_ids``,
+``plan_inputs``, ``rules`` (between keys), ``run`` (``RunConfig``), ``scenario``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from subjectdp.algorithms.registry import ALGORITHMS, label
-from subjectdp.config.rules import check_run
-from subjectdp.config.run_ids import data_key, partition_id, run_id
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.models.catalogue import MODELS
+from subjectdp.plan.plan import (
+    Accountant,
+    AccountingMode,
+    Horizontal,
+    NoiseDistribution,
+    PlanSettings,
+    SamplingMethod,
+    TrustModel,
+)
+from subjectdp.plan.ranges import (
+    LARGEST_INTEGER,
+    Count,
+    Decay,
+    GradientBits,
+    NaturalNumber,
+    NonNegative,
+    NotBool,
+    OpenFraction,
+    Positive,
+    Probability,
+    RingBits,
+)
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
-Source = Literal["embedded", "leaf_json", "upstream"]
 Distribution = Literal["uniform", "power"]
 if TYPE_CHECKING:
     AlgorithmName = str
@@ -32,46 +51,20 @@ else:
     Dataset = Literal[tuple(DATASETS)]
     ModelName = Literal[tuple(MODELS)]
 
-_LARGEST_INTEGER = 2**63 - 1
-_CACHED_IDS = ("run_id", "partition_id", "data_key")
-
-
-def _refuse_bool(value: Any) -> Any:
-    """YAML's ``true`` and ``yes`` are Python bools, which pydantic would read as the number 1."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value is not a number")
-    return value
-
-
-_NotBool = BeforeValidator(_refuse_bool)
-Count = Annotated[int, Field(ge=1, le=_LARGEST_INTEGER), _NotBool]
-NaturalNumber = Annotated[int, Field(ge=0, le=_LARGEST_INTEGER), _NotBool]
-Positive = Annotated[float, Field(gt=0), _NotBool]
-NonNegative = Annotated[float, Field(ge=0), _NotBool]
-OpenFraction = Annotated[float, Field(gt=0, lt=1), _NotBool]
-Decay = Annotated[float, Field(ge=0, lt=1), _NotBool]
-
 
 class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the fields in ``update`` replaced, unchecked; ids are not carried over but computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in _CACHED_IDS:
-            copy.__dict__.pop(name, None)
-        return copy
-
 
 class EmbeddedConfig(Section):
     """Size of the synthetic archives that the project generates itself."""
 
-    subjects: Annotated[int, Field(ge=2, le=100_000), _NotBool] = Field(
+    subjects: Annotated[int, Field(ge=2, le=100_000), NotBool] = Field(
         default=60, description="Writers or characters to generate."
     )
-    items_per_subject: Annotated[int, Field(ge=5, le=100_000), _NotBool] = Field(
+    items_per_subject: Annotated[int, Field(ge=5, le=100_000), NotBool] = Field(
         default=120, description="Mean number of items (images, text windows) of a subject."
     )
     seed: NaturalNumber = Field(
@@ -98,7 +91,7 @@ class DataConfig(Section):
 
     dataset: Dataset = Field(default="femnist", description="LEAF's FEMNIST (images) or Shakespeare (text).")
     source: Source = Field(
-        default="embedded",
+        default=Source.EMBEDDED,
         description="Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON "
         "(leaf_json), or the original archives and e-text (upstream).",
     )
@@ -109,7 +102,7 @@ class DataConfig(Section):
         "${VAR:-default} are replaced from the environment (SUBJECTDP_*, and names of places such as HOME "
         "or SCRATCH), and an empty path is none. Of it, only the last component enters the ids (leaf_json).",
     )
-    subjects: Annotated[int, Field(ge=2, le=_LARGEST_INTEGER), _NotBool] | None = Field(
+    subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = Field(
         default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
     )
     test_fraction: OpenFraction | None = Field(
@@ -131,16 +124,11 @@ class DataConfig(Section):
         default=ExpectedCounts(), description="Counts the whole source must have; a mismatch stops the run."
     )
 
-    @cached_property
-    def data_key(self) -> str:
-        """Id of the prepared data (see :func:`subjectdp.config.run_ids.data_key`)."""
-        return data_key(self)
-
 
 class PartitionConfig(Section):
     """How the subjects' items are dealt over the silos."""
 
-    silos: Annotated[int, Field(ge=1, le=100_000), _NotBool] = Field(
+    silos: Annotated[int, Field(ge=1, le=100_000), NotBool] = Field(
         default=16, description="Number of silos S."
     )
     distribution: Distribution = Field(
@@ -188,12 +176,12 @@ class AlgorithmConfig(Section):
 class PrivacyConfig(Section):
     """Privacy target and accounting; without effect on fed_avg."""
 
-    mode: Literal["as_published", "sound"] = Field(
-        default="as_published",
+    mode: AccountingMode = Field(
+        default=AccountingMode.AS_PUBLISHED,
         description="Accounting and noise as the paper prints them, or as can be proven.",
     )
-    horizontal: Literal["rounds_over_sqrt_s", "steps_times_s", "sound"] = Field(
-        default="rounds_over_sqrt_s",
+    horizontal: Horizontal = Field(
+        default=Horizontal.ROUNDS_OVER_SQRT_S,
         description="How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) "
         "rounds (published), noise for s times the steps (published), or a sound composition over those "
         "silos.",
@@ -214,8 +202,8 @@ class PrivacyConfig(Section):
         default="after_average",
         description="central_sub_dp: noise outside (as published) or inside the mean over B.",
     )
-    accountant: Literal["pld", "rdp", "prv"] = Field(
-        default="pld", description="Accountant that calibrates the noise."
+    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV] = Field(
+        default=Accountant.PLD, description="Accountant that calibrates the noise."
     )
     predicted_subjects: Count | None = Field(
         default=None,
@@ -227,22 +215,22 @@ class PrivacyConfig(Section):
 class JointConfig(Section):
     """Joint noise only: what the noise is drawn from, who is honest, and how silos differ."""
 
-    noise: Literal["gaussian", "skellam"] = Field(
-        default="gaussian",
+    noise: NoiseDistribution = Field(
+        default=PlanSettings.noise_distribution,
         description="Real noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). "
         "skellam needs privacy.accountant rdp and plain sgd.",
     )
-    bits: Annotated[int, Field(ge=1, le=20), _NotBool] = Field(
-        default=16,
+    bits: GradientBits = Field(
+        default=PlanSettings.gradient_bits,
         description="skellam: a clip norm is 2^bits steps of the grid that gradients are rounded to.",
     )
-    ring_bits: Annotated[int, Field(ge=2, le=62), _NotBool] | None = Field(
+    ring_bits: RingBits | None = Field(
         default=None,
         description="skellam: the ring of the sum has 2^ring_bits elements and must hold a round's update; null: "
         "the smallest that does.",
     )
     wrap_probability: OpenFraction = Field(
-        default=1e-9,
+        default=PlanSettings.wrap_probability,
         description="skellam: probability that any sum of the run leaves the ring (its size follows).",
     )
     clipping: Literal["item", "update"] = Field(
@@ -274,25 +262,26 @@ class JointConfig(Section):
 class SubjectConfig(Section):
     """Algorithms that sample whole subjects: subject_release (all keys) and subject_sampling (the first two)."""
 
-    sampling_probability: Annotated[float, Field(gt=0, le=1), _NotBool] = Field(
-        default=1.0, description="Probability q_s that a subject takes part; 1: everybody does."
+    sampling_probability: Probability = Field(
+        default=SubjectSettings.sampling_probability,
+        description="Probability q_s that a subject takes part; 1: everybody does.",
     )
     items: Count | None = Field(
         default=None,
         description="Most items G of a sampled subject at a silo, drawn anew each time; null: all of them.",
     )
-    trust: Literal["local", "secure_aggregation", "central"] = Field(
-        default="local",
+    trust: TrustModel = Field(
+        default=TrustModel.LOCAL,
         description="Who sees what: every silo's noisy sum (local), their sum alone (secure_aggregation), or a trusted "
         "server the silos' sums before it adds the noise (central).",
     )
-    weights: Literal["uniform", "proportional", "optimal", "fixed"] = Field(
-        default="uniform",
+    weights: BudgetWeights = Field(
+        default=SubjectSettings.weights,
         description="How a subject's clip norm is split over its silos: equally, by its items there, for the largest "
         "expected signal, or in one part for each silo that may hold it (fixed: no silo asks another).",
     )
     item_noise: NonNegative = Field(
-        default=4.0,
+        default=SubjectSettings.item_noise,
         description="optimal weights: variance of an item's gradient over the squared length of its subject's.",
     )
     contribution: Literal["gradient", "update"] = Field(
@@ -301,11 +290,11 @@ class SubjectConfig(Section):
         "model's update after training.local_steps steps on its items, the server adds it (server_optimizer).",
     )
     every: Count = Field(
-        default=1,
+        default=SubjectSettings.every,
         description="Rounds from one turn of a subject to its next; 1: each round is everybody's turn.",
     )
-    noise_band: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] | None = Field(
-        default=1,
+    noise_band: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
+        default=SubjectSettings.noise_band,
         description="Rounds that a draw of noise reaches over: 1 for independent noise, more for noise that later "
         "rounds partly take back (needs sampling_probability 1); null: the best for rounds and every.",
     )
@@ -340,9 +329,7 @@ class AveragingConfig(Section):
         description="none: the last model; tail: plain mean of the last part of the rounds; polynomial: round t weighs "
         "about t^power; exponential: a moving average.",
     )
-    fraction: Annotated[float, Field(gt=0, le=1), _NotBool] = Field(
-        default=0.5, description="tail: part of the rounds that is averaged."
-    )
+    fraction: Probability = Field(default=0.5, description="tail: part of the rounds that is averaged.")
     power: NonNegative = Field(default=3.0, description="polynomial: exponent; 0 is the mean of all rounds.")
     decay: Decay = Field(default=0.9, description="exponential: weight of the average so far.")
 
@@ -356,10 +343,10 @@ class AugmentationConfig(Section):
         "same for all items. The mean gradient over these views is the item's, before anything is clipped: privacy is "
         "the same. Evaluation sees plain images.",
     )
-    views: Annotated[int, Field(ge=2, le=64), _NotBool] = Field(
+    views: Annotated[int, Field(ge=2, le=64), NotBool] = Field(
         default=4, description="warp: views of an item, the plain one among them."
     )
-    magnitude: Annotated[float, Field(gt=0, le=4), _NotBool] = Field(
+    magnitude: Annotated[float, Field(gt=0, le=4), NotBool] = Field(
         default=1.0,
         description="warp: size of the warps; 1 is up to one pixel of shift, 8 degrees of turn and 8 % of scaling and "
         "of slant.",
@@ -374,18 +361,18 @@ class AugmentationConfig(Section):
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
-    rounds: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] = Field(
+    rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = Field(
         default=100, description="Rounds R, before the horizontal rule shortens them."
     )
-    local_steps: Annotated[int, Field(ge=1, le=1_000_000), _NotBool] | None = Field(
+    local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
         default=None,
         description="Mini-batches T of a silo in a round; null: ceil(items of the silo / batch_size).",
     )
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000), _NotBool] = Field(
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = Field(
         default=512, description="Mini-batch size B (its expectation with Poisson sampling)."
     )
-    sampling: Literal["poisson", "fixed_batch_size"] = Field(
-        default="poisson",
+    sampling: Literal[SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE] = Field(
+        default=SamplingMethod.POISSON,
         description="A coin for each item, or exactly batch_size items without replacement.",
     )
     silos_per_round: Count | None = Field(
@@ -434,10 +421,10 @@ class PerformanceConfig(Section):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N."
     )
-    threads: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
+    threads: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
         default=1, description="CPU threads of each process of a run."
     )
-    processes: Annotated[int, Field(ge=1, le=1024), _NotBool] = Field(
+    processes: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
         default=1, description="Processes that share the silos of a round; on GPUs one for each device."
     )
     execution: Literal["auto", "exact", "padded", "stacked"] = Field(
@@ -467,8 +454,8 @@ class PerformanceConfig(Section):
         return self.physical_batch_size or (192 if device_type == "cpu" else 1024)
 
 
-class RunConfig(Section):
-    """One training run. Constructed means valid: ranges by field, combinations by ``rules.check_run``."""
+class RunSections(Section):
+    """All sections of a run. :class:`subjectdp.config.run.RunConfig` checks the rules between them."""
 
     seed: NaturalNumber = Field(
         default=0,
@@ -489,28 +476,3 @@ class RunConfig(Section):
     performance: PerformanceConfig = Field(
         default=PerformanceConfig(), description="Speed and memory; never part of a run id."
     )
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _model_from_text(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _check(self) -> RunConfig:
-        check_run(self)
-        return self
-
-    @cached_property
-    def run_id(self) -> str:
-        """Id of this run (see :func:`subjectdp.config.run_ids.run_id`)."""
-        return run_id(self)
-
-    @cached_property
-    def partition_id(self) -> str:
-        """Id of the partition that this run trains on (see :func:`subjectdp.config.run_ids.partition_id`)."""
-        return partition_id(self)
-
-    @cached_property
-    def data_key(self) -> str:
-        """Id of the prepared data that this run uses."""
-        return self.data.data_key

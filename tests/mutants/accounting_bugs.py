@@ -155,16 +155,16 @@ ACCOUNTING = (
     ),
     mutant(
         "a cap is taken for granted in sound mode",
-        PLANNING,
-        "counted = mechanism.claimed_unit is PrivacyUnit.SUBJECT and",
-        "counted = mechanism.claimed_unit is PrivacyUnit.SILO and",
+        "plan/plan.py",
+        "return self.claimed_unit is PrivacyUnit.SUBJECT and",
+        "return self.claimed_unit is PrivacyUnit.SILO and",
         T_PLANNING + "test_sound_needs_a_cap",
     ),
     mutant(
         "noise that depends on the data passes as sound",
-        PLANNING,
-        "    if reasons:\n",
-        "    if len(reasons) > 2:\n",
+        "plan/rules.py",
+        "    if mechanism.data_dependence:\n",
+        "    if len(mechanism.data_dependence) > 2:\n",
         T_PLANNING + "test_sound_refuses_data_dependent_noise_and_divisor",
     ),
     mutant(

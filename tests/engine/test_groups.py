@@ -142,17 +142,6 @@ def test_a_group_with_an_item_that_is_not_finite_contributes_nothing(name: str) 
         assert relative(total, expected) < 1e-6
 
 
-def test_items_that_are_not_finite_only_raise_a_doubt_where_nobody_waits_for_them() -> None:
-    inputs, labels = data_of("small_cnn", 4)
-    engine = engine_of("small_cnn")
-    engine.doubt = torch.zeros((), dtype=torch.bool)
-    engine.clipped_sum(inputs, labels, 1.0)
-    assert not bool(engine.doubt)
-    inputs[2, 0, 3, 3] = math.nan
-    engine.clipped_sum(inputs, labels, 1.0)
-    assert bool(engine.doubt)
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 def test_items_beyond_the_capacity_take_another_pass(grouped: bool) -> None:
     """Overflow is never dropped: every item counts, whatever the capacity."""

@@ -13,7 +13,6 @@ from engine import oracle
 from subjectdp.config.sections import ModelConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.stacked_engine import StackedEngine
 from subjectdp.errors import ModelError
 from subjectdp.forecast.cost_model import model_size
 from subjectdp.models.build import build_model
@@ -73,24 +72,6 @@ def test_clipped_sums_of_items_and_subjects_are_those_of_a_float64_loop(singles:
     total, norms = engine.clipped_sum(inputs, labels, 0.2, torch.tensor(weights), torch.tensor(owners))
     assert norms.tolist() == pytest.approx([float(g.norm()) for g in grouped], rel=1e-4)
     assert torch.allclose(total.double(), oracle.clipped_group_sum(grouped, 0.2), atol=1e-5)
-
-
-def test_silos_in_step_clip_as_the_float64_loop_does() -> None:
-    silos, items = 3, 4
-    flat = FlatParameters(trained(2, 1))
-    engine = StackedEngine(flat, silos, silos * items)
-    generator = torch.Generator().manual_seed(5)
-    engine.flat.vector.copy_(flat.vector + torch.randn(silos, flat.size, generator=generator))
-    inputs, labels = windows(silos * items)
-    totals, norms = engine.clipped_sum(
-        inputs, labels, torch.full((silos * items,), 0.6), torch.ones(silos * items)
-    )
-    for silo in range(silos):
-        part = slice(silo * items, (silo + 1) * items)
-        flat.load(engine.flat.vector[silo])
-        rows = oracle.per_item_gradients(flat.model, inputs[part], labels[part])
-        assert torch.allclose(totals[silo].double(), oracle.clipped_sum(rows, 0.6, [1.0] * items), atol=1e-5)
-        assert norms[part].tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-4)
 
 
 def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> None:

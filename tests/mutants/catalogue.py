@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from mutants.accounting_bugs import ACCOUNTING, DATA, TAILS
 from mutants.subject_bugs import SUBJECTS
-from mutants.training_bugs import EXECUTION, NOISE_AND_CLIPPING, SAMPLING
+from mutants.training_bugs import NOISE_AND_CLIPPING, SAMPLING
 from mutants.view_bugs import VIEWS
 
-MUTANTS = (*SAMPLING, *NOISE_AND_CLIPPING, *EXECUTION, *SUBJECTS, *VIEWS, *ACCOUNTING, *TAILS, *DATA)
+MUTANTS = (*SAMPLING, *NOISE_AND_CLIPPING, *SUBJECTS, *VIEWS, *ACCOUNTING, *TAILS, *DATA)
 
 QUICK = (  # one of each kind, each killed in about a second: what runs with every change
     "batches of fixed size pose as Poisson batches",

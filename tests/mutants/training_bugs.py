@@ -385,39 +385,3 @@ NOISE_AND_CLIPPING = (
         "algorithms/test_joint_updates.py::test_an_update_that_is_not_finite_contributes_nothing",
     ),
 )
-
-_TRAINS_THE_SAME = "training/test_execution.py::test_every_execution_trains_the_same_model"
-_NOT_FINITE = "training/test_execution.py::test_an_item_without_a_finite_gradient_contributes_as_little"
-
-EXECUTION = (
-    mutant(
-        "places that no item fills count like the item that they repeat",
-        "training/steps/padded.py",
-        "ones = (np.arange(room) < count).astype(np.float32)",
-        "ones = (np.arange(room) < room).astype(np.float32)",
-        _TRAINS_THE_SAME,
-    ),
-    mutant(
-        "items that overflow a padded mini-batch are dropped",
-        "training/steps/padded.py",
-        "for start in range(0, len(addresses), room):",
-        "for start in range(0, min(room, len(addresses)), room):",
-        _TRAINS_THE_SAME,
-    ),
-    mutant(
-        "a stacked silo is clipped by the norm of its neighbour",
-        "training/steps/stacking.py",
-        "first, request = place * self._capacity, requests.get(place)",
-        "first, request = place * self._capacity, requests.get(place)\n"
-        "            if request is not None and requests.get(0) is not None:\n"
-        "                request = Request(request.addresses, requests[0].clip_norm, request.weights)",
-        _TRAINS_THE_SAME,
-    ),
-    mutant(
-        "a gradient that is not finite goes unnoticed in padded mini-batches",
-        "training/steps/padded.py",
-        "return not doubt",
-        "return True",
-        _NOT_FINITE,
-    ),
-)

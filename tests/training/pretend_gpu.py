@@ -1,16 +1,13 @@
 """A CUDA device that is not there: tensors say they are on ``cuda:0`` and are computed on the CPU.
 
-What a GPU would refuse is refused: operations on tensors of two devices, NumPy's view of a tensor on the device. What a
-CUDA graph would refuse to capture is refused: copies from or to the host, values read back, random numbers. A replay
-does the captured operations again on the captured memory and nothing else, so that whatever Python would have done
-differently the second time is missed, as on a GPU. Time, streams and the kernels themselves are not modelled.
+What a GPU would refuse is refused: operations on tensors of two devices, NumPy's view of a tensor on the device. Time,
+memory, streams and the kernels themselves are not modelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,37 +22,6 @@ from subjectdp.noise.torch_keys import keyed_generator
 
 GPU = torch.device("cuda", 0)
 _MAKERS = {torch.arange, torch.as_tensor, torch.empty, torch.full, torch.ones, torch.tensor, torch.zeros}
-_READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
-
-
-class PretendGraph:
-    """``torch.cuda.CUDAGraph``: operations on memory that stays where it is."""
-
-    capturing: PretendGraph | None = None  # the one that is being captured
-
-    def __init__(self) -> None:
-        self.operations: list[tuple[Callable[..., Any], Any, Any, Any]] = []
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-        for operation, arguments, options, results in self.operations:
-            found = operation(*arguments, **options)
-            for new, old in zip(tree_leaves(found), tree_leaves(results), strict=True):
-                if isinstance(old, Tensor) and new.data_ptr() != old.data_ptr():
-                    old.copy_(new)
-
-    @classmethod
-    def note(cls, operation: Callable[..., Any], arguments: Any, options: Any, results: Any) -> None:
-        """Keeps the operation, with shapes and memory as they are now; one that changes a shape alone does no work."""
-        if cls.capturing is not None and torch.Tag.inplace_view not in getattr(operation, "tags", ()):
-            kept = tree_map(_as_it_is, (arguments, options, results))
-            cls.capturing.operations.append((operation, *kept))
-
-    @classmethod
-    def refuse(cls, what: str) -> None:
-        if cls.capturing is not None:
-            raise RuntimeError(f"operation not permitted when stream is capturing: {what}")
 
 
 class OnGPU(Tensor):
@@ -86,20 +52,13 @@ class OnGPU(Tensor):
         options = dict(kwargs or {})
         name = func.overloadpacket.__name__
         _check(name, tree_leaves((args, options)))
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            PretendGraph.refuse(name)
         options.pop("device", None)
         inside, inside_options = tree_map(_inside, args), tree_map(_inside, options)
         found = func(*inside, **inside_options)
-        PretendGraph.note(func, inside, inside_options, found)
         if name == "copy_" and not isinstance(args[0], OnGPU):
             return args[0]
         wrapped = tree_map(lambda value: OnGPU(value) if isinstance(value, Tensor) else value, found)
         return return_and_correct_aliasing(func, args, dict(kwargs or {}), wrapped)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _inside(value: Any) -> Any:
@@ -109,10 +68,8 @@ def _inside(value: Any) -> Any:
 def _check(name: str, values: list[Any]) -> None:
     """Refuses what the device would; a host's tensor may be read from, written to, or index another, at a wait."""
     host = [v for v in values if isinstance(v, Tensor) and not isinstance(v, OnGPU)]
-    waits = name == "copy_" or (name in ("index", "index_put_") and isinstance(values[0], OnGPU))
-    if name in _READS or (host and waits):
-        PretendGraph.refuse(name)
-    elif any(v.dim() > 0 for v in host):
+    allowed = name == "copy_" or (name in ("index", "index_put_") and isinstance(values[0], OnGPU))
+    if not allowed and any(v.dim() > 0 for v in host):
         raise RuntimeError(f"Expected all tensors to be on the same device: {name} with one on the CPU")
 
 
@@ -137,12 +94,8 @@ class _Factories(TorchFunctionMode):
             return _moved(args, options)
         if func not in _MAKERS or not _is_gpu(options.get("device")):
             return func(*args, **options)
-        if func is torch.tensor or func is torch.as_tensor:
-            PretendGraph.refuse("a copy from the host")
         options["device"] = torch.device("cpu")
-        found = func(*args, **options)
-        PretendGraph.note(func, args, options, found)
-        return OnGPU(found)
+        return OnGPU(func(*args, **options))
 
 
 def _is_gpu(value: Any) -> bool:
@@ -160,14 +113,12 @@ def _to_host(func: Any, args: Any, options: dict[str, Any]) -> bool:
 
 
 def _fetched(tensor: OnGPU) -> Tensor:
-    PretendGraph.refuse("a copy to the host")
     return tensor.inside.detach().clone()
 
 
 def _moved(args: Any, options: dict[str, Any]) -> Tensor:
     tensor = args[0]
     if not isinstance(tensor, OnGPU):
-        PretendGraph.refuse("a copy from the host")
         tensor = OnGPU(tensor.detach().clone())
     others = (other.dtype if isinstance(other, Tensor) else other for other in (*args[1:], *options.values()))
     kinds = [other for other in others if isinstance(other, torch.dtype)]
@@ -186,26 +137,8 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
 
 
 @contextmanager
-def _capture(graph: PretendGraph) -> Iterator[None]:
-    PretendGraph.capturing = graph
-    try:
-        yield
-    finally:
-        PretendGraph.capturing = None
-
-
-@contextmanager
-def pretend_gpu() -> Iterator[list[PretendGraph]]:
-    """Within it torch has one CUDA device; yields the graphs that were captured."""
-    graphs: list[PretendGraph] = []
-
-    def new_graph() -> PretendGraph:
-        graphs.append(PretendGraph())
-        return graphs[-1]
-
-    def stream(*_: Any) -> Any:
-        return SimpleNamespace(wait_stream=lambda other: None)
-
+def pretend_gpu() -> Iterator[None]:
+    """Within it torch has one CUDA device."""
     with pytest.MonkeyPatch.context() as patch, _Factories():
         patch.setattr(noise, "keyed_generator", lambda key, device: keyed_generator(key))
         # a parameter that moves becomes another one, as its class changes
@@ -216,11 +149,6 @@ def pretend_gpu() -> Iterator[list[PretendGraph]]:
             "get_device_name": lambda device: "pretended GPU",
             "synchronize": lambda device: None,
             "max_memory_allocated": lambda device: 0,
-            "Stream": stream,
-            "current_stream": stream,
-            "stream": nullcontext,
-            "CUDAGraph": new_graph,
-            "graph": _capture,
         }.items():
             patch.setattr(torch.cuda, name, value)
-        yield graphs
+        yield

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 
 from algorithms import tiny
-from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.execution import set_execution
 from subjectdp.training.run import train_run
-from subjectdp.training.steps.gradients import ExactGradients
 from training import small_world
 from training.outcomes import outcome
 from training.test_resume import World, resumed_after
@@ -117,13 +115,3 @@ def test_a_silo_beyond_the_bound_on_a_subjects_silos_stops_the_run() -> None:
     plan = type(plan)(**{**vars(plan), "silos_per_subject": 1})
     with pytest.raises(PrivacyError, match="silos of one subject"):
         tiny.tiny_federation(plan).run_round(1)
-
-
-@pytest.mark.parametrize("execution", ["padded", "stacked"])
-def test_whole_subjects_run_as_drawn(execution: Any) -> None:
-    plan = tiny.tiny_plan("subject_sampling", None, AccountingMode.SOUND)
-    federation = tiny.tiny_federation(plan)
-    with pytest.raises(ConfigError, match="auto or exact with an algorithm that samples whole subjects"):
-        set_execution(federation, execution, 1)
-    set_execution(federation, "auto", 1)
-    assert isinstance(federation.gradients, ExactGradients)

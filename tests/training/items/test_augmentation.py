@@ -12,7 +12,6 @@ import pytest
 import torch
 from scipy import ndimage
 
-from algorithms import tiny
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.statements import privacy_card_text, privacy_statements
 from subjectdp.config import RunConfig, load_run
@@ -25,13 +24,10 @@ from subjectdp.forecast.cost_model import model_size, work_of
 from subjectdp.forecast.run_time import predicted_memory_mb
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
-from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.execution import set_execution
 from subjectdp.training.items.augmentation import Warp, warped, warps
 from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.items.feature_cache import FeatureCache
 from subjectdp.training.run import train_run
-from subjectdp.training.steps.gradients import ExactGradients
 from training import small_world
 from training.items.test_feature_cache import features
 from training.outcomes import outcome
@@ -297,10 +293,6 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         {"data": {"dataset": "shakespeare"}, "training": {"augmentation": WARP}},
         ["training.augmentation.name", "'warp'", "none when data.dataset is shakespeare"],
     ),
-    (
-        {"training": {"augmentation": WARP}, "performance": {"execution": "padded"}},
-        ["performance.execution", "'padded'", "auto or exact when training.augmentation.name is warp"],
-    ),
     ({"training": {"augmentation": {"name": "flip"}}}, ["training.augmentation.name", "'flip'", "warp"]),
     (
         {"training": {"augmentation": {"name": "warp", "views": 1}}},
@@ -341,13 +333,3 @@ def test_text_has_no_warps(tmp_path: Path) -> None:
     write_prepared(tmp_path / "text", text, "leaf_json", [], 0.1)
     with pytest.raises(ConfigError, match=r"training.augmentation.name.*none for text data"):
         ResidentData(load_prepared(tmp_path / "text"), CPU, warps=warps(2, 1.0))
-
-
-@pytest.mark.parametrize("execution", ["padded", "stacked"])
-def test_views_run_as_drawn(execution: Any) -> None:
-    plan = tiny.with_views(tiny.tiny_plan("local_item_dp", None, AccountingMode.SOUND), 3)
-    federation = tiny.tiny_federation(plan)
-    with pytest.raises(ConfigError, match="auto or exact with several views of an item"):
-        set_execution(federation, execution, 1)
-    set_execution(federation, "auto", 1)
-    assert isinstance(federation.gradients, ExactGradients)

@@ -23,11 +23,11 @@ from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, WorkerError
+from subjectdp.places import LIBRARY
 from subjectdp.training.federation import Federation
 from subjectdp.training.record.environment import choose_devices
 from subjectdp.training.record.records import Recorder
 from subjectdp.training.run import make_federation, train_run
-from subjectdp.training.workers import worker
 from subjectdp.training.workers.messages import Recipe
 from subjectdp.training.workers.processes import Ranks, Team, team_of
 from training import small_world
@@ -114,7 +114,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 @pytest.fixture
 def with_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Workers find the works of this module."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     yield
 
 
@@ -161,11 +161,11 @@ def test_one_device_needs_no_team(recipe: Recipe) -> None:
 def test_a_worker_ends_when_its_parent_is_gone_whatever_it_does() -> None:
     """The parent's death closes the worker's standard input; work that never ends does not keep it."""
     code = (
-        "import threading, time; from subjectdp.training import worker; "
+        "import threading, time; from subjectdp.training.workers import worker; "
         "threading.Thread(target=worker._end_with_parent, daemon=True).start(); print('on', flush=True); "
         "time.sleep(600)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(worker.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )

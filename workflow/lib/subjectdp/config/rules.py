@@ -146,10 +146,6 @@ def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
     if DATASETS[dataset].kind != "image":
         allowed = f"none when data.dataset is {dataset} (a warp is of an image)"
         yield expected("training.augmentation.name", name, allowed)
-    execution = run.performance.execution
-    if execution in ("padded", "stacked"):
-        allowed = f"auto or exact when training.augmentation.name is {name}"
-        yield expected("performance.execution", execution, allowed)
 
 
 _RULES: tuple[Rule, ...] = (

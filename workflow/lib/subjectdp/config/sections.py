@@ -427,11 +427,6 @@ class PerformanceConfig(Section):
     processes: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
         default=1, description="Processes that share the silos of a round; on GPUs one for each device."
     )
-    execution: Literal["auto", "exact", "padded", "stacked"] = Field(
-        default="auto",
-        description="exact: mini-batches as drawn, silo by silo; padded: filled up to one size, for CUDA graphs; "
-        "stacked: silos in step (linear, embedding and LSTM layers only); auto: exact on the CPU, else by the model.",
-    )
     physical_batch_size: NaturalNumber = Field(
         default=0,
         description="Items that go through the model at once; 0: 192 on the CPU, where more are hardly faster but take "

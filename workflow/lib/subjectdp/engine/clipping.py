@@ -76,10 +76,6 @@ class ClippingEngine:
     most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
-    Attributes:
-        doubt: None, or a 0-dimensional bool on the device. Then items whose gradient is not finite are not taken out:
-            it is told here, and the sums since then are of no use.
-
     Raises:
         ModelError: a layer that mixes the items of a batch, or that the engine cannot see through.
         ConfigError: a physical batch size below 1.
@@ -90,7 +86,6 @@ class ClippingEngine:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
         _refuse_mixing(flat.model)
         self.flat = flat
-        self.doubt: Tensor | None = None
         self.physical_batch_size = physical_batch_size
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
 
@@ -192,11 +187,8 @@ class ClippingEngine:
             norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
             scales = clip_factors(bounds, clip_norm)
             bad = ~torch.isfinite(bounds)
-            if self.doubt is not None:
-                self.doubt.logical_or_(bad.any())
-            else:
-                scales.masked_fill_(bad, 0.0)
-                _silence(captured, grouping.to_items(bad), bad)
+            scales.masked_fill_(bad, 0.0)
+            _silence(captured, grouping.to_items(bad), bad)
             if batch.weights is not None and not batch.grouped:
                 scales.mul_(batch.weights)
             coefficients = Coefficients(scales, grouping.to_items(scales))

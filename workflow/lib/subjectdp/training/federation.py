@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,7 +37,6 @@ from subjectdp.training.steps.optimisers import OptimiserSettings, check_linear,
 from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep
 
 if TYPE_CHECKING:
-    from subjectdp.training.steps.stacking import StackedSilos
     from subjectdp.training.workers.processes import Results, Team
 
 Kind = Literal["train", "grid", "step"]
@@ -52,7 +51,6 @@ class Federation:
         average: of the global models so far; None: the newest one is evaluated and saved.
         log: what the round's local steps did, until ``run_round`` hands it to the recorder.
         gradients: how the gradient sums of a mini-batch are computed.
-        stack: trains silos of a round in step; None: one after another.
         team: other processes that train silos of a round as well; None: this one trains them all.
     """
 
@@ -81,7 +79,6 @@ class Federation:
         self.seed, self.recorder = seed, recorder
         self.log = StepLog()
         self.gradients: Gradients = ExactGradients(engine, plan.settings.views)
-        self.stack: StackedSilos | None = None
         self.team: Team | None = None
         self.device = engine.flat.vector.device
         self.theta = engine.flat.vector.clone()
@@ -167,43 +164,32 @@ class Federation:
 
 @dataclass(frozen=True)
 class SiloWork:
-    """The part of a round that its silos do, for any process that holds the federation; parts are ``groups``.
+    """The part of a round that its silos do, for any process that holds the federation; parts are ``silos``.
 
     Attributes:
-        groups: silos that are trained together; one each, unless silos are stacked.
+        silos: those of the round.
         kind: "train" for local steps on the silo's own model, "grid" for the same in integers, "step" for one local
             step at the global model.
         local_step: a function of a module, if it is to reach another process.
     """
 
     round: int
-    groups: tuple[tuple[int, ...], ...]
+    silos: tuple[int, ...]
     kind: Kind
     local_step: Callable[[Any], Tensor]
 
     def order(self, federation: Federation) -> list[int]:
-        """The groups, those with the most planned items first, so that processes end together."""
+        """Those with the most planned items first, so that processes end together."""
 
-        def planned(group: tuple[int, ...]) -> float:
-            plans = [federation.plan.silos[silo] for silo in group]
-            return sum(plan.steps_per_round * plan.items * plan.sampling_probability for plan in plans)
+        def planned(place: int) -> float:
+            plan = federation.plan.silos[self.silos[place]]
+            return plan.steps_per_round * plan.items * plan.sampling_probability
 
-        return sorted(range(len(self.groups)), key=lambda place: -planned(self.groups[place]))
+        return sorted(range(len(self.silos)), key=lambda place: -planned(place))
 
     def run(self, federation: Federation, place: int) -> Tensor:
-        """The results of one group: (silos, P) float32, or int64 on the grid.
-
-        Reads the global model, writes the engine's.
-        """
-        server, silos = Round(federation, self.round, []), self.groups[place]
-        if federation.stack is not None and self.kind == "train":
-            done = len(federation.log)
-            trained = federation.stack.train(self.round, silos, self.local_step)
-            if trained is not None:
-                return trained
-            federation.log.forget(done)
-        results = [server.checked(partial(server.work, self.kind, silo, self.local_step)) for silo in silos]
-        return results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
+        """One silo's result (P,): float32, or int64 on the grid. Reads the global model, writes the engine's."""
+        return Round(federation, self.round, []).work(self.kind, self.silos[place], self.local_step)
 
 
 class Round:
@@ -213,7 +199,6 @@ class Round:
         self.federation, self.round, self.silos = federation, round_, silos
         self.silo_count = len(silos)
         self._results: dict[SiloWork, Results] = {}
-        self._rows: dict[tuple[SiloWork, int], dict[int, Tensor]] = {}
 
     @property
     def model(self) -> Tensor:
@@ -269,38 +254,15 @@ class Round:
         self.federation.engine.flat.load(self.federation.theta)
         return (self._train if kind == "train" else self._train_on_grid)(silo, local_step)
 
-    def checked(self, work: Callable[[], Tensor]) -> Tensor:
-        """The result of ``work``, done again item by item where the fast way cannot be trusted."""
-        federation = self.federation
-        done = len(federation.log)
-        result = work()
-        if federation.gradients.trustworthy():
-            return result
-        federation.log.forget(done)
-        exact = ExactGradients(federation.engine, federation.plan.settings.views)
-        fast, federation.gradients = federation.gradients, exact
-        try:
-            return work()
-        finally:
-            federation.gradients = fast
-
     def _result(self, kind: Kind, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
-        """One silo's result; its group is worked on when the first of them is asked for, in a team all groups are."""
+        """One silo's result; a team works on all silos when the first is asked for."""
         federation = self.federation
-        work = SiloWork(self.round, self._groups(kind), kind, local_step)
-        place = next(place for place, group in enumerate(work.groups) if silo in group)
-        if federation.team is not None and work not in self._results:
+        if federation.team is None:
+            return self.work(kind, silo, local_step)
+        work = SiloWork(self.round, tuple(self.silos), kind, local_step)
+        if work not in self._results:
             self._results[work] = federation.team.results(federation, work, federation.theta)
-        if (work, place) not in self._rows:
-            results = self._results.get(work)
-            rows = work.run(federation, place) if results is None else results.take(place)
-            self._rows[work, place] = dict(zip(work.groups[place], rows, strict=True))
-        return self._rows[work, place].pop(silo)
-
-    def _groups(self, kind: Kind) -> tuple[tuple[int, ...], ...]:
-        stack = self.federation.stack
-        size = stack.silos if stack is not None and kind == "train" else 1
-        return tuple(tuple(self.silos[start : start + size]) for start in range(0, self.silo_count, size))
+        return self._results[work].take(self.silos.index(silo))
 
     def _train(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
         flat, schedule = self.federation.engine.flat, self.federation.plan.silos[silo]

@@ -32,7 +32,6 @@ from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import PrivacyPlan
-from subjectdp.training.execution import set_execution
 from subjectdp.training.federation import Federation
 from subjectdp.training.items.augmentation import warps
 from subjectdp.training.items.device_data import ResidentData
@@ -188,7 +187,7 @@ def make_federation(
     engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
     engine.check_items_apart(*data.batch(partition.train_items[:: max(1, len(partition.train_items) // 3)]))
     found: Algorithm = algorithm(run.algorithm.name, run.algorithm.variant)
-    federation = Federation(
+    return Federation(
         found,
         plan,
         partition,
@@ -200,8 +199,6 @@ def make_federation(
         recorder,
         run.training.averaging,
     )
-    set_execution(federation, run.performance.execution, run.performance.processes)
-    return federation
 
 
 def train(

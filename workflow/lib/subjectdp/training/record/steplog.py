@@ -57,11 +57,6 @@ class StepLog:
         """Keeps rows that another process took out of its log."""
         self._rows.extend(rows)
 
-    def forget(self, after: int) -> None:
-        """Drops all rows after the first ``after``: their steps are done again."""
-        del self._rows[after:]
-        self._waiting = [(place, value) for place, value in self._waiting if place < after]
-
     def take(self) -> list[LoggedStep]:
         """Empties the log; rows by round, silo and step. Reads all fractions from the device at once."""
         rows, waiting = self._rows, self._waiting

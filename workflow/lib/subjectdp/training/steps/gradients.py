@@ -32,13 +32,6 @@ class Gradients(Protocol):
         """Σ_a Clip(Σ_{i∈a} w_i g_i, C_a) (P,) and the unclipped norms (groups,); ``groups`` (items,) on the CPU."""
         ...
 
-    def trustworthy(self) -> bool:
-        """False where an item since the last call had a gradient that is not finite: its step has to be done again.
-
-        May wait for the device.
-        """
-        ...
-
 
 class ExactGradients:
     """A mini-batch goes through the engine as it was drawn: the default on the CPU.
@@ -65,9 +58,6 @@ class ExactGradients:
     ) -> tuple[Tensor, Tensor]:
         groups, weights = rows_of_groups(groups, weights, self._views)
         return self._engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
-
-    def trustworthy(self) -> bool:
-        return True  # the engine itself leaves such items out
 
 
 def equal_shares(labels: Tensor, views: int) -> Tensor | None:

@@ -1,16 +1,17 @@
-# Thin aliases: everything below is `snakemake`, `pytest` or a linter, called from the pinned environment in .venv.
+# Short names for snakemake, pytest and linters, run from the pinned environment in .venv.
 #   make figures        the embedded scenario: figures, tables and report, without any download
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
 #   make plan           before anything runs: runs, ε, hours, memory and disk of SCENARIO (default: embedded)
-#   make bench          private steps against plain SGD and other libraries;  make bench-quick  a minute's worth
-#   make test           the tests;  make lint  the static gates;  make format  fixes what a tool can fix
+#   make bench          private steps against plain SGD and other libraries;  make bench-quick  in a minute
+#   make test           all tests;  make test-fast  a subset for every save
+#   make lint           the static checks;  make format  fixes what a tool can fix
+#   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it if missing)
+#   make mutants        plants bugs in copies of the library: a test has to kill each
+#   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
+#   make faults         kills, full disks, damaged files, broken mirrors: nothing may be lost or silently wrong
 #   make architecture   draws the packages of the library and their imports into docs/architecture.md
-#   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it where it is missing)
-#   make mutants        plants bugs in copies of the library: each has to be killed by a test
-#   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read rightly, or refused clearly
-#   make faults         kills, full disks, damaged files, lying mirrors: nothing may be lost or silently wrong
 #   make help           this text
-# Variables: CORES (default: all), PYTHON (3.11), SCENARIO (of plan), ARGS (passed on to snakemake or pytest).
+# Variables: CORES (default: all), PYTHON (3.11), SCENARIO (for plan), ARGS (passed to snakemake or pytest).
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -28,7 +29,7 @@ SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
-.PHONY: help figures plan venv test slurm-test mutants faults fuzz bench bench-quick lint architecture format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test test-fast slurm-test mutants faults fuzz bench bench-quick lint architecture format clean clean-results $(SCENARIOS)
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -50,8 +51,8 @@ plan: venv
 # ---- environment ---------------------------------------------------------------------------------------------
 venv: $(STAMP)
 
-# The stamp carries a hash of the locks: an unchanged environment costs nothing and needs no network. torch goes in
-# first and alone, so that pip takes a CPU build where it is offered one.
+# The stamp's name has a hash of the locks: an unchanged environment costs nothing and needs no network. torch is
+# installed first and alone, so that pip takes a CPU build if one is offered.
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "error: Python 3.11 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -63,26 +64,34 @@ $(STAMP):
 	touch $@
 
 # ---- checks --------------------------------------------------------------------------------------------------
-test: venv
-	$(BIN)/pytest --numprocesses $(CORES) --dist loadfile $(ARGS)
+PYTEST := $(BIN)/pytest --numprocesses $(CORES)
 
-# Brings Slurm up and down itself; skipped with a line that says why where that cannot be. SUBJECTDP_SLURM_TESTS=long runs more.
+test: venv
+	$(PYTEST) --dist loadfile $(ARGS)
+
+test-fast: venv
+	$(PYTEST) --dist loadfile -m "not slow and not workflow and not mutants and not faults" $(ARGS)
+
+# Starts and stops Slurm itself; where that is impossible the tests are skipped and say why. SUBJECTDP_SLURM_TESTS=long
+# runs more.
 slurm-test: venv
 	SUBJECTDP_SLURM_TESTS=$${SUBJECTDP_SLURM_TESTS:-1} $(BIN)/pytest tests/slurm -rs $(ARGS)
 
-# Plants bugs in a copy of the library; the last line reads `N mutants, N killed`.
+# Plants bugs in copies of the library; the last line reads `N mutants, N killed`. One bug: ARGS="-k part-of-its-name".
 mutants: venv
-	PYTHONPATH=tests $(BIN)/python -m mutants.run --jobs $(CORES) $(ARGS)
+	$(PYTEST) tests/mutants -m "" -v $(ARGS)
 
 # Breaks things around real trainings and downloads; the last line reads `N faults, N recovered`.
 faults: venv
-	PYTHONPATH=tests:workflow/lib OMP_NUM_THREADS=1 $(BIN)/python -m faults.run $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/faults -m faults -s $(ARGS)
 
-# 12,000 inputs, a few minutes; those that fail are kept. The last line reads `N inputs, N right, N refused, N failed`.
+# 12,000 inputs in a few minutes; those that fail are kept. The last line reads `N inputs, N right, N refused, N failed`.
+fuzz: export SUBJECTDP_FUZZ_INPUTS ?= 12000
+fuzz: export SUBJECTDP_FUZZ_KEEP ?= results/logs/hostile
 fuzz: venv
-	PYTHONPATH=tests:workflow/lib OMP_NUM_THREADS=1 $(BIN)/python -m hostile.run --keep results/logs/hostile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/hostile/test_fuzz.py -s -k every_input $(ARGS)
 
-# About twenty minutes on an idle machine; tables in results/bench. Ends with the goals: met, or missed by how much.
+# About twenty minutes on an idle machine; tables in results/bench. The goals come last: met, or missed by how much.
 bench: venv
 	$(BIN)/subjectdp bench $(ARGS)
 

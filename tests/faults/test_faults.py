@@ -1,8 +1,14 @@
-"""A short form of the fault suite with every change (all of it: ``make faults``), and the suite's own judgement."""
+"""Breaks things around a training and a download: nothing is lost and nothing silently wrong.
+
+Four trials run with every change, all of them with ``make faults``; its last line is ``N faults, N recovered``.
+Faults that need a mount (disk full, read-only) are skipped where this user may not mount anything.
+"""
 
 from __future__ import annotations
 
 import shutil
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +17,10 @@ import pytest
 
 from faults import kills
 from faults.catalogue import FAULTS, TRIALS, Fault
-from faults.run import judge, may_mount, prepare, trial
-from faults.workspace import Workspace
+from faults.trials import may_mount, prepare, trial
+from faults.workspace import NotRecovered, Workspace
 
-pytestmark = pytest.mark.faults
+KILLS = 20  # random moments, each with two signals
 SHORT = (  # name and trial: one each of processes, disks, files and downloads
     ("an orphan beside its replacement", 0),
     ("disk full", 1),
@@ -31,23 +37,70 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def recovers(fault: Fault, number: int, folder: Path) -> bool:
+    """Runs one trial and prints a line about it."""
+    start = time.monotonic()
+    try:
+        verdict, words = "recovered", trial(fault, number, folder)
+    except NotRecovered as problem:
+        verdict, words = "LOST     ", str(problem)
+    except Exception:
+        verdict, words = "LOST     ", traceback.format_exc()
+    print(f"{verdict} {time.monotonic() - start:6.1f} s {fault.name}, {number + 1}: {words}", flush=True)
+    return verdict == "recovered"
+
+
+def need_mounts(fault: Fault) -> None:
+    if fault.mounts and not may_mount():
+        pytest.skip("this user may not mount anything here")
+
+
 def test_the_catalogue_has_twelve_faults() -> None:
     names = [fault.name for fault in FAULTS]
     assert len(set(names)) == len(names) == 12 and TRIALS == 3
     assert {name for name, _ in SHORT} < set(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), SHORT, ids=[name for name, _ in SHORT])
 def test_nothing_is_lost_or_silently_wrong(folder: Path, name: str, number: int) -> None:
     fault = next(fault for fault in FAULTS if fault.name == name)
-    if fault.mounts and not may_mount():
-        pytest.skip("this user may not mount anything here: no disk that is full")
-    assert trial(fault, number, folder)
+    need_mounts(fault)
+    assert recovers(fault, number, folder)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
+def test_every_trial_of_a_fault_is_recovered_from(
+    folder: Path, fault: Fault, tally: Callable[..., None]
+) -> None:
+    need_mounts(fault)
+    recovered = [recovers(fault, number, folder) for number in range(TRIALS)]
+    tally(faults=1, recovered=int(all(recovered)))
+    assert all(recovered)
+
+
+@pytest.mark.slow
 def test_a_training_killed_at_random_ends_bit_identical(tmp_path: Path) -> None:
     done = list(kills.kills(tmp_path, 1, seed=3))
     assert [kill.signum.name for kill in done] == ["SIGTERM", "SIGKILL"]
+
+
+@pytest.mark.faults
+def test_many_trainings_killed_at_random_end_bit_identical(
+    tmp_path: Path, tally: Callable[..., None]
+) -> None:
+    done = 0
+    try:
+        for kill in kills.kills(tmp_path, KILLS, seed=20250):
+            done += 1
+            print(
+                f"recovered {kill.signum.name} {kill.delay:.3f} s after round {kill.round}, "
+                f"resumed after {kill.resumed}",
+                flush=True,
+            )
+    finally:
+        tally(faults=1, recovered=int(done == 2 * KILLS))
 
 
 def silently_wrong(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
@@ -66,11 +119,14 @@ def crash(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
     raise RuntimeError("not the fault that was meant")
 
 
-@pytest.mark.parametrize("inject_", [silently_wrong, crash])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inject", "words"),
+    [(silently_wrong, "silently wrong: model"), (crash, "not the fault that was meant")],
+)
 def test_what_is_wrong_counts_as_lost(
-    folder: Path, capsys: pytest.CaptureFixture[str], inject_: Callable[..., str]
+    folder: Path, capsys: pytest.CaptureFixture[str], inject: Callable[..., str], words: str
 ) -> None:
-    assert judge(Fault("planted", inject_), 1, folder) is False
-    words = "silently wrong: model" if inject_ is silently_wrong else "not the fault that was meant"
+    assert not recovers(Fault("planted", inject), 0, folder)
     printed = capsys.readouterr().out
     assert printed.startswith("LOST") and words in printed

@@ -6,7 +6,6 @@ import copy
 import functools
 import json
 import math
-import os
 import random
 import re
 from collections.abc import Iterator
@@ -351,8 +350,3 @@ def _slow_merge(first: Any, second: Any) -> dict[str, Any]:
         else:
             place[key] = value
     return merged
-
-
-def set_token() -> None:
-    """Puts the secret into the environment."""
-    os.environ[TOKEN[0]] = TOKEN[1]

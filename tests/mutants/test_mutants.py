@@ -1,15 +1,22 @@
-"""A few of the planted bugs with every change (all of them: ``make mutants``), and the catalogue itself."""
+"""Every planted bug is killed: each test that it names fails on a copy of the library with the bug.
+
+A few bugs with every change; all of them with ``make mutants``, whose last line is ``N mutants, N killed``.
+"""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
+
+import pytest
 
 from mutants.catalogue import MUTANTS, QUICK
-from mutants.run import LIBRARY, PACKAGE, ROOT, TESTS, occurrences
+from mutants.mutant import Mutant
+from mutants.planting import FAILED, LIBRARY, PACKAGE, PASSED, TESTS, occurrences, run_tests
+
+NAMED = sorted({test for mutant in MUTANTS for test in mutant.tests})
+NAMED_FILES = sorted({test.partition("::")[0] for test in NAMED})
 
 
 def test_the_catalogue_fits_the_library_and_the_tests() -> None:
@@ -23,22 +30,27 @@ def test_the_catalogue_fits_the_library_and_the_tests() -> None:
         assert mutant.old != mutant.new and mutant.tests
         for test in mutant.tests:
             file, _, function = test.partition("::")
-            assert re.search(
-                rf"^def {function}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE
-            ), test
+            text = (TESTS / file).read_text(encoding="utf-8")
+            assert re.search(rf"^def {function}\(", text, re.MULTILINE), test
 
 
-def test_a_selection_of_planted_bugs_is_killed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mutants.run", "--quick"],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.stdout.splitlines()[-1:] == [f"{len(QUICK)} mutants, {len(QUICK)} killed"], (
-        done.stdout + done.stderr
-    )
-    assert done.returncode == 0
+def case(mutant: Mutant) -> object:
+    """A bug of the selection runs with every change, the others with ``make mutants``."""
+    mark = pytest.mark.slow if mutant.name in QUICK else pytest.mark.mutants
+    return pytest.param(mutant, marks=mark, id=f"{mutant.name}:{mutant.file}".replace(" ", "-"))
+
+
+@pytest.mark.parametrize("mutant", [case(mutant) for mutant in MUTANTS])
+def test_a_planted_bug_is_killed(mutant: Mutant, tally: Callable[..., None]) -> None:
+    assert occurrences(mutant) == 1, f"the text to replace is not found exactly once in {mutant.file}"
+    statuses = {test: run_tests([test], mutant, first_only=True)[0] for test in mutant.tests}
+    spared = {test: status for test, status in statuses.items() if status != FAILED}
+    tally(mutants=1, killed=int(not spared))
+    assert not spared, "the tests that do not notice, with pytest's exit status"
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("file", NAMED_FILES)
+def test_the_named_tests_pass_without_a_bug(file: str) -> None:
+    status, output = run_tests([test for test in NAMED if test.startswith(f"{file}::")], None)
+    assert status == PASSED, f"{output}\nstatus {status} on the unchanged library"

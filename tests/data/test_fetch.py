@@ -217,6 +217,7 @@ def test_a_later_run_resumes_what_an_earlier_one_left(tmp_path: Path, server: Se
     source = _zip_source(Mirror(f"{server.url}/f"))
     with pytest.raises(DownloadError, match="status 500"):
         _get(tmp_path, source)
+    assert len(server.requests) == 4, "one that was cut, and three attempts to go on"
     server.script["/f"] = [whole(zipped)]
     assert _get(tmp_path, source).path.read_bytes() == zipped
     assert server.requests[-1][1]["Range"] == "bytes=300-"
@@ -301,7 +302,7 @@ def test_progress_is_logged(
     [
         (lambda z: status(404), "status 404"),
         (lambda z: status(403), "status 403"),
-        (lambda z: status(500), "status 500 .*after 3 attempts"),
+        (lambda z: status(500), "status 500"),
         (lambda z: whole(HTML), "web page"),
         (lambda z: whole(b"\xef\xbb\xbf\n" + HTML), "web page"),
         (lambda z: whole(b""), "is empty"),
@@ -345,7 +346,7 @@ def test_an_unmarked_text_of_known_size_is_judged_by_its_size(tmp_path: Path, se
     source = _text(Mirror(f"{server.url}/f", len(TEXT), _sha(TEXT)))
     assert _get(tmp_path, source).sha256 == _sha(TEXT)
     server.script["/f"] = [unmarked(TEXT[:-5])]
-    with pytest.raises(DownloadError, match=f"ended after {len(TEXT) - 5} of {len(TEXT)}"):
+    with pytest.raises(DownloadError, match=f"{len(TEXT) - 5} bytes came, {len(TEXT)} are"):
         fetch_file(source, tmp_path / "other", tmp_path / "lock2.json", None, OPTIONS)
 
 
@@ -361,7 +362,7 @@ def test_a_wrong_hash_or_size_is_refused(tmp_path: Path, server: Server, zipped:
 
 def test_more_than_expected_is_refused(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [chunked(zipped)]
-    with pytest.raises(DownloadError, match="more than the 50 bytes"):
+    with pytest.raises(DownloadError, match="1296 bytes came, 50 are"):
         _get(tmp_path, _zip_source(Mirror(f"{server.url}/f", 50)))
 
 

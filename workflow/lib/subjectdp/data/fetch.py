@@ -1,7 +1,7 @@
-"""Verified files from mirrors or a local copy: checked before they take their place, remembered afterwards.
+"""Verified source files from mirrors or a local copy.
 
-What a file was when it first came (sha256, size, origin) is recorded in a lock file, and enforced from then
-on, so that a mirror that changes its content under the same address is noticed.
+What a file was when it first came (sha256, size, origin) is recorded in a lock file and enforced from then on, so that a
+mirror that changes its content under the same address is noticed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from subjectdp.io import atomic
 from subjectdp.io.locks import owned
 
 _LOGGER = logging.getLogger(__name__)
+_Record = dict[str, Any]  # of a fetched file: sha256, bytes, origin
 
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file in place: what it is, and where it came from (a URL or ``local``)."""
+    """A file in place; ``origin`` is a URL, ``local`` or ``found in place``."""
 
     path: Path
     sha256: str
@@ -44,12 +45,11 @@ def fetch_file(
     local_path: Path | None = None,
     options: FetchOptions | None = None,
 ) -> FetchedFile:
-    """Puts ``source`` into ``folder`` and returns what it is.
+    """Put ``source`` into ``folder`` and return what it is.
 
-    A file that is there and is what ``lock_file`` records is kept. Else it is copied from ``local_path`` (the
-    file, or a folder that holds it), or downloaded from the mirrors in their order. Two processes do not
-    fetch the same file at once. DownloadError if nothing acceptable was found, saying why for each mirror and
-    what to do.
+    A file that is there already and is what ``lock_file`` records is kept. Otherwise it is copied from ``local_path``
+    (the file, or a folder that holds it), or downloaded from the mirrors in order. Only one process fetches a file at a
+    time. DownloadError if nothing acceptable was found, with the reason for each mirror and what to do.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / source.name
@@ -66,36 +66,54 @@ def fetch_file(
         return _record(_describe(target, origin), lock_file, source.name)
 
 
+def read_lock(lock_file: Path) -> dict[str, _Record]:
+    """The recorded files by name; empty if there is no record yet; DownloadError if it cannot be read."""
+    if not lock_file.is_file():
+        return {}
+    try:
+        content = json.loads(lock_file.read_text())
+        valid = all({"sha256", "bytes", "origin"} <= entry.keys() for entry in content.values())
+    except (OSError, ValueError, AttributeError):
+        valid = False
+    if not valid:
+        raise DownloadError(f"{lock_file} is not a record of fetched files: mend or remove it.")
+    return dict(content)
+
+
+def _record(fetched: FetchedFile, lock_file: Path, name: str) -> FetchedFile:
+    with owned(lock_file.with_name(f".{lock_file.name}.lock"), math.inf):
+        recorded = read_lock(lock_file)
+        if name not in recorded:
+            entry = asdict(fetched)
+            del entry["path"]
+            atomic.write_json(lock_file, {**recorded, name: entry})
+    return fetched
+
+
 # --- mirrors ------------------------------------------------------------------------------------------------
 
 
-def _from_mirrors(
-    source: SourceFile, target: Path, known: dict[str, Any] | None, options: FetchOptions
-) -> str:
+def _from_mirrors(source: SourceFile, target: Path, known: _Record | None, options: FetchOptions) -> str:
+    """Install the file from the first mirror that gives it; returns the mirror's URL."""
     problems: list[str] = []
-    parts = [_part(target, mirror) for mirror in source.mirrors]
-    for mirror, part in zip(source.mirrors, parts, strict=True):
+    for mirror in source.mirrors:
         try:
-            _from_mirror(source, mirror, part, target, known, options)
+            _from_mirror(source, mirror, target, known, options)
         except DownloadError as error:
             problems.append(str(error))
             _LOGGER.warning("%s: mirror refused: %s", source.name, error)
             continue
-        for other in parts:
-            remove_part(other)
+        for other in source.mirrors:
+            remove_part(_part(target, other))
         return mirror.url
-    listed = "".join(f"\n  - {problem}" for problem in problems)
-    raise DownloadError(f"No mirror gave an acceptable {source.name}:{listed}\n{_advice(source)}")
+    reasons = "".join(f"\n  - {problem}" for problem in problems)
+    raise DownloadError(f"No mirror gave an acceptable {source.name}:{reasons}\n{_advice(source)}")
 
 
 def _from_mirror(
-    source: SourceFile,
-    mirror: Mirror,
-    part: Path,
-    target: Path,
-    known: dict[str, Any] | None,
-    options: FetchOptions,
+    source: SourceFile, mirror: Mirror, target: Path, known: _Record | None, options: FetchOptions
 ) -> None:
+    part = _part(target, mirror)
     resumed = part.is_file()
     download(mirror, part, options, needs_length=source.format == "text")
     try:
@@ -106,7 +124,7 @@ def _from_mirror(
         if not resumed:
             raise
         _LOGGER.warning("%s: the resumed download was refused; once more from the start", mirror.url)
-        _from_mirror(source, mirror, part, target, known, options)
+        _from_mirror(source, mirror, target, known, options)
 
 
 def _check_body(part: Path, mirror: Mirror) -> None:
@@ -132,22 +150,18 @@ def _advice(source: SourceFile) -> str:
 # --- checking and putting in place --------------------------------------------------------------------------
 
 
-def _install(file: Path, source: SourceFile, target: Path, known: dict[str, Any] | None, keep: bool) -> None:
-    """Checks ``file`` and makes it ``target``, a text unpacked; ``keep``: leave ``file`` where it is."""
+def _install(file: Path, source: SourceFile, target: Path, known: _Record | None, keep: bool) -> None:
+    """Check ``file`` and make it ``target``, a text unpacked; ``keep``: leave ``file`` where it is."""
     _check_format(file, source)
     if source.format == "text":
-        try:
-            content = archives.read_text_file(file)
-        except DataError as error:
-            raise DownloadError(str(error)) from None
-        _check_text(content, file)
+        content = _text_of(file)
         _check_known(hashlib.sha256(content).hexdigest(), known, source)
         atomic.write_bytes(target, content)
         return
     _check_known(atomic.sha256_of(file), known, source)
     if keep:
         with atomic.atomic_path(target) as temporary:
-            _copy_checked(file, temporary)
+            shutil.copyfile(file, temporary)
     else:
         os.replace(file, target)
 
@@ -164,28 +178,23 @@ def _check_format(file: Path, source: SourceFile) -> None:
         raise DownloadError(f"{file} is a truncated zip file (its directory at the end is missing)")
 
 
-def _check_text(content: bytes, file: Path) -> None:
+def _text_of(file: Path) -> bytes:
+    try:
+        content = archives.read_text_file(file)
+    except DataError as error:
+        raise DownloadError(str(error)) from None
     refuse_web_page(content[:512], str(file))
     if content.strip() == b"" or b"\0" in content:
         raise DownloadError(f"{file} holds no text")
+    return content
 
 
-def _check_known(digest: str, known: dict[str, Any] | None, source: SourceFile) -> None:
+def _check_known(digest: str, known: _Record | None, source: SourceFile) -> None:
     if known is not None and digest != known["sha256"]:
         raise DownloadError(
             f"{source.name} has sha256 {digest}, but {known['sha256']} was recorded when it first came from "
             f"{known['origin']}: its content has changed. If that is right, remove its entry from the lock"
         )
-
-
-def _copy_checked(file: Path, temporary: Path) -> None:
-    """Copies ``file`` after a check of the free space; DownloadError if there is not enough."""
-    size, free = file.stat().st_size, shutil.disk_usage(temporary.parent).free
-    if size > free:
-        raise DownloadError(
-            f"{temporary.parent} has {free} bytes free, {size} are needed for a copy of {file}"
-        )
-    shutil.copyfile(file, temporary)
 
 
 def _find_local(path: Path, source: SourceFile) -> Path:
@@ -206,7 +215,7 @@ def _find_local(path: Path, source: SourceFile) -> Path:
     raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
 
 
-def _present(target: Path, source: SourceFile, known: dict[str, Any] | None) -> FetchedFile | None:
+def _present(target: Path, source: SourceFile, known: _Record | None) -> FetchedFile | None:
     """The target if it is there and good."""
     if not target.is_file():
         return None
@@ -222,30 +231,3 @@ def _present(target: Path, source: SourceFile, known: dict[str, Any] | None) -> 
 
 def _describe(target: Path, origin: str) -> FetchedFile:
     return FetchedFile(target, atomic.sha256_of(target), target.stat().st_size, origin)
-
-
-# --- the lock file (what came first) and file locks (who fetches now) ---------------------------------------
-
-
-def read_lock(lock_file: Path) -> dict[str, dict[str, Any]]:
-    """The recorded files by name; empty if there is no record yet; DownloadError if it cannot be read."""
-    if not lock_file.is_file():
-        return {}
-    try:
-        content = json.loads(lock_file.read_text())
-        valid = all({"sha256", "bytes", "origin"} <= entry.keys() for entry in content.values())
-    except (OSError, ValueError, AttributeError):
-        valid = False
-    if not valid:
-        raise DownloadError(f"{lock_file} is not a record of fetched files: mend or remove it.")
-    return dict(content)
-
-
-def _record(fetched: FetchedFile, lock_file: Path, name: str) -> FetchedFile:
-    with owned(lock_file.with_name(f".{lock_file.name}.lock"), math.inf):
-        recorded = read_lock(lock_file)
-        if name not in recorded:
-            entry = asdict(fetched)
-            del entry["path"]
-            atomic.write_json(lock_file, {**recorded, name: entry})
-    return fetched

@@ -1,4 +1,8 @@
-"""One HTTP download into a ``.part`` file: resumed, retried with back-off, its end verified."""
+"""One HTTP download into a ``.part`` file, resumed where it broke off.
+
+``requests`` and urllib3's ``Retry`` connect, wait and try again. Written here is what they lack: resuming a body, and
+only if the server still has the same file.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import logging
 import os
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from subjectdp.data.progress import Progress
 from subjectdp.data.sources import Mirror
@@ -20,12 +25,13 @@ from subjectdp.io import atomic
 
 _LOGGER = logging.getLogger(__name__)
 _HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
-_LONGEST_RETRY_AFTER = 60.0
+_PASSING = (429, 500, 502, 503, 504)
+_LONGEST_RETRY_AFTER = 60
 
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """How hard to try: attempts at each mirror, seconds before the second (doubled after each), time-outs."""
+    """Attempts per mirror, seconds before the second (doubled after each), time-outs in seconds, sizes in bytes."""
 
     attempts: int = 4
     backoff: float = 1.0
@@ -35,173 +41,30 @@ class FetchOptions:
     spare_bytes: int = 64 << 20  # left free on the disk
 
 
-class _TryAgainError(Exception):
-    """A failure that may pass; ``wait``: what the server asked for, in seconds."""
-
-    def __init__(self, problem: str, wait: float = 0.0):
-        super().__init__(problem)
-        self.wait = wait
-
-
-@dataclass
-class _Body:
-    """A response whose status is settled: where its bytes go, and how many there are in all."""
-
-    response: requests.Response
-    offset: int
-    total: int | None
-
-    @property
-    def framed(self) -> bool:
-        """Whether HTTP itself tells a truncated body from a whole one."""
-        headers = self.response.headers
-        return "Content-Length" in headers or headers.get("Transfer-Encoding") == "chunked"
-
-    @property
-    def encoded(self) -> bool:
-        """Whether the bytes are not the file's own (compressed although identity was asked for)."""
-        return self.response.headers.get("Content-Encoding", "identity") != "identity"
+class _BrokenOffError(Exception):
+    """The body ended early, or has to be asked for again."""
 
 
 def download(mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool) -> None:
-    """Downloads ``mirror`` into ``part``, going on from what is there.
+    """Download ``mirror`` into ``part``, resuming what is there.
 
-    ``needs_length``: refuse a body whose end HTTP does not mark and whose size is not known, because its
-    content cannot show a truncation. DownloadError, with the reason, if the mirror does not give the file.
+    ``needs_length``: refuse a body whose end HTTP does not mark and whose size is not known, because a truncation would
+    go unnoticed. DownloadError, with the reason, if the mirror does not give the file.
     """
     problem = ""
-    for attempt in range(options.attempts):
-        try:
-            with requests.Session() as session:
-                _attempt(session, mirror, part, options, needs_length)
-            return
-        except _TryAgainError as error:
-            problem, wait = str(error), error.wait
-        except (
-            requests.ConnectionError,
-            requests.Timeout,
-            requests.exceptions.ChunkedEncodingError,
-        ) as error:
-            problem, wait = f"{type(error).__name__}: {error}", 0.0
-        except (requests.RequestException, OSError) as error:  # OSError: the disk
-            raise DownloadError(f"{mirror.url}: {error}") from None
-        if attempt + 1 < options.attempts:
-            wait = max(wait, options.backoff * 2**attempt)
-            _LOGGER.warning("%s: %s; trying again in %.0f s", mirror.url, problem, wait)
-            time.sleep(wait)
+    with _session(options) as session:
+        for attempt in range(options.attempts):
+            try:
+                with _request(session, mirror.url, part, options) as response:
+                    _receive(response, mirror, part, options, needs_length)
+                return
+            except _BrokenOffError as error:
+                problem = str(error)
+            except OSError as error:  # of requests and of the disk
+                raise DownloadError(f"{mirror.url}: {error}") from None
+            _LOGGER.warning("%s: %s", mirror.url, problem)
+            time.sleep(options.backoff * 2**attempt if attempt + 1 < options.attempts else 0)
     raise DownloadError(f"{mirror.url}: {problem} (after {options.attempts} attempts)")
-
-
-def _attempt(
-    session: requests.Session, mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool
-) -> None:
-    headers = {"Accept-Encoding": "identity"}  # a compressed body could not be measured or resumed
-    have, validator = _partial(part)
-    if have > 0:
-        headers["Range"] = f"bytes={have}-"
-        if validator is not None:
-            headers["If-Range"] = validator
-    timeout = (options.connect_timeout, options.read_timeout)
-    with session.get(mirror.url, headers=headers, stream=True, timeout=timeout) as response:
-        body = _settle(response, part, have)
-        if body is None:  # the part is the whole file
-            return
-        if mirror.bytes is not None and body.total not in (None, mirror.bytes):
-            raise DownloadError(f"{mirror.url}: {body.total} bytes are offered, {mirror.bytes} are expected")
-        if needs_length and not body.framed and mirror.bytes is None and mirror.sha256 is None:
-            raise DownloadError(f"{mirror.url}: no Content-Length, so that a truncation could not be noticed")
-        _require_space(part, (body.total or mirror.bytes or 0) - body.offset, options)
-        _write(body, mirror, part, options)
-
-
-def _partial(part: Path) -> tuple[int, str | None]:
-    """Bytes that are there already, and the validator they were served with."""
-    if not part.is_file():
-        return 0, None
-    try:
-        validator = json.loads(_state(part).read_text())["validator"]
-    except (OSError, ValueError, KeyError, TypeError):
-        part.unlink()  # of unknown origin
-        return 0, None
-    return part.stat().st_size, validator
-
-
-def _settle(response: requests.Response, part: Path, have: int) -> _Body | None:
-    """Reads status and headers; None: ``part`` was complete already."""
-    status, url = response.status_code, response.url
-    if status in (429, 500, 502, 503, 504):
-        raise _TryAgainError(f"status {status}", _retry_after(response))
-    if status == 416:
-        total = response.headers.get("Content-Range", "").rpartition("/")[2]
-        if total == str(have):
-            return None
-        remove_part(part)
-        raise _TryAgainError("the part does not fit the file any more; starting afresh")
-    if status not in (200, 206):
-        raise DownloadError(f"{url}: status {status} {response.reason}")
-    if status == 206:
-        span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        if span.partition("-")[0] != str(have):
-            remove_part(part)
-            raise _TryAgainError(f"another range was served than asked for ({span!r})")
-        return _Body(response, have, int(total) if total.isdigit() else None)
-    length = response.headers.get("Content-Length", "")
-    body = _Body(response, 0, int(length) if length.isdigit() else None)
-    return replace(body, total=None) if body.encoded else body
-
-
-def _retry_after(response: requests.Response) -> float:
-    asked = response.headers.get("Retry-After", "")
-    return min(float(asked), _LONGEST_RETRY_AFTER) if asked.isdigit() else 0.0
-
-
-def _require_space(part: Path, missing: int, options: FetchOptions) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if missing + options.spare_bytes > free:
-        needed = missing + options.spare_bytes
-        raise DownloadError(
-            f"{part.parent} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed: free some space, "
-            "or set data.path to a local copy"
-        )
-
-
-def _write(body: _Body, mirror: Mirror, part: Path, options: FetchOptions) -> None:
-    validator = body.response.headers.get("ETag") or body.response.headers.get("Last-Modified")
-    if validator is not None and validator.startswith("W/"):
-        validator = None  # a weak validator does not promise the same bytes
-    if body.offset == 0:
-        remove_part(part)
-        if not body.encoded:  # a part without a state is not resumed
-            atomic.write_json(_state(part), {"validator": validator})
-    total = body.total if body.total is not None else mirror.bytes
-    progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], total, "MB", scale=1e6)
-    progress.start_at(body.offset)
-    with open(part, "ab") as stream:
-        try:
-            _copy(body, mirror, stream, progress, total, options)
-        finally:
-            stream.flush()
-            os.fsync(stream.fileno())
-    progress.finish()
-    if total is not None and progress.count < total:
-        raise _TryAgainError(f"the body ended after {progress.count} of {total} bytes")
-
-
-def _copy(
-    body: _Body,
-    mirror: Mirror,
-    stream: IO[bytes],
-    progress: Progress,
-    total: int | None,
-    options: FetchOptions,
-) -> None:
-    for chunk in body.response.iter_content(options.chunk):
-        if progress.count == 0:
-            refuse_web_page(chunk, mirror.url)
-        stream.write(chunk)
-        progress.add(len(chunk))
-        if total is not None and progress.count > total:
-            raise DownloadError(f"{mirror.url}: more than the {total} bytes expected were sent")
 
 
 def refuse_web_page(start: bytes, name: str) -> None:
@@ -212,11 +75,110 @@ def refuse_web_page(start: bytes, name: str) -> None:
         )
 
 
-def _state(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
 def remove_part(part: Path) -> None:
-    """Removes a part and what is noted about it."""
+    """Remove a part and its validator."""
     part.unlink(missing_ok=True)
     _state(part).unlink(missing_ok=True)
+
+
+def _session(options: FetchOptions) -> requests.Session:
+    retry = Retry(
+        total=options.attempts - 1,
+        backoff_factor=options.backoff,
+        status_forcelist=_PASSING,
+        raise_on_status=False,
+        retry_after_max=_LONGEST_RETRY_AFTER,
+    )
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = "identity"  # a compressed body could not be measured or resumed
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retry))
+    return session
+
+
+def _request(session: requests.Session, url: str, part: Path, options: FetchOptions) -> requests.Response:
+    """Ask for what ``part`` lacks, provided that the file is still the one that the part is of."""
+    headers = {}
+    if part.is_file():
+        try:
+            headers = {"If-Range": json.loads(_state(part).read_text())["validator"]}
+            headers["Range"] = f"bytes={part.stat().st_size}-"
+        except (OSError, ValueError, KeyError, TypeError):
+            remove_part(part)  # of unknown origin
+    timeout = (options.connect_timeout, options.read_timeout)
+    return session.get(url, headers=headers, stream=True, timeout=timeout)
+
+
+def _receive(
+    response: requests.Response, mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool
+) -> None:
+    """Check status and headers, and append the body to ``part``, or start it anew."""
+    have = part.stat().st_size if part.is_file() else 0
+    span, _, whole = response.headers.get("Content-Range", "").removeprefix("bytes ").rpartition("/")
+    if response.status_code == 416 and whole == str(have):
+        return  # the part is the whole file
+    if response.status_code == 416 or (response.status_code == 206 and span.partition("-")[0] != str(have)):
+        remove_part(part)
+        raise _BrokenOffError("the part does not fit the file; starting anew")
+    if response.status_code not in (200, 206):
+        raise DownloadError(f"{mirror.url}: status {response.status_code} {response.reason}")
+    if response.status_code == 200:
+        remove_part(part)
+        have = 0
+    missing = _body_bytes(response)
+    if mirror.bytes is not None and missing not in (None, mirror.bytes - have):
+        raise DownloadError(f"{mirror.url}: {missing} bytes are offered, {mirror.bytes - have} are expected")
+    known = mirror.bytes is not None or mirror.sha256 is not None
+    framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
+    if needs_length and not known and not framed:
+        raise DownloadError(f"{mirror.url}: no Content-Length, so that a truncation could not be noticed")
+    _require_space(part, missing or 0, options)
+    _keep_validator(response, part)
+    _append(response, part, have, missing, options.chunk)
+
+
+def _body_bytes(response: requests.Response) -> int | None:
+    """Length of the body; None if it is unknown, or compressed although that was not asked for."""
+    length = response.headers.get("Content-Length", "")
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+    return int(length) if length.isdigit() and not encoded else None
+
+
+def _require_space(part: Path, missing: int, options: FetchOptions) -> None:
+    free, needed = shutil.disk_usage(part.parent).free, missing + options.spare_bytes
+    if needed > free:
+        raise DownloadError(
+            f"{part.parent} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed: free some space, "
+            "or set data.path to a local copy"
+        )
+
+
+def _keep_validator(response: requests.Response, part: Path) -> None:
+    """Note what identifies the file; a part without that is not resumed."""
+    validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    weak = validator is None or validator.startswith("W/")  # does not promise the same bytes
+    if not weak and response.headers.get("Content-Encoding", "identity") == "identity":
+        atomic.write_json(_state(part), {"validator": validator})
+
+
+def _append(response: requests.Response, part: Path, have: int, missing: int | None, chunk_size: int) -> None:
+    total = None if missing is None else have + missing
+    progress = Progress(_LOGGER, response.url.rpartition("/")[2], total, "MB", scale=1e6)
+    progress.start_at(have)
+    with open(part, "ab") as stream:
+        try:
+            for chunk in response.iter_content(chunk_size):
+                if progress.count == 0:
+                    refuse_web_page(chunk, response.url)
+                stream.write(chunk)
+                progress.add(len(chunk))
+        except requests.RequestException as error:
+            raise _BrokenOffError(f"{type(error).__name__}: {error}") from None
+        finally:
+            stream.flush()
+            os.fsync(stream.fileno())
+    progress.finish()
+
+
+def _state(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")

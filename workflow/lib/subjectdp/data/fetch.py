@@ -1,7 +1,7 @@
 """Verified source files from mirrors or a local copy.
 
-What a file was when it first came (sha256, size, origin) is recorded in a lock file and enforced from then on, so that a
-mirror that changes its content under the same address is noticed.
+The sha256, size and origin of a file that comes for the first time are recorded in a lock file and enforced from then
+on, so that a mirror that changes its content under the same address is noticed.
 """
 
 from __future__ import annotations

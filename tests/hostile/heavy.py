@@ -141,19 +141,6 @@ CASES: dict[str, Callable[[Path], object]] = {
         "name: x\na0: &a0 [x]\n"
         + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)),
     ),
-    "merges of merges": lambda folder: _scenario(
-        folder,
-        "name: x\na0: &a0 {k: 1, l: 2}\n"
-        + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 30)),
-    ),
-    "a long chain of merges": lambda folder: _scenario(
-        folder,
-        "name: x\na0: &a0 {k: 1}\n"
-        + "".join(f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: 1}}\n" for n in range(1, 4000)),
-    ),
-    "one text 10,000 times": lambda folder: _scenario(
-        folder, f"name: x\ndescription: &a {'x' * 100_000}\nrun: [{', '.join(['*a'] * 10_000)}]\n"
-    ),
     "unknown keys": lambda folder: _scenario(
         folder, "name: x\nrun:\n" + "".join(f"  key{n}: 1\n" for n in range(12_000))
     ),

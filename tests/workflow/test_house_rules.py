@@ -1,4 +1,4 @@
-"""Rules of the code base that no linter knows: thin scripts, and who may import what."""
+"""House rules that no linter checks: short scripts and signatures, where imports stand, what stays light."""
 
 from __future__ import annotations
 
@@ -12,11 +12,41 @@ from pathlib import Path
 
 import pytest
 
+from subjectdp.algorithms.registry import ALGORITHMS
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "workflow" / "lib"
 SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
 RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
+MODULES = [p for p in sorted((LIBRARY / "subjectdp").rglob("*.py")) if "benchmarks" not in p.parts]
 HEAVY = {"torch", "pandas", "numpy", "opacus", "dp_accounting", "scipy", "matplotlib", "seaborn", "pyarrow"}
+
+
+MOST_ARGUMENTS = 6
+LONG_SIGNATURES: set[str] = {  # may only shrink
+    "accounting/epsilon.py:truncated_poisson_epsilon",
+    "accounting/events.py:unit_shift",
+    "algorithms/base.py:declare",
+    "auditing/data_dependent_noise.py:_loud_runs",
+    "figures/curves.py:curve_panel",
+    "figures/histograms.py:draw_histogram",
+    "report/report_opening.py:write_opening",
+    "training/federation.py:__init__",
+    "training/items/device_data.py:__init__",
+    "training/record/manifest.py:manifest",
+    "training/run.py:make_federation",
+    "training/run.py:train",
+    "training/steps/integer_grid.py:rounded_sum",
+}
+IMPORTS_INSIDE_FUNCTIONS = 126  # may only shrink
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def modules_below(package: str) -> list[str]:
@@ -62,6 +92,71 @@ def test_scripts_are_thin(script):
         "logic is the library's"
     )
     assert "job_log(snakemake.log[0])" in text
+
+
+@pytest.mark.parametrize("module", ALGORITHMS.values())
+def test_algorithms_read_as_pseudo_code(module):
+    path = (LIBRARY / Path(*module.split("."))).with_suffix(".py")
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_functions_take_at_most_six_arguments():
+    long = set()
+    for path in MODULES:
+        for function in functions(path):
+            arguments = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
+            if len([a for a in arguments if a.arg not in ("self", "cls")]) > MOST_ARGUMENTS:
+                long.add(f"{path.relative_to(LIBRARY / 'subjectdp')}:{function.name}")
+    assert long <= LONG_SIGNATURES
+
+
+def test_imports_stand_at_the_top():
+    """An import inside a function keeps a light process light, and says so; nothing else needs one."""
+    inside = {
+        (path, node.lineno)
+        for path in MODULES
+        for function in functions(path)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert len(inside) <= IMPORTS_INSIDE_FUNCTIONS
+
+
+def test_what_fingerprints_rely_on():
+    """No ``import_module("literal")``, which they do not see; no code in an ``__init__``, which they do not follow."""
+    defining = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+    hidden, running = [], []
+    for path in MODULES:
+        module = tree(path)
+        calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and node.args]
+        hidden += [
+            f"{path.name}:{node.lineno}"
+            for node in calls
+            if "import_module" in ast.unparse(node.func) and isinstance(node.args[0], ast.Constant)
+        ]
+        if path.name == "__init__.py":
+            others = [node for node in module.body if not isinstance(node, defining)]
+            texts = [
+                node for node in others if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            ]
+            running += [path] if others != texts else []
+    assert not hidden, "write an import statement"
+    assert not running
+
+
+def test_the_library_checks_input_without_assert():
+    assert not [path for path in MODULES for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
+
+
+def test_no_file_names_a_path_of_a_machine():
+    """Files that git tracks; ``/tmp`` stands in hostile inputs."""
+    homes = "|".join("/" + home for home in ("home/[a-z]", "root/", "Users/", "work/"))
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    files = [ROOT / name for name in listed.splitlines() if Path(name).suffix not in {".png", ".safetensors"}]
+    files = [file for file in files if file.is_file() and not file.is_symlink()] or MODULES
+    assert not [
+        file for file in files if re.search(homes, file.read_text(encoding="utf-8", errors="replace"))
+    ]
 
 
 def test_every_script_is_used_and_every_used_script_exists():

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from figures.fake_runs import Fake, grid, write_runs
+from subjectdp.auditing.findings import COLUMNS
 from subjectdp.figures import panels
 from subjectdp.figures.each import (
     accuracy_privacy,
@@ -23,7 +24,7 @@ from subjectdp.figures.each import (
     privacy,
 )
 from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import AUDIT_COLUMNS, FigureInputs
+from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
 
 
@@ -194,7 +195,7 @@ def test_a_panel_of_audits_is_as_high_as_its_attacks_are_many(tmp_path: Path) ->
     numbers = {"claimed_epsilon": 4.0, "true_epsilon": 9.0, "lower_bound": 5.0, "verdict": "refuted"}
     table = pd.DataFrame([{"audit": kind, "setting": setting, **facts, **numbers} for kind, setting in rows])
     path = tmp_path / "audit.parquet"
-    table.reindex(columns=AUDIT_COLUMNS).to_parquet(path)
+    table.reindex(columns=COLUMNS).to_parquet(path)
     figure = drawn(audit.build(FigureInputs(audit=path), "audit"))
     many, few = (axes.get_position().height for axes in figure.axes)
     assert many > 2.5 * few

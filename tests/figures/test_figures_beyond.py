@@ -19,9 +19,9 @@ from figures.fake_runs import Fake, write_runs
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, make_figure
-from subjectdp.figures.sweeps import sound_runs
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.sound_runs import sound_runs
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 NAMES = ["fed_avg", "local_item_dp", "user_ldp", "higrad_avg_dp:v1", "subject_release"]

@@ -13,11 +13,11 @@ from figures.fake_runs import Fake, write_runs
 from subjectdp.cli.main import main
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
-from subjectdp.figures.labels import algorithm_label, predicted_label
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import algorithm_label, predicted_label
 
 SOUND = {"mode": "sound", "rounds": 8}
 LABELS = [

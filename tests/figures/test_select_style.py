@@ -12,8 +12,9 @@ from matplotlib.colors import to_rgb
 
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.errors import DataError
-from subjectdp.figures.style import ALGORITHM_STYLES, format_epsilon, in_order, sequence_styles, styles_for
+from subjectdp.figures.style import ALGORITHM_STYLES, in_order, sequence_styles, styles_for
 from subjectdp.results.collect import collect_runs
+from subjectdp.results.labels import format_epsilon
 from subjectdp.results.select import (
     choose_setting,
     differing_keys,

@@ -15,7 +15,7 @@ from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard.paper_accounting import is_accounted, paper_facts, write_paper_accounting
-from subjectdp.scorecard.scorecard import COLUMNS, Evidence, scorecard, write_scorecard
+from subjectdp.scorecard.scorecard import COLUMNS, Evidence, build, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
@@ -267,14 +267,13 @@ def test_what_accounting_cannot_answer_is_refused(tmp_path: Path) -> None:
         write_paper_accounting([joint], tmp_path / "a.parquet")
 
 
-def test_the_file_is_the_table(tmp_path: Path) -> None:
+def test_a_scenario_is_judged_by_its_tables(tmp_path: Path) -> None:
     fakes = grid(ALL, ["femnist"], [0, 1], rounds=4)
     collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
-    inputs = FigureInputs(runs=tmp_path / "runs.parquet", rounds=tmp_path / "rounds.parquet")
-    table = write_scorecard(FILE, inputs, tmp_path / "scorecard.csv")
-    again = pd.read_csv(tmp_path / "scorecard.csv")
-    assert again["target"].tolist() == table["target"].tolist()
-    assert (again["verdict"] == "reproduced").sum() == 25, (
+    inputs = FigureInputs(tmp_path / "runs.parquet", tmp_path / "rounds.parquet", targets=FILE)
+    table = build(inputs)
+    assert sorted(table["target"]) == sorted(TARGETS)
+    assert (table["verdict"] == "reproduced").sum() == 25, (
         "Table 1 and the claim with one local step need no run"
     )
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from subjectdp.io.atomic import write_frame
 from subjectdp.io.joblog import job_log
 from subjectdp.report.report import write_html_table
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.scorecard.scorecard import write_scorecard
+from subjectdp.scorecard.scorecard import build
 
 with job_log(snakemake.log[0]):
-    tables = {name: Path(path) for name, path in snakemake.input.items() if name != "targets" and path}
-    write_scorecard(snakemake.input.targets, FigureInputs(**tables), snakemake.output[0])
+    tables = {name: Path(path) for name, path in snakemake.input.items() if path}
+    write_frame(snakemake.output[0], build(FigureInputs(**tables)))
     write_html_table(snakemake.output[0], snakemake.output[1], snakemake.params.title)

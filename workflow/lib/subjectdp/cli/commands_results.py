@@ -21,8 +21,8 @@ from subjectdp.cli.run_folders import (
 from subjectdp.config.differences import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
-from subjectdp.figures.labels import run_label
 from subjectdp.io.text import print_json, print_table
+from subjectdp.results.labels import run_label
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),

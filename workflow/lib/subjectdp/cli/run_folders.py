@@ -12,7 +12,7 @@ from typing import Any
 
 from subjectdp.config.differences import settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
-from subjectdp.figures.labels import run_label
+from subjectdp.results.labels import run_label
 
 _PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
 _ACCURACY = re.compile(r" test accuracy ([\d.]+)")

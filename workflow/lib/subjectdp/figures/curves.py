@@ -11,8 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
-from subjectdp.figures.style import Style, dataset_name, datasets_in_order, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name, datasets_in_order
 from subjectdp.results.select import privacy_note
 
 METRICS = {
@@ -124,7 +126,7 @@ def seed_note(runs: pd.DataFrame) -> str:
 
 def privacy_footnote(runs: pd.DataFrame) -> str:
     """What the ε in the legend mean, in one sentence."""
-    private = runs[runs["algorithm"] != "fed_avg"]
+    private = runs[are_private(runs)]
     if private.empty:
         return ""
     deltas = ", ".join(f"{value:g}" for value in sorted(private["delta"].unique()))

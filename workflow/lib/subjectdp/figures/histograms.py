@@ -11,8 +11,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel
-from subjectdp.figures.style import Style, dataset_name, in_order
+from subjectdp.figures.style import Style, in_order
 from subjectdp.results.intervals import t_half_width
+from subjectdp.results.labels import dataset_name
 
 AXIS_LABELS = {
     "largest_group": "largest subject group in a mini-batch (items)",

@@ -6,7 +6,6 @@ every algorithm, so that a figure also reads in grey.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from typing import Any, Literal
 import matplotlib
 import matplotlib.colors
 
-from subjectdp.data.catalogue import DATASETS
-from subjectdp.figures.labels import algorithm_label
+from subjectdp.results.labels import algorithm_label
 
 LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]]
 
@@ -50,7 +48,6 @@ _SPARE = (
     Style("#999933", "8", (0, (2, 1))),
     Style("#44AA99", "1", (0, (5, 3))),
 )
-DATASET_NAMES = {name: facts.label for name, facts in DATASETS.items()}
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # the font matplotlib ships: the same figure on every machine
     "font.size": 9.0,
@@ -99,36 +96,6 @@ def in_order(labels: Iterable[str]) -> list[str]:
     """Labels in the order of the style map (the papers' order), unknown ones last by name."""
     order = {name: index for index, name in enumerate(ALGORITHM_STYLES)}
     return sorted(set(labels), key=lambda name: (order.get(algorithm_label(name), len(order)), name))
-
-
-def dataset_name(dataset: str) -> str:
-    """A data set's name for people: femnist -> FEMNIST."""
-    return DATASET_NAMES.get(dataset, dataset)
-
-
-def datasets_in_order(datasets: Iterable[str]) -> list[str]:
-    """Data sets in the papers' order, FEMNIST first."""
-    order = {name: index for index, name in enumerate(DATASET_NAMES)}
-    return sorted(set(datasets), key=lambda name: (order.get(name, len(order)), name))
-
-
-def format_epsilon(value: float) -> str:
-    """An ε with three figures at most: 4, 8.33, 57.9, 145, 1e7, ∞; a dash where none is stated."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞"
-    if value >= 99_999.5:
-        return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
-    if value >= 99.95:
-        return f"{value:,.0f}"
-    digits = 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def format_number(value: float) -> str:
-    """A sweep value without trailing zeros: 1, 0.5, 16."""
-    return f"{value:g}"
 
 
 def sequence_styles(count: int) -> list[Style]:

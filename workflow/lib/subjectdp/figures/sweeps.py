@@ -5,8 +5,7 @@ Runs with predicted noise are told apart everywhere: hollow marks, broken lines,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,20 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from subjectdp.algorithms.registry import mechanism
-from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import present
-from subjectdp.figures.labels import algorithm_label
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
-from subjectdp.figures.style import Style, dataset_name, in_order, styles_for
-from subjectdp.plan.plan import AccountingMode, PrivacyUnit
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.intervals import mean_interval
-from subjectdp.results.select import choose_setting, silos_of_subject
+from subjectdp.results.labels import dataset_name
 
 ITEM_LEVEL, NO_PRIVACY = "item level only", "no privacy"
 CLAIMS = "Marks: mean over the seeds, bar: 95 % t-interval"
 _FAR = 15.0  # points
-_SOUND_OF_UNIT = {PrivacyUnit.ITEM: "epsilon_sound_item", PrivacyUnit.SUBJECT: "epsilon_sound_subject"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ class Sweep:
     """What the runs are drawn against.
 
     Attributes:
-        column: of the runs (:func:`sound_runs`).
+        column: of the runs (:func:`subjectdp.results.sound_runs.sound_runs`).
         words: the label of the axis.
         ticks: text of a place on the axis.
     """
@@ -45,59 +40,6 @@ class Sweep:
     column: str
     words: str
     ticks: str = "{:g}"
-
-
-def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The sound runs of one setting but for ``vary``, and notes on what was left out.
-
-    Columns on top of those of runs.parquet: ``name`` (the algorithm, without its prediction), ``unit`` that its ε is
-    for, ``epsilon_stated`` at that unit (of the subjects that the noise is for, where it is predicted),
-    ``silos_per_subject`` and ``noise_subjects`` (whose noise the run has: predicted ones, or its own).
-
-    FedAvg has no mode and is always kept.
-
-    Raises:
-        DataError: no sound run, or two runs of one algorithm, seed and place.
-    """
-    private = runs["algorithm"] != "fed_avg"
-    sound = runs[(runs["mode"] == "sound") | ~private]
-    if not (runs["mode"] == "sound").any():
-        raise expected("privacy.mode of the runs", sorted(set(runs["mode"])), "sound for some", DataError)
-    sound = sound.assign(
-        name=sound["label"].map(algorithm_label),
-        unit=[_unit(row) for _, row in sound.iterrows()],
-        silos_per_subject=[float(silos_of_subject(text)) for text in sound["config"]],
-        noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
-    )
-    sound["epsilon_stated"] = [_stated(row) for _, row in sound.iterrows()]
-    notes: list[str] = []
-    if "noise_subjects" not in vary:
-        sound, notes = _one_noise(sound)
-    chosen, more = choose_setting(sound, vary=("mode", "horizontal", "batch_size", "rounds", *vary))
-    return chosen, [*notes, *more]
-
-
-def _one_noise(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Runs with noise for one number of subjects, that of most runs; those without noise stay."""
-    private = runs[runs["unit"] != ""]
-    counts = private["noise_subjects"].value_counts()
-    if len(counts) < 2:
-        return runs, []
-    chosen = counts[counts == counts.max()].index.max()
-    kept = runs[(runs["unit"] == "") | (runs["noise_subjects"] == chosen)]
-    return kept, [f"Only runs with the noise of {chosen:,.0f} subjects shown"]
-
-
-def _unit(run: pd.Series) -> str:
-    variant = None if pd.isna(run["variant"]) else str(run["variant"])
-    return str(mechanism(str(run["algorithm"]), variant, AccountingMode.SOUND).claimed_unit or "")
-
-
-def _stated(run: pd.Series) -> float:
-    """The ε that the run's noise was made for, at the unit that the algorithm protects; NaN for none."""
-    if not math.isnan(run["predicted_subjects"]):
-        return float(run["epsilon_predicted"])
-    return float(run.get(_SOUND_OF_UNIT.get(run["unit"], ""), math.nan))
 
 
 def sweep_values(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> pd.DataFrame:

@@ -12,10 +12,10 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
-from subjectdp.figures.labels import run_label
 from subjectdp.forecast.cost_model import SizeClass, expected_items, model_size, size_class, work_of
 from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
+from subjectdp.results.labels import run_label
 
 BASE_MEMORY_MB = 450.0
 """Interpreter, torch and the rest of the libraries, before anything is loaded."""

@@ -13,12 +13,14 @@ import pandas as pd
 
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.style import datasets_in_order, in_order
+from subjectdp.figures.style import in_order
 from subjectdp.io.atomic import write_frame
+from subjectdp.results.claims import are_private
 from subjectdp.results.collect import RUN_COLUMNS
 from subjectdp.results.frames import read_frame
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
+from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import local_steps_of, silos_of_subject
 
 SETTING = (
@@ -58,7 +60,7 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
         silos_per_subject=[silos_of_subject(text) for text in runs["config"]],
         settings=[_without_seed(text) for text in runs["config"]],
     )
-    runs.loc[runs["algorithm"] == "fed_avg", list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
+    runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     rows = [
         _summary_row(dict(zip(keys, key, strict=False)), part)

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.labels import predicted_label
 from subjectdp.io.atomic import sha256_of, write_frame
 from subjectdp.io.checksummed_json import is_intact
 from subjectdp.results.frames import concatenate, read_frame, read_json
+from subjectdp.results.labels import predicted_label
 
 RUN_COLUMNS = [
     "run_id",

@@ -1,13 +1,13 @@
-"""The inputs of figures: which of the collected tables a figure needs, read and checked on demand."""
+"""Paths of a scenario's collected tables; each table is read and checked on demand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from subjectdp.auditing.findings import COLUMNS as AUDIT_COLUMNS
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.results.collect import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS
@@ -18,81 +18,59 @@ STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_g
 
 @dataclass(frozen=True)
 class FigureInputs:
-    """Paths of a scenario's collected tables; a figure raises DataError when one that it needs is missing."""
+    """Paths of a scenario's collected tables. Reading one that is not given raises DataError."""
 
     runs: Path | None = None  # runs.parquet of collect_runs
     rounds: Path | None = None  # rounds.parquet of collect_rounds
     steps: Path | None = None  # steps.parquet of collect_steps_summary
-    statistics: Path | None = None  # statistics.parquet: mini-batches from sampling alone
+    statistics: Path | None = None  # mini-batches drawn by sampling alone (data.statistics)
     partitions: tuple[Path, ...] = ()  # partition folders
-    counterexample: Path | None = None  # counterexample.parquet of joint noise
-    audit: Path | None = None  # audit.parquet of the audits
-    accounting: Path | None = None  # accounting.parquet: the papers' settings by accounting alone
-    utility: Path | None = None  # utility.parquet: excess loss of a convex model
-    noise: Path | None = None  # noise.parquet: noise on the averaged gradient, planned and measured
+    counterexample: Path | None = None  # counterexample to joint noise (auditing.counterexample)
+    audit: Path | None = None  # findings of the audits (auditing.findings)
+    accounting: Path | None = None  # the papers' settings by accounting alone (scorecard.paper_accounting)
+    utility: Path | None = None  # excess loss of a convex model (utility.excess_loss_table)
+    noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility.measured_noise_table)
+    targets: Path | None = None  # config/targets.csv
+    goals: Path | None = None  # config/goals.csv
 
-    def read_runs(self) -> pd.DataFrame:
-        """The index of runs, one row a run."""
-        return read_frame(self._path("runs"), RUN_COLUMNS)
-
-    def read_rounds(self) -> pd.DataFrame:
-        """All evaluated rounds of all runs."""
-        return read_frame(self._path("rounds"), ROUND_COLUMNS)
-
-    def read_steps(self) -> pd.DataFrame:
-        """Counts of mini-batches by run, quantity and value."""
-        return read_frame(self._path("steps"), SUMMARY_COLUMNS)
-
-    def read_statistics(self) -> pd.DataFrame:
-        """Mini-batches of the papers' settings from sampling alone, one row each, with the setting's name.
-
-        See :func:`subjectdp.data.statistics.paper_scale_statistics`. DataError for a setting that is not
-        known.
-        """
-        path = self._path("statistics")
-        table = read_frame(path, STATISTICS_COLUMNS).astype({"setting": str})
-        known = {setting.name for setting in paper_settings()}
-        unknown = sorted(set(table["setting"]) - known)
-        if unknown:
-            raise expected(f"settings of {path}", unknown, f"among {', '.join(sorted(known))}", DataError)
-        return table
-
-    def read_audit(self) -> pd.DataFrame:
-        """The findings of the audits, one row each (``auditing.findings``)."""
-        return read_frame(self._path("audit"), AUDIT_COLUMNS)
-
-    def read_accounting(self) -> pd.DataFrame:
-        """Targets answered by accounting at the papers' settings (``scorecard.paper_accounting``)."""
-        from subjectdp.scorecard.paper_accounting import COLUMNS
-
-        return read_frame(self._path("accounting"), COLUMNS)
-
-    def read_utility(self) -> pd.DataFrame:
-        """Excess loss of a convex model beside its bounds, one row an algorithm, seed and step count."""
-        from subjectdp.utility.excess_loss_table import COLUMNS
-
-        return read_frame(self._path("utility"), COLUMNS)
-
-    def read_noise(self) -> pd.DataFrame:
-        """Noise on the averaged gradient, planned and measured, one row an algorithm and schedule."""
-        from subjectdp.utility.measured_noise_table import COLUMNS
-
-        return read_frame(self._path("noise"), COLUMNS)
-
-    def read_counterexample(self) -> pd.DataFrame:
-        """Cases of the counterexample to joint noise, one row each (``auditing.counterexample.Outcome``)."""
-        from subjectdp.figures.each.joint_counterexample import COLUMNS
-
-        return read_frame(self._path("counterexample"), COLUMNS)
-
-    def read_partitions(self) -> tuple[Path, ...]:
-        """The partition folders."""
-        if not self.partitions:
-            raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
-        return self.partitions
-
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """The path of an input; DataError if it is not given."""
         path: Path | None = getattr(self, name)
         if path is None:
             raise expected(f"{name} of the figure's inputs", None, "the path of a collected table", DataError)
         return path
+
+    def read(self, name: str, columns: Iterable[str]) -> pd.DataFrame:
+        """A table with at least ``columns`` and one row; DataError if it is missing or damaged."""
+        return read_frame(self.path(name), columns)
+
+    def read_runs(self) -> pd.DataFrame:
+        """The index of runs, one row per run."""
+        return self.read("runs", RUN_COLUMNS)
+
+    def read_rounds(self) -> pd.DataFrame:
+        """All evaluated rounds of all runs."""
+        return self.read("rounds", ROUND_COLUMNS)
+
+    def read_steps(self) -> pd.DataFrame:
+        """Number of mini-batches by run, quantity and value."""
+        return self.read("steps", SUMMARY_COLUMNS)
+
+    def read_statistics(self) -> pd.DataFrame:
+        """Mini-batches of the papers' settings, one row each (:func:`data.statistics.paper_scale_statistics`).
+
+        Raises DataError for an unknown setting.
+        """
+        table = self.read("statistics", STATISTICS_COLUMNS).astype({"setting": str})
+        known = {setting.name for setting in paper_settings()}
+        unknown = sorted(set(table["setting"]) - known)
+        if unknown:
+            allowed = f"among {', '.join(sorted(known))}"
+            raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
+        return table
+
+    def read_partitions(self) -> tuple[Path, ...]:
+        """The partition folders; DataError if there is none."""
+        if not self.partitions:
+            raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
+        return self.partitions

@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.style import dataset_name, datasets_in_order, format_epsilon, format_number
+from subjectdp.plan.plan import PrivacyUnit
+from subjectdp.results.claims import claimed_units
+from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon, format_number
 
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
@@ -95,10 +97,11 @@ def privacy_note(rows: pd.DataFrame) -> str:
 
     Several data sets are parted by a slash.
     """
-    if (rows["algorithm"] == "fed_avg").all():
+    claimed = set(claimed_units(rows))
+    if claimed == {""}:
         return "no privacy"
     columns = {"epsilon_sound_subject": "subject"}
-    if rows["algorithm"].isin(["local_item_dp", "joint_noise"]).all():
+    if not claimed & {"", PrivacyUnit.SUBJECT}:
         columns = {"epsilon_sound_item": "item", **columns}
     stated = [
         f"{_spread(rows, column)} {unit}" for column, unit in columns.items() if rows[column].notna().any()

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 
+from subjectdp.algorithms.registry import label
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.style import datasets_in_order, in_order
-from subjectdp.figures.sweeps import sound_runs
+from subjectdp.figures.style import in_order
 from subjectdp.io.atomic import write_frame
 from subjectdp.results.collect import RUN_COLUMNS
 from subjectdp.results.frames import read_frame
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
+from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import silos_of_subject
+from subjectdp.results.sound_runs import sound_runs
 
-REFERENCE = "SubjectRelease"
+_REFERENCE_NAME = "subject_release"
+REFERENCE = label(_REFERENCE_NAME, None)
+"""The algorithm whose lead over the others is stated, by its label."""
 COLUMNS = (
     "dataset",
     "noise_subjects",  # whose noise it is: predicted, or the runs' own
@@ -43,8 +47,8 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     """
     everywhere = runs["config"].map(silos_of_subject) == runs["silos"]
     runs = runs[everywhere & (runs["alpha"] == 1)]
-    if not (runs["algorithm"] == "subject_release").any():
-        allowed = "subject_release on subjects that lie evenly over all silos"
+    if not (runs["algorithm"] == _REFERENCE_NAME).any():
+        allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over all silos"
         raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
     runs, _ = sound_runs(runs, vary=("epsilon", "subjects", "noise_subjects"))
     private = runs[runs["unit"] != ""]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from subjectdp.algorithms.registry import mechanism
 from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS
-from subjectdp.figures.style import dataset_name, format_number
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
+from subjectdp.results.claims import claimed_units
 from subjectdp.results.intervals import Estimate, mean_interval, paired_difference
+from subjectdp.results.labels import dataset_name, format_number
 from subjectdp.results.select import local_steps_of, steps_words
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
@@ -75,6 +75,7 @@ def _described(runs: pd.DataFrame) -> pd.DataFrame:
     table = runs.assign(
         local_steps=["epoch" if count is None else str(count) for count in steps],
         step_rank=[math.inf if count is None else float(count) for count in steps],
+        unit=claimed_units(runs),
         trimmed=[config["data"].get("subjects") is not None for config in configs],
         setting=[_setting_text(config) for config in configs],
     )
@@ -173,7 +174,7 @@ def _at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
         return row["source"] == "upstream" and not row["trimmed"]
     if metric == "items_per_subject":
         return _agrees(row, setting, "subjects")
-    private = row["algorithm"] != "fed_avg"
+    private = row["unit"] != ""
     names = [name for name in _SETTLES_TRAINING if private or name not in ("epsilon", "delta")]
     return all(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *names))
 
@@ -240,9 +241,8 @@ def _accuracy_at(side: Side, round_: int, rounds: pd.DataFrame) -> pd.Series:
 
 def _measured(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
     row, runs = side.runs.iloc[0], side.runs
-    variant = None if pd.isna(row["variant"]) else str(row["variant"])
-    unit = mechanism(str(row["algorithm"]), variant, AccountingMode.AS_PUBLISHED).claimed_unit
-    sound = "epsilon_sound_item" if unit is PrivacyUnit.ITEM else "epsilon_sound_subject"
+    unit = row["unit"]
+    sound = "epsilon_sound_item" if unit == PrivacyUnit.ITEM else "epsilon_sound_subject"
     return Measured(
         mean=estimate.mean,
         low=estimate.low,
@@ -252,7 +252,7 @@ def _measured(estimate: Estimate, side: Side, others: Sequence[Side], at_setting
         at_setting=at_setting,
         synthetic=side.synthetic or any(other.synthetic for other in others),
         epsilon_published=_largest(runs["epsilon_as_published"]),
-        epsilon_sound=math.nan if unit is None else _largest(runs[sound]),
+        epsilon_sound=math.nan if unit == "" else _largest(runs[sound]),
         epsilon_sound_subject=_largest(runs["epsilon_sound_subject"]),
     )
 

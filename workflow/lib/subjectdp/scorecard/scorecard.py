@@ -7,19 +7,20 @@ A row a target, in the order of the targets' file, those that nothing in the sce
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from subjectdp.io.atomic import write_frame
+from subjectdp.accounting.table1 import rows_as_dicts
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import run_measures, table_measures
+from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.scorecard.paper_accounting import is_accounted
 from subjectdp.scorecard.targets import Kind, Target, read_targets
 from subjectdp.scorecard.verdicts import Measured, Verdict, judge
+from subjectdp.utility.excess_loss_table import COLUMNS as UTILITY_COLUMNS
 
 COLUMNS = (
     "target",
@@ -56,24 +57,24 @@ class Evidence:
     utility: pd.DataFrame | None = None
 
     def measure(self, target: Target) -> Measured | None:
-        """Ours for one target, None where nothing here measures it."""
+        """Ours for one target; None if nothing here measures it."""
         if target.metric in run_measures.TRAINED:
             return run_measures.measure_run_target(target, self.runs, self.rounds)
         if target.kind is Kind.BOUND:
-            return None if self.utility is None else table_measures.measure_bound(target, self.utility)
+            return _measured(table_measures.measure_bound, target, self.utility)
         if target.metric in table_measures.SAMPLED:
-            return (
-                None if self.statistics is None else table_measures.measure_sampling(target, self.statistics)
-            )
+            return _measured(table_measures.measure_sampling, target, self.statistics)
         if is_accounted(target):
-            return (
-                None
-                if self.accounting is None
-                else table_measures.measure_accounting(target, self.accounting)
-            )
+            return _measured(table_measures.measure_accounting, target, self.accounting)
         if target.metric in ("epsilon", "noise_multiplier"):
             return table_measures.measure_table1(target, self.table1)
         return None
+
+
+def _measured(
+    measure: Callable[[Target, pd.DataFrame], Measured | None], target: Target, table: pd.DataFrame | None
+) -> Measured | None:
+    return None if table is None else measure(target, table)
 
 
 def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
@@ -83,26 +84,27 @@ def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def write_scorecard(targets_csv: Path | str, inputs: FigureInputs, target_csv: Path | str) -> pd.DataFrame:
-    """Judges the targets of a file by a scenario's collected tables; writes and returns the scorecard.
+def build(inputs: FigureInputs) -> pd.DataFrame:
+    """The scorecard of a scenario's collected tables, by the targets that ``inputs`` names.
 
-    ``inputs``: runs and rounds, and accounting, statistics and utility where the scenario has them. Raises
-    ConfigError for a wrong file of targets, DataError for a broken table.
+    Raises ConfigError for a wrong file of targets, DataError for a damaged table.
     """
-    from subjectdp.accounting.table1 import rows_as_dicts
+    return scorecard(read_targets(inputs.path("targets")), evidence_of(inputs))
 
-    targets = read_targets(targets_csv)
-    evidence = Evidence(
+
+def evidence_of(inputs: FigureInputs) -> Evidence:
+    """Reads a scenario's tables: runs and rounds, and accounting, statistics and utility if they are given.
+
+    Raises DataError for a damaged table.
+    """
+    return Evidence(
         runs=inputs.read_runs(),
         rounds=inputs.read_rounds(),
         table1=pd.DataFrame(rows_as_dicts()),
-        accounting=None if inputs.accounting is None else inputs.read_accounting(),
+        accounting=None if inputs.accounting is None else inputs.read("accounting", ACCOUNTING_COLUMNS),
         statistics=None if inputs.statistics is None else inputs.read_statistics(),
-        utility=None if inputs.utility is None else inputs.read_utility(),
+        utility=None if inputs.utility is None else inputs.read("utility", UTILITY_COLUMNS),
     )
-    table = scorecard(targets, evidence)
-    write_frame(target_csv, table)
-    return table
 
 
 def _row(target: Target, measured: Measured | None) -> dict[str, Any]:

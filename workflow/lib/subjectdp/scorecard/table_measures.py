@@ -7,8 +7,8 @@ import math
 import pandas as pd
 
 from subjectdp.data.statistics import paper_settings
-from subjectdp.figures.style import dataset_name
 from subjectdp.results.intervals import mean_interval
+from subjectdp.results.labels import dataset_name
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
 from subjectdp.utility.excess_loss_table import POPULATION

@@ -14,14 +14,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from subjectdp.algorithms.registry import mechanism
 from subjectdp.figures.curves import present, seed_note
 from subjectdp.figures.each.privacy import series_names
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
-from subjectdp.plan.plan import AccountingMode
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.results.claims import claimed_units
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
+from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.results.select import choose_setting
 
 UNITS = {
@@ -37,9 +37,8 @@ _PUBLISHED, _SOUND = "published", "sound"
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels a data set: ε of a subject over all its silos, and of one item."""
     runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps", "epsilon"))
-    private = runs["algorithm"] != "fed_avg"
-    series = _with_targets(runs).where(private, runs["label"])
-    runs = runs.assign(series=series, claimed=[_claimed_unit(row) for _, row in runs.iterrows()])
+    claimed = claimed_units(runs)
+    runs = runs.assign(series=_with_targets(runs).where(claimed != "", runs["label"]), claimed=claimed)
     styles = styles_for(runs["label"])
     rows = tuple(
         tuple(_panel(runs[runs["dataset"] == dataset], unit, styles) for unit in UNITS)
@@ -80,12 +79,6 @@ def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, 
 
 def _unlined(style: Style) -> Style:
     return Style(style.color, style.marker, "none")
-
-
-def _claimed_unit(run: pd.Series) -> str:
-    """The unit that the run's paper claims its ε for; empty without a claim."""
-    variant = None if pd.isna(run["variant"]) else str(run["variant"])
-    return str(mechanism(str(run["algorithm"]), variant, AccountingMode(run["mode"])).claimed_unit or "")
 
 
 def _panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:

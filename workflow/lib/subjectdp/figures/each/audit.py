@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.algorithms.registry import label as algorithm_label
+from subjectdp.auditing.findings import COLUMNS
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, format_epsilon, styles_for
+from subjectdp.figures.style import Style, styles_for
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import format_epsilon
 
 PANELS = {
     "monte_carlo": ("Monte Carlo, worst-case subject", ("monte_carlo",)),
@@ -26,7 +28,7 @@ _KINDS = {"one_run_subjects": "subjects, ", "one_run_items": "single items, "}
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel a kind of audit, one line an attack."""
-    findings = inputs.read_audit()
+    findings = inputs.read("audit", COLUMNS)
     labels = [
         algorithm_label(algorithm, None if pd.isna(variant) else variant)
         for algorithm, variant in zip(findings["algorithm"], findings["variant"], strict=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from subjectdp.figures.panels import Sheet
-from subjectdp.figures.sweeps import Sweep, notes_of, sound_runs, sweep_legend, sweep_panels
+from subjectdp.figures.sweeps import Sweep, notes_of, sweep_legend, sweep_panels
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.sound_runs import sound_runs
 
 SWEEP = Sweep("epsilon", "ε (smaller: better protected)")
 _CEILINGS = "Ceilings: FedAvg has no noise, LocalItemDP's ε is for one item only"

@@ -10,9 +10,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.utility.measured_noise_table import PAPERS, SCENARIO
+from subjectdp.results.labels import dataset_name
+from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 MEASURES = ("planned", "measured")
 _GREY = "#404040"
@@ -21,7 +22,7 @@ _ITEM = "item"
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """A panel for the runs' own schedule and one for the papers', a row an algorithm."""
-    table = inputs.read_noise()
+    table = inputs.read("noise", COLUMNS)
     epsilons = sorted(table["epsilon"].unique())
     if len(epsilons) > 1 or table.duplicated(["dataset", "label", "schedule"]).any():
         allowed = "one ε, and each algorithm once a data set and schedule; select them for this figure"

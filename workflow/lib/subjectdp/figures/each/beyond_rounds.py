@@ -10,9 +10,11 @@ from matplotlib.ticker import MaxNLocator
 
 from subjectdp.figures.curves import curve_values, draw_band_line, present
 from subjectdp.figures.panels import Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_number, in_order, styles_for
-from subjectdp.figures.sweeps import accuracy_axis, notes_of, prediction_words, sound_runs, sweep_legend
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.figures.sweeps import accuracy_axis, notes_of, prediction_words, sweep_legend
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name, format_number
+from subjectdp.results.sound_runs import sound_runs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:

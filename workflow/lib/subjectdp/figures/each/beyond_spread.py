@@ -8,8 +8,9 @@ import pandas as pd
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.panels import Panel, Sheet
-from subjectdp.figures.sweeps import Sweep, notes_of, sound_runs, sweep_legend, sweep_panels
+from subjectdp.figures.sweeps import Sweep, notes_of, sweep_legend, sweep_panels
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.sound_runs import sound_runs
 
 ALPHA = Sweep("alpha", "α (1: even over the silos, 16: mostly at one)")
 SILOS = Sweep("silos_per_subject", "silos that hold one subject")

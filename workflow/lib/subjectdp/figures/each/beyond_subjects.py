@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from subjectdp.figures.curves import present
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.figures.sweeps import (
     Sweep,
     accuracy_axis,
@@ -22,11 +22,12 @@ from subjectdp.figures.sweeps import (
     logarithmic,
     notes_of,
     shifts,
-    sound_runs,
     sweep_legend,
     sweep_values,
 )
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name
+from subjectdp.results.sound_runs import sound_runs
 
 SWEEP = Sweep("noise_subjects", "subjects", "{:,.0f}")
 OWN, PREDICTED = "accuracy_own_noise", "accuracy_predicted_noise"

@@ -11,9 +11,10 @@ from matplotlib.ticker import MaxNLocator
 
 from subjectdp.figures.curves import present, styles_of
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_number, in_order
+from subjectdp.figures.style import Style, in_order
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name, format_number
 
 QUANTITIES = {
     "seconds_a_run": ("wall_seconds", "time of a run (s)"),

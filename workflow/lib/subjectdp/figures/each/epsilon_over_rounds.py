@@ -15,9 +15,11 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import draw_band_line, present
 from subjectdp.figures.each.accuracy_privacy import UNITS
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
+from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.results.select import choose_setting
 
 _GREY = "#404040"
@@ -26,7 +28,7 @@ _GREY = "#404040"
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels a data set: a subject over all its silos, and one item; DataError where no run states a curve."""
     runs = inputs.read_runs()
-    runs, notes = choose_setting(runs[runs["algorithm"] != "fed_avg"], vary=("horizontal",))
+    runs, notes = choose_setting(runs[are_private(runs)], vary=("horizontal",))
     curves = _curves(runs)
     if curves.empty:
         raise expected(

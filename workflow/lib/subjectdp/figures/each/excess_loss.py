@@ -11,10 +11,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from subjectdp.figures.curves import draw_band_line
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
-from subjectdp.utility.excess_loss_table import EMPIRICAL, POPULATION
+from subjectdp.results.labels import dataset_name, format_epsilon
+from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
 
 _GREY = "#404040"
 MARKS = {
@@ -26,7 +27,7 @@ MARKS = {
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Empirical excess over the steps with its bound, and population excess at the last step with both bounds."""
-    table = inputs.read_utility()
+    table = inputs.read("utility", COLUMNS)
     styles = styles_for(table["label"])
     panels = (_over_steps(table[table["quantity"] == EMPIRICAL], styles), _at_the_end(table, styles))
     legend = tuple(LegendEntry(label, styles[label]) for label in in_order(table["label"]))

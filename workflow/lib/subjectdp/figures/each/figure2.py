@@ -24,9 +24,10 @@ from subjectdp.figures.curves import (
 from subjectdp.figures.four_panels import GROUPS, SUBJECTS, counted_note
 from subjectdp.figures.histograms import run_means
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_number, in_order
+from subjectdp.figures.style import Style, in_order
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name, format_number
 from subjectdp.results.select import choose_setting, sampling_runs, without_labels
 
 _LABELS = {

@@ -12,8 +12,9 @@ from matplotlib.ticker import FixedLocator
 
 from subjectdp.figures.curves import draw_band_line
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
-from subjectdp.figures.style import Style, dataset_name
+from subjectdp.figures.style import Style
 from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name
 
 INTEGERS, REALS = "Skellam noise", "Gaussian noise, no rounding"
 STYLES = {INTEGERS: Style("#7b3294", "o", "-"), REALS: Style("#404040", "none", "--")}

@@ -71,7 +71,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     Raises:
         DataError: an empty table.
     """
-    table = inputs.read_counterexample()
+    table = inputs.read("counterexample", COLUMNS)
     if table.empty:
         raise expected("cases of the counterexample", "none", "at least one", DataError)
     counts = table.groupby(["silos", "sampling_probability"]).size()

@@ -10,8 +10,9 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import curve_panel, present, privacy_footnote, seed_note
 from subjectdp.figures.each.joint_bits import LEGEND, bits_row, joint_of
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, sequence_styles
+from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name
 from subjectdp.results.select import choose_setting, privacy_note, steps_words
 
 _LOCAL = "LocalItemDP"

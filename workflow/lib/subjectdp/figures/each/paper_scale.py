@@ -18,8 +18,9 @@ from subjectdp.figures.curves import rows_of
 from subjectdp.figures.each.figure2 import draw_sweep
 from subjectdp.figures.histograms import AXIS_LABELS, draw_histogram
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
-from subjectdp.figures.style import ALGORITHM_STYLES, dataset_name, datasets_in_order
+from subjectdp.figures.style import ALGORITHM_STYLES
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name, datasets_in_order
 
 _QUANTITIES = {"group_sizes_paper_scale": "largest_group", "subjects_per_batch_paper_scale": "subjects"}
 _STYLES = {

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
-from subjectdp.figures.style import dataset_name, datasets_in_order, format_number
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
 
 _MAX_ROWS = 4
 _BLUE, _ORANGE = "#0072B2", "#D55E00"

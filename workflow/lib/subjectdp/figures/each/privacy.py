@@ -12,9 +12,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import present
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, dataset_name, format_epsilon, in_order, styles_for
+from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
+from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.results.select import choose_setting, steps_words
 
 STATEMENTS = {
@@ -29,7 +31,7 @@ _GREY = "#404040"
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel a data set, one line an algorithm and mode; DataError without a private run."""
     runs = inputs.read_runs()
-    private = runs[runs["algorithm"] != "fed_avg"]
+    private = runs[are_private(runs)]
     if private.empty:
         raise expected(
             "algorithms of the scenario", sorted(set(runs["label"])), "at least one with noise", DataError

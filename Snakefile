@@ -7,7 +7,7 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-# A scenario is a whole configuration of its own: the default one must not shine through another.
+# The default scenario is loaded only if no other is given: Snakemake would merge the two.
 if "name" not in config:
 
     configfile: "config/scenarios/embedded.yaml"
@@ -18,19 +18,17 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/audit.smk"
-include: "workflow/rules/joint.smk"
-include: "workflow/rules/beyond.smk"
+include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
-include: "workflow/rules/scorecard.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/cluster.smk"
 
 
-# Included rules never become the default target, so that this one is, wherever it stands.
+# The default target, although it comes last: Snakemake never chooses an included rule.
 rule all:
     input:
-        # Tables and figures do without a run that is gone; here it is missed, and made again.
+        # Finished tables hide a deleted run; listed here, it is trained again.
         rules.collect.input,
         rules.collect.output,
         rules.runs_summary.output,
@@ -42,5 +40,5 @@ rule all:
         [
             figure_file(figure, suffix)
             for figure in SCENARIO.figures
-            for suffix in (*registry.SUFFIXES, ".html")
+            for suffix in (*catalogue.SUFFIXES, ".html")
         ],

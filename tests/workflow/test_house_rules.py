@@ -177,11 +177,17 @@ def test_no_rule_runs_python_inline_or_retries_by_itself():
 
 
 def test_time_and_memory_grow_with_the_attempt():
-    asked = [line.strip() for path in RULES for line in path.read_text().splitlines() if "mem_mb=" in line]
-    asked += [line.strip() for path in RULES for line in path.read_text().splitlines() if "runtime=" in line]
-    assert len(asked) > 20
-    fixed = [line for line in asked if not re.search(r"=(grows\(|lambda wildcards, attempt)", line)]
-    assert not fixed, "a job that ran out of it would run out of it again"
+    """A retry after running out of memory or time would otherwise run out of it again."""
+    text = "".join(path.read_text() for path in RULES)
+    blocks = re.findall(r"^ +resources:\n((?: {8,}.*\n)+)", text, re.MULTILINE)
+    assert len(blocks) > 10, "the search finds the rules' resources"
+    for block in blocks:
+        fixed = re.search(r"(mem_mb|runtime)=(?!lambda wildcards, attempt)", block)
+        assert not fixed and re.search(r"\*\*asks\(|attempt", block), block
+    names: dict[str, object] = {}
+    exec(re.search(r"^def asks\(.*?^    }\n", text, re.MULTILINE | re.DOTALL)[0], names)
+    asked = names["asks"](1000, 15)
+    assert {name: of(None, attempt=2) for name, of in asked.items()} == {"mem_mb": 2000, "runtime": 30}
 
 
 def test_the_snakefile_imports_nothing_heavy():

@@ -1,4 +1,4 @@
-# From the runs' own files, and from sampling alone, to the tables of the scenario.
+# From the runs' own files to the scenario's tables of runs, and what needs no run: sampling, accounting, a convex model.
 
 
 rule collect:
@@ -13,15 +13,14 @@ rule collect:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(3000),
-        runtime=grows(30),
+        **asks(3000, 30),
     params:
         code=fingerprint("collect"),
     script:
         "../scripts/collect.py"
 
 
-# A figure that shows a part of the scenario's runs waits for those alone.
+# A figure that shows only some of the scenario's runs waits for those alone.
 use rule collect as collect_selection with:
     input:
         lambda wildcards: [
@@ -36,34 +35,7 @@ use rule collect as collect_selection with:
         benchmark_of("collect", f"{SCENARIO.name}-{{figure}}")
 
 
-rule runs_summary:
-    input:
-        collected("runs"),
-    output:
-        paths.table_file(SCENARIO.name, "runs_summary"),
-        report(
-            page_of("runs_summary"),
-            caption="../report/runs_summary.rst",
-            category="Tables",
-            labels={"table": "Runs: accuracy, published and sound ε, cost"},
-        ),
-    log:
-        log_of("runs_summary"),
-    benchmark:
-        benchmark_of("runs_summary")
-    conda:
-        "../../envs/pipeline.yaml"
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(15),
-    params:
-        title=f"Runs of {SCENARIO.name}",
-        code=fingerprint("report"),
-    script:
-        "../scripts/runs_summary.py"
-
-
-# The papers' full scale (3,500 and 660 subjects, 16 silos) needs no training where only mini-batches are counted.
+# Mini-batches at the papers' full scale (3,500 and 660 subjects, 16 silos), without any training.
 rule statistics:
     input:
         [paths.prepared_file(key, "meta.json") for key in real_shakespeare()],
@@ -76,36 +48,90 @@ rule statistics:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(30),
+        **asks(2000, 30),
     params:
         code=fingerprint("statistics"),
     script:
         "../scripts/statistics.py"
 
 
-rule statistics_table:
+# Privacy accounting at the papers' own settings.
+rule paper_accounting:
     input:
-        rules.statistics.output,
+        judged_by("targets"),
     output:
-        paths.table_file(SCENARIO.name, "statistics"),
-        report(
-            page_of("statistics"),
-            caption="../report/statistics.rst",
-            category="Tables",
-            labels={"table": "Mini-batches at the papers' scale"},
-        ),
+        collected("accounting"),
     log:
-        log_of("statistics_table"),
+        log_of("paper_accounting"),
     benchmark:
-        benchmark_of("statistics_table")
+        benchmark_of("paper_accounting")
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(15),
+        **asks(2000, 15),
     params:
-        title="Mini-batches at the papers' scale",
-        code=fingerprint("report"),
+        cache=paths.calibration_cache_dir(),
+        code=fingerprint("subjectdp.scorecard.paper_accounting"),
     script:
-        "../scripts/statistics_table.py"
+        "../scripts/paper_accounting.py"
+
+
+# Section 4 of v3: a convex model, trained by the same engine, beside the papers' bounds.
+rule utility:
+    input:
+        lambda wildcards: paths.prepared_file(
+            image_run(wildcards).data_key, "meta.json"
+        ),
+    output:
+        collected("utility"),
+    log:
+        log_of("utility"),
+    benchmark:
+        benchmark_of("utility")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        **asks(3000, 60),
+    params:
+        cache=paths.calibration_cache_dir(),
+        run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
+        settings=lambda wildcards: utility_settings(image_run(wildcards)),
+        code=[
+            fingerprint("subjectdp.utility.excess_loss"),
+            fingerprint("subjectdp.algorithms.*"),
+        ],
+    script:
+        "../scripts/utility.py"
+
+
+# Beyond the papers: noise on the averaged gradient, planned and measured (docs/beyond.md).
+rule noise:
+    input:
+        prepared=[
+            paths.prepared_file(run.data_key, "meta.json") for run in noise_runs()
+        ],
+        partitions=[
+            paths.partition_file(run.partition_id, "partition.json")
+            for run in noise_runs()
+        ],
+    output:
+        collected("noise"),
+    log:
+        log_of("noise"),
+    benchmark:
+        benchmark_of("noise")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        **asks(3000, 60),
+    params:
+        cache=paths.calibration_cache_dir(),
+        # Depends on `input`, so that Snakemake compares the ids below and not whole configurations.
+        runs=lambda wildcards, input: [run.model_dump_json() for run in noise_runs()],
+        run_ids=[run.run_id for run in noise_runs()],
+        code=[
+            fingerprint("subjectdp.utility.measured_noise"),
+            fingerprint("subjectdp.algorithms.*"),
+        ],
+    script:
+        "../scripts/noise.py"

@@ -1,7 +1,8 @@
-# Attacks on the algorithms' own code: what ε they refute. The trainings with canaries use data, partition and model of
-# the scenario's first run; `audit:` in the scenario chooses size and seed.
+# Attacks on the algorithms' own code: which claims of ε they refute.
 
 
+# Canaries are trained with the data, partition and model of the scenario's first run; `audit:` in the scenario chooses
+# size and seed.
 rule audit:
     input:
         paths.prepared_file(SCENARIO.runs[0].data_key, "meta.json"),
@@ -17,8 +18,7 @@ rule audit:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(3000),
-        runtime=grows(120),
+        **asks(3000, 120),
     params:
         cache=paths.calibration_cache_dir(),
         run=lambda wildcards, threads: SCENARIO.runs[0].model_dump_json(),
@@ -31,3 +31,29 @@ rule audit:
         ],
     script:
         "../scripts/audit.py"
+
+
+# Joint noise over several local steps: its counterexample, executed. It needs no data.
+rule counterexample:
+    output:
+        collected("counterexample"),
+        paths.table_file(SCENARIO.name, "counterexample"),
+        page_of(
+            "counterexample",
+            "Tables",
+            "Joint noise over several local steps: a counterexample",
+        ),
+    log:
+        log_of("counterexample"),
+    benchmark:
+        benchmark_of("counterexample")
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        **asks(2000, 30),
+    params:
+        runs=200_000,
+        title="Joint noise over several local steps: a counterexample",
+        code=[fingerprint("subjectdp.auditing.counterexample"), fingerprint("report")],
+    script:
+        "../scripts/counterexample.py"

@@ -1,5 +1,5 @@
-# Where a cluster's site prefers it (SUBJECTDP_SLURM_LIGHT_JOBS=local), the submitting process makes tables and figures
-# itself: seconds each, where a cluster job would wait for its turn. Included last: it needs the other rules' names.
+# With SUBJECTDP_SLURM_LIGHT_JOBS=local the submitting process makes tables and figures itself: they take seconds each,
+# and a cluster job would wait in the queue. Included last, because it needs the names of all other rules.
 
 COMPUTED = {"prepare", "partition", "train", "statistics", "audit", "counterexample"}
 

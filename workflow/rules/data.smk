@@ -1,4 +1,4 @@
-# From a source (download, LEAF's JSON, generated archives) to the federation that all algorithms of a seed share.
+# From a source (download, LEAF's JSON, generated archives) to the partition that all algorithms of a seed share.
 
 SOURCE_RECORD = f"{paths.source_dir('{data_key}')}/source.json"
 
@@ -9,8 +9,8 @@ PREPARING_CODE = {
 }
 
 
-# The archives themselves are no outputs: Snakemake deletes the outputs of a failed job, and a download that broke off
-# has to be there to be resumed. The list of them, with their hashes, is written last.
+# The archives are not outputs: Snakemake deletes the outputs of a failed job, but an interrupted download must remain to
+# be resumed. The output is the list of archives with their hashes, written last.
 rule fetch:
     input:
         local_source,
@@ -43,8 +43,7 @@ rule prepare:
         "../../envs/pipeline.yaml"
     threads: 2
     resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
+        **asks(4000, 60),
     params:
         data=settings(DATA, "data_key"),
         code=lambda wildcards: PREPARING_CODE[DATA[wildcards.data_key].dataset],
@@ -52,9 +51,8 @@ rule prepare:
         "../scripts/prepare.py"
 
 
-# From here on a folder stands for itself by the file that is written last: it is there only when the others are whole,
-# and carries their hashes, so that the library refuses a folder that was changed. At thousands of runs it keeps the
-# graph small: a dry run's time goes with the number of files.
+# From here on one file represents each folder: the one written last, with the hashes of the others, so that the library
+# refuses a folder that was changed. Fewer files keep a dry run of thousands of runs fast.
 rule partition:
     input:
         lambda wildcards: paths.prepared_file(
@@ -69,8 +67,7 @@ rule partition:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(30),
+        **asks(2000, 30),
     params:
         run=settings(PARTITIONS, "partition_id"),
         code=fingerprint("partition"),

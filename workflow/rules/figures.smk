@@ -1,12 +1,5 @@
-# A rule for each figure of the scenario, all alike: `snakemake figure1`, and `snakemake figure_privacy` where the name
-# does not say that it is a figure. (One rule with a wildcard would do, but for the report's captions.)
-
-SAMPLED = [
-    name for name in SCENARIO.figures if "statistics" in registry.entry(name).needs
-]
-CONVEX = [name for name in SCENARIO.figures if "utility" in registry.entry(name).needs]
-JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
-
+# One rule for each figure of the scenario, all alike: `snakemake figure1`, and `snakemake figure_privacy` for names that
+# do not begin with "figure". A single rule with a wildcard could not have a caption for each figure.
 
 for figure in SCENARIO.figures:
 
@@ -17,7 +10,7 @@ for figure in SCENARIO.figures:
             **figure_inputs(figure),
         output:
             in_report(figure, ".svg", "picture"),
-            [figure_file(figure, suffix) for suffix in registry.SUFFIXES[1:]],
+            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES[1:]],
             in_report(figure, ".html", "panels and values"),
         log:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
@@ -26,8 +19,7 @@ for figure in SCENARIO.figures:
         conda:
             "../../envs/pipeline.yaml"
         resources:
-            mem_mb=grows(2000),
-            runtime=grows(15),
+            **asks(2000, 15),
         params:
             figure=figure,
             code=fingerprint("figure", registry.FIGURES[figure].module_path),

@@ -1,7 +1,7 @@
-# What the scenario will cost and promise, before it is run: `snakemake --cores 1 plan --configfile ...`, or `make plan`.
-# It has no outputs for Snakemake to compare: what is known (finished runs, partitions) changes, and the plan with it.
+# Cost and privacy of the scenario before it is run: `snakemake --cores 1 plan --configfile ...`, or `make plan`.
 
 
+# No outputs: the plan depends on which runs and partitions exist, and is printed anew each time.
 rule plan:
     log:
         log_of("plan"),

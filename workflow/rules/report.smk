@@ -1,14 +1,14 @@
-# The report itself is `snakemake --report results/NAME/report.html`, after the run; here is what only the report needs.
+# The opening page. The report itself is `snakemake --report results/NAME/report.html`, after the run.
 
 OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
 TEMPLATE = Path(workflow.basedir) / "workflow" / "report" / "workflow.rst"
 
 
-# Captions read it. It is no setting: the scenario has been read before.
+# Read by the captions. The scenario has been read before, so that this is no setting of it.
 config["configuration_option"] = configuration_option()
 
 
-# What the runs say of themselves stands on the opening page once it has been written.
+# Until the opening page is written, its template stands in for it.
 report: os.path.abspath(OPENING) if os.path.exists(OPENING) else "../report/workflow.rst"
 
 
@@ -27,18 +27,17 @@ rule opening:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(15),
+        **asks(2000, 15),
     params:
         run_folders=f"{paths.RESULTS}/runs",
         figures={
             name: {
-                "title": registry.entry(name).title,
-                "category": registry.entry(name).category,
+                "title": catalogue.entry(name).title,
+                "category": catalogue.entry(name).category,
                 "rule": figure_rule(name),
             }
             for name in SCENARIO.figures
         },
-        code=fingerprint("subjectdp.report.report_opening"),
+        code=fingerprint("subjectdp.report.opening"),
     script:
         "../scripts/opening.py"

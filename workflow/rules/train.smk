@@ -1,5 +1,5 @@
-# One job a run, or several short runs in one cluster job, one after another, where the profile says so. Retries are the
-# profile's matter: a retry here would be honoured again inside a cluster job.
+# One job per run; the Slurm profile may put several short runs into one job. Retries are set in the profile: those of a
+# rule would be repeated inside a cluster job.
 
 TRAINING_CODE = {
     name: fingerprint(f"train:{name}")
@@ -8,7 +8,7 @@ TRAINING_CODE = {
 TRAINING_THREADS = max(
     run.performance.processes * run.performance.threads for run in RUNS.values()
 )
-# Of a constant group Snakemake makes one job a run where nothing is to be put together; None is no group at all.
+# Group only if several short runs share a job; a constant group makes every run a group job.
 shared_job = (
     (lambda wildcards: CLUSTER.group_of(RUNS[wildcards.run_id]))
     if CLUSTER.runs_per_job > 1
@@ -16,7 +16,7 @@ shared_job = (
 )
 
 
-# The manifest stands for the run's folder: it is written last, with the hashes of the other files.
+# The manifest represents the run's folder: it is written last, with the hashes of the other files.
 rule train:
     input:
         training_inputs,
@@ -30,7 +30,7 @@ rule train:
         shared_job
     conda:
         "../../envs/cuda.yaml"
-    # Becomes OMP_NUM_THREADS and its like in the job's environment.
+    # Sets OMP_NUM_THREADS and similar variables of the job.
     threads: TRAINING_THREADS
     resources:
         **training_gpus(),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from subjectdp.figures.catalogue import entry, make_figure
 from subjectdp.io.joblog import job_log
-from subjectdp.report.report_figures import write_figure_page
+from subjectdp.report.figure_page import write_figure_page
 from subjectdp.results.inputs import FigureInputs
 
 with job_log(snakemake.log[0]):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from subjectdp.io.joblog import job_log
-from subjectdp.report.report_opening import write_opening
+from subjectdp.report.opening import write_opening
 
 with job_log(snakemake.log[0]):
     files = snakemake.input

@@ -33,9 +33,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.results.collect",),
-    "figure": ("subjectdp.figures.panels", "subjectdp.report.report_figures"),
+    "figure": ("subjectdp.figures.panels", "subjectdp.report.figure_page"),
     "statistics": ("subjectdp.data.statistics",),
-    "report": ("subjectdp.report.report", "subjectdp.report.tables"),
+    "report": ("subjectdp.report.table_page", "subjectdp.report.tables"),
 }
 """Entry modules of each stage; ``package.*`` stands for a package and all modules in it."""
 

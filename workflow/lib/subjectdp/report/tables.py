@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,7 @@ import pandas as pd
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
-from subjectdp.io.atomic import write_frame
 from subjectdp.results.claims import are_private
-from subjectdp.results.collect import RUN_COLUMNS
-from subjectdp.results.frames import read_frame
-from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import local_steps_of, silos_of_subject
@@ -80,20 +75,6 @@ def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
     for quantity in ("subjects", "largest_group"):
         published = table[f"{quantity}_published"]
         table[f"{quantity}_difference_percent"] = 100 * (table[f"{quantity}_mean"] / published - 1)
-    return table
-
-
-def write_runs_summary(runs_parquet: Path | str, target: Path | str) -> pd.DataFrame:
-    """Writes :func:`runs_summary` of a runs.parquet as CSV."""
-    table = runs_summary(read_frame(runs_parquet, RUN_COLUMNS))
-    write_frame(target, table)
-    return table
-
-
-def write_statistics_comparison(statistics_parquet: Path | str, target: Path | str) -> pd.DataFrame:
-    """Writes :func:`statistics_comparison` of a statistics.parquet as CSV."""
-    table = statistics_comparison(FigureInputs(statistics=Path(statistics_parquet)).read_statistics())
-    write_frame(target, table)
     return table
 
 

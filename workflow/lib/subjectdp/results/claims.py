@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from subjectdp.algorithms.registry import mechanism
+from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.plan.plan import AccountingMode
 
 
@@ -16,8 +16,8 @@ def claimed_units(runs: pd.DataFrame) -> pd.Series:
 
 
 def are_private(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run's algorithm claims any privacy, as booleans."""
-    return claimed_units(runs) != ""
+    """Whether each run's algorithm claims any privacy."""
+    return runs["algorithm"].map(is_private).astype(bool)
 
 
 def _claimed_unit(name: str, variant: object, mode: str) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
 from subjectdp.algorithms.registry import label
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
-from subjectdp.io.atomic import write_frame
-from subjectdp.results.collect import RUN_COLUMNS
-from subjectdp.results.frames import read_frame
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
 from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import silos_of_subject
@@ -63,13 +58,6 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
             for name in in_order(shown["name"])
         ]
     return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)))
-
-
-def write_leads(runs_parquet: Path | str, target: Path | str) -> pd.DataFrame:
-    """Writes :func:`leads` of a runs.parquet as CSV."""
-    table = leads(read_frame(runs_parquet, RUN_COLUMNS))
-    write_frame(target, table)
-    return table
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.io.atomic import write_text
-from subjectdp.report import report_page
+from subjectdp.report import page
 from subjectdp.results.frames import read_json
 
 PAGE = ".html"
@@ -26,15 +26,15 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     """
     folder = Path(folder)
     facts = read_json(folder / f"{name}.json")
-    values = report_page.read_table(folder / f"{name}.csv")
+    values = page.read_table(folder / f"{name}.csv")
     parts = [
-        report_page.picture(folder / f"{name}.svg", title, folder / f"{name}.csv"),
+        page.picture(folder / f"{name}.svg", title, folder / f"{name}.csv"),
         *[_panel(folder, name, panel) for panel in facts["panels"]],
         _values(values),
         f"<p>Made from {len(facts['runs'])} runs.</p>" if facts["runs"] else "",
     ]
     target = folder / f"{name}{PAGE}"
-    write_text(target, report_page.page(title, "\n".join(parts)))
+    write_text(target, page.page(title, "\n".join(parts)))
     return target
 
 
@@ -42,11 +42,11 @@ def _panel(folder: Path, name: str, panel: dict[str, Any]) -> str:
     stem = f"{name}_{panel['letter']}_{panel['key']}"
     heading = f"({panel['letter']}) {panel['heading']}"
     note = ' <span class="synthetic">synthetic data</span>' if panel["synthetic"] else ""
-    shown = report_page.picture(folder / f"{stem}.svg", heading, folder / f"{stem}.csv")
+    shown = page.picture(folder / f"{stem}.svg", heading, folder / f"{stem}.csv")
     return f'<h2 id="{html.escape(panel["letter"])}">{html.escape(heading)}{note}</h2>\n{shown}'
 
 
 def _values(values: pd.DataFrame) -> str:
     shown = values.head(MOST_ROWS)
     cut = f"<p>The first {len(shown):,} of {len(values):,} rows.</p>" if len(shown) < len(values) else ""
-    return f"<h2>Plotted values</h2>\n{cut}{report_page.table(shown, 'values')}"
+    return f"<h2>Plotted values</h2>\n{cut}{page.table(shown, 'values')}"

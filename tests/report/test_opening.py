@@ -20,8 +20,8 @@ from figures.fake_runs import Fake, grid, list_files, write_runs
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
-from subjectdp.report.report_figures import MOST_ROWS, write_figure_page
-from subjectdp.report.report_opening import MARK, plain, write_opening
+from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
+from subjectdp.report.opening import MARK, plain, write_opening
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 

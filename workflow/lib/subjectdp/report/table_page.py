@@ -9,7 +9,7 @@ import pandas as pd
 
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_text
-from subjectdp.report.report_page import download, page, read_table, table
+from subjectdp.report.page import download, page, read_table, table
 
 
 def html_table(frame: pd.DataFrame, title: str, links: str = "") -> str:

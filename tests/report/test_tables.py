@@ -1,0 +1,62 @@
+"""The table of runs and the comparison of sampling with the papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from figures.fake_runs import grid, write_runs
+from subjectdp.data.statistics import paper_settings
+from subjectdp.errors import DataError
+from subjectdp.report.make_table import TABLES, make_table
+from subjectdp.report.tables import runs_summary, statistics_comparison
+from subjectdp.results.collect import collect_runs
+from subjectdp.results.inputs import FigureInputs
+
+RULES = Path(__file__).resolve().parents[2] / "workflow" / "rules"
+
+
+def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
+    fakes = grid(["fed_avg", "local_group_dp", "higrad_avg_dp:v1"], ["femnist"], [0, 1, 2], rounds=8)
+    runs = collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    table = runs_summary(runs).set_index("label")
+    assert table.index.tolist() == ["FedAvg", "LocalGroupDP", "HiGradAvgDP (v1)"]
+    own = runs[runs["label"] == "FedAvg"]["final_test_accuracy"]
+    assert table.loc["FedAvg", "test_accuracy_percent"] == pytest.approx(100 * own.sum() / 3, abs=1e-3)
+    assert table["seeds"].tolist() == [3, 3, 3]
+    assert table["published_guarantee"].fillna("").tolist() == ["", "no", "no"]
+    assert np.isnan(table.loc["LocalGroupDP", "epsilon_sound_subject"])
+    assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject"] == pytest.approx(144.6)
+    assert len(table.loc["FedAvg", "run_ids"].split()) == 3
+
+
+def test_sampling_is_compared_with_the_papers() -> None:
+    rows = [(s.name, 0, step, 512, 470 + step, 3) for s in paper_settings()[:3] for step in range(3)]
+    frame = pd.DataFrame(rows, columns=["setting", "silo", "step", "items", "subjects", "largest_group"])
+    table = statistics_comparison(frame).set_index("setting")
+    assert table.loc["femnist", "subjects_difference_percent"] == pytest.approx(100 * (471 / 475 - 1))
+    assert np.isnan(table.loc["small_femnist", "subjects_difference_percent"])
+    with pytest.raises(DataError, match="settings"):
+        statistics_comparison(frame.assign(setting="mine"))
+
+
+def test_a_table_is_a_csv_and_a_page(tmp_path: Path) -> None:
+    fakes = grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4)
+    collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    inputs = FigureInputs(runs=tmp_path / "runs.parquet")
+    make_table("runs_summary", inputs, "My runs", tmp_path / "t.csv", tmp_path / "t.html")
+    table = pd.read_csv(tmp_path / "t.csv")
+    wanted = runs_summary(inputs.read_runs())
+    assert table["label"].tolist() == wanted["label"].tolist() == ["FedAvg", "LocalItemDP"]
+    assert table["test_accuracy_percent"].tolist() == wanted["test_accuracy_percent"].tolist()
+    assert "<h1>My runs</h1>" in (tmp_path / "t.html").read_text()
+    with pytest.raises(DataError, match="leads"):
+        make_table("lead", inputs, "", tmp_path / "t.csv", tmp_path / "t.html")
+
+
+def test_every_table_of_the_rules_is_known() -> None:
+    named = (RULES / "tables.smk").read_text().partition("TABLES = {")[2].partition("\n}\n")[0]
+    assert [line[5:-4] for line in named.splitlines() if line.startswith('    "')] == list(TABLES)

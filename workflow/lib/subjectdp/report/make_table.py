@@ -1,0 +1,43 @@
+"""The scenario's tables by name, each from its collected tables.
+
+No part of a table's code fingerprint, which each rule states for its own table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from subjectdp.accounting.table1 import rows_as_dicts
+from subjectdp.errors import DataError, unknown
+from subjectdp.io.atomic import write_frame
+from subjectdp.report.table_page import write_html_table
+from subjectdp.report.tables import runs_summary, statistics_comparison
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.scorecard import scorecard
+from subjectdp.scorecard.goals import judge_goals, read_goals
+from subjectdp.scorecard.leads import leads
+
+TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
+    "runs_summary": lambda inputs: runs_summary(inputs.read_runs()),
+    "statistics": lambda inputs: statistics_comparison(inputs.read_statistics()),
+    "table1": lambda inputs: pd.DataFrame(rows_as_dicts()),
+    "leads": lambda inputs: leads(inputs.read_runs()),
+    "goals": lambda inputs: judge_goals(read_goals(inputs.path("goals")), inputs.read_runs()),
+    "scorecard": scorecard.build,
+}
+
+
+def make_table(
+    name: str, inputs: FigureInputs, title: str, target_csv: Path | str, target_html: Path | str
+) -> None:
+    """Writes a table as CSV, and as a sortable page with the heading ``title``.
+
+    Raises DataError for an unknown table or a damaged input, ConfigError for a wrong file of goals or targets.
+    """
+    if name not in TABLES:
+        raise unknown("table", name, TABLES, DataError)
+    write_frame(target_csv, TABLES[name](inputs))
+    write_html_table(target_csv, target_html, title)

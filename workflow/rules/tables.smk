@@ -1,0 +1,92 @@
+# Tables of the scenario: one rule for each, all alike. A table is a CSV and a sortable page of the report.
+
+SAMPLED = [
+    name for name in SCENARIO.figures if "statistics" in catalogue.entry(name).needs
+]
+CONVEX = [name for name in SCENARIO.figures if "utility" in catalogue.entry(name).needs]
+JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
+BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
+
+TABLES = {
+    "runs_summary": {
+        "inputs": {"runs": collected("runs")},
+        "category": "Tables",
+        "label": "Runs: accuracy, published and sound ε, cost",
+        "title": f"Runs of {SCENARIO.name}",
+        "code": [],
+    },
+    "statistics": {
+        "inputs": {"statistics": collected("statistics")},
+        "category": "Tables",
+        "label": "Mini-batches at the papers' scale",
+        "title": "Mini-batches at the papers' scale",
+        "code": [],
+    },
+    "table1": {
+        "inputs": {},
+        "category": "Tables",
+        "label": "Joint noise: the paper's Table 1",
+        "title": "Joint noise: the paper's Table 1",
+        "code": ["subjectdp.accounting.table1"],
+    },
+    "leads": {
+        "inputs": {"runs": collected("runs")},
+        "category": "Beyond the papers",
+        "label": "Sound algorithms side by side",
+        "title": f"Sound algorithms side by side: {SCENARIO.name}",
+        "code": ["subjectdp.scorecard.leads"],
+    },
+    "goals": {
+        "inputs": {"goals": judged_by("goals"), "runs": collected("runs")},
+        "category": "Beyond the papers",
+        "label": "The project's goals, what was reached",
+        "title": f"Goals beyond the papers: {SCENARIO.name}",
+        "code": ["subjectdp.scorecard.goals"],
+    },
+    # The papers' numbers beside the scenario's, with verdicts (docs/scorecard.md).
+    "scorecard": {
+        "inputs": {
+            "targets": judged_by("targets"),
+            "runs": collected("runs"),
+            "rounds": collected("rounds"),
+            "accounting": collected("accounting") if SAMPLED else [],
+            "statistics": collected("statistics") if SAMPLED else [],
+            "utility": collected("utility") if CONVEX else [],
+        },
+        "category": "Scorecard",
+        "label": "The papers' numbers, ours, verdicts",
+        "title": f"Scorecard of {SCENARIO.name}",
+        "code": ["subjectdp.scorecard.scorecard"],
+    },
+}
+
+
+def table_rule(table):
+    """The name of the rule that makes a table; `statistics` is the rule that draws the mini-batches."""
+    return "statistics_table" if table == "statistics" else table
+
+
+for table, about in TABLES.items():
+
+    rule:
+        name:
+            table_rule(table)
+        input:
+            **about["inputs"],
+        output:
+            paths.table_file(SCENARIO.name, table),
+            page_of(table, about["category"], about["label"]),
+        log:
+            log_of(table_rule(table)),
+        benchmark:
+            benchmark_of(table_rule(table))
+        conda:
+            "../../envs/pipeline.yaml"
+        resources:
+            **asks(2000, 15),
+        params:
+            table=table,
+            title=about["title"],
+            code=[fingerprint(stage) for stage in [*about["code"], "report"]],
+        script:
+            "../scripts/table.py"

@@ -29,7 +29,9 @@ class FigureInputs:
     audit: Path | None = None  # findings of the audits (auditing.findings)
     accounting: Path | None = None  # the papers' settings by accounting alone (scorecard.paper_accounting)
     utility: Path | None = None  # excess loss of a convex model (utility.excess_loss_table)
-    noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility.measured_noise_table)
+    noise: Path | None = (
+        None  # noise on the averaged gradient, planned and measured (utility.measured_noise_table)
+    )
     targets: Path | None = None  # config/targets.csv
     goals: Path | None = None  # config/goals.csv
 

@@ -121,11 +121,6 @@ class Algorithm:
         return any(_within(key, section) for key in self.reads)
 
     @property
-    def is_private(self) -> bool:
-        """Whether any privacy is claimed; without, the section ``privacy`` is not read."""
-        return self.mechanisms[0].claimed_unit is not None
-
-    @property
     def variants(self) -> tuple[str | None, ...]:
         """Its variants, the default one first; (None,) where there is only one."""
         return tuple(dict.fromkeys(mechanism.variant for mechanism in self.mechanisms))

@@ -123,3 +123,29 @@ def test_the_planted_bugs_that_pitfalls_names_exist() -> None:
     named = re.findall(r'"([^"]+)"', " ".join(_tests_of_pitfalls()))
     assert len(named) > 25
     assert set(named) <= {mutant.name for mutant in MUTANTS}
+
+
+_MADE_BY_TUTORIALS = {"algorithms/central_item_dp.py", "data/digits_csv.py"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        pytest.skip("names what is gone")
+    text = _prose(page)
+    folders = (ROOT, ROOT / "workflow/lib/subjectdp", ROOT / "tests")
+    files = set(re.findall(r"`([\w./-]+/[\w-]+\.(?:py|smk|yaml|csv|md))`", text)) - _MADE_BY_TUTORIALS
+    missing = [file for file in files if not any((folder / file).exists() for folder in folders)]
+    assert [file for file in missing if not file.startswith("results/")] == []
+    modules = set(re.findall(r"`(subjectdp(?:\.[a-z_]\w*)+)", text))
+    assert [name for name in modules if not _resolves(name)] == []
+
+
+def _resolves(name: str) -> bool:
+    """Whether a dotted name is a package, a module, or something defined in a module."""
+    *parents, last = name.split(".")
+    folder = ROOT.joinpath("workflow/lib", *parents)
+    if (folder / last).is_dir() or (folder / f"{last}.py").is_file():
+        return True
+    module = folder.with_suffix(".py")
+    return module.is_file() and re.search(rf"\b{last}\b", module.read_text(encoding="utf-8")) is not None

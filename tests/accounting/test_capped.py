@@ -14,7 +14,7 @@ from accounting.plans import DELTA, POISSON, SUBJECT
 from subjectdp.accounting import renyi
 from subjectdp.accounting.capped import capped, capped_bound, capped_shift
 from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, pld_epsilon
-from subjectdp.accounting.events import Loss, MixtureSteps, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
 from subjectdp.plan.plan import Clipping
 
 
@@ -22,12 +22,12 @@ def items(q: float, k: int) -> Shift:
     return unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1_000_000)
 
 
-def lower_epsilon(loss: Loss, delta: float, grid: float, size: int = 2**17) -> float:
+def lower_epsilon(loss: PrivacyLoss, delta: float, grid: float, size: int = 2**17) -> float:
     """ε with every step's loss rounded down to the grid, all atoms kept; composed by one Fourier transform."""
     return max(_one_way(loss, delta, grid, size, removed) for removed in (True, False))
 
 
-def _one_way(loss: Loss, delta: float, grid: float, size: int, removed: bool) -> float:
+def _one_way(loss: PrivacyLoss, delta: float, grid: float, size: int, removed: bool) -> float:
     spectrum, lowest, mean = np.ones(size // 2 + 1, dtype=complex), 0, 0.0
     for part in loss:
         sigma, shifts = part.noise_multiplier, np.asarray(part.shift.sensitivities)
@@ -108,7 +108,7 @@ def test_one_step_against_its_integral(q: float, k: int, sigma: float, delta: fl
     exact = exact_epsilon(sigma, shift, delta)
     loss = (MixtureSteps(sigma, shift, 1),)
 
-    def integral(part: Loss, remaining: float) -> float:
+    def integral(part: PrivacyLoss, remaining: float) -> float:
         return exact_epsilon(part[0].noise_multiplier, part[0].shift, remaining)
 
     parts, missed = capped(loss, 0.05 * delta)
@@ -124,7 +124,7 @@ def test_the_bound_spends_delta_once() -> None:
     loss, delta = (MixtureSteps(1.0, items(0.1, 30), 40),), 0.1
     asked: list[float] = []
 
-    def one(_: Loss, remaining: float) -> float:
+    def one(_: PrivacyLoss, remaining: float) -> float:
         asked.append(remaining)
         return 1.0
 
@@ -203,7 +203,7 @@ def test_renyi_bounds_are_cut_as_well() -> None:
 
 def test_many_atoms_cost_a_sliver_and_bound_the_loss() -> None:
     """A subject of 120 items: without the tails the same ε, hardly above, and never below a lower one."""
-    loss: Loss = (MixtureSteps(60.0, items(0.3, 120), 10),)
+    loss: PrivacyLoss = (MixtureSteps(60.0, items(0.3, 120), 10),)
     assert len(loss[0].shift.sensitivities) > 64
     found = epsilon_of(loss, DELTA)
     assert lower_epsilon(loss, DELTA, 1e-4) <= found

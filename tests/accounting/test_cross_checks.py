@@ -10,7 +10,7 @@ import pytest
 
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian
 
 GRID = list(
     itertools.product(
@@ -21,7 +21,7 @@ GRID = list(
 STRIDE = 1 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 7  # prime to every axis: all values occur
 
 
-def loss(q: float, sigma: float, steps: int) -> Loss:
+def loss(q: float, sigma: float, steps: int) -> PrivacyLoss:
     return (MixtureSteps(sigma, sampled_gaussian(q), steps),)
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 from accounting import plans
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, update_shift
 from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
@@ -24,7 +24,6 @@ from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import (
     AccountingMode,
-    Clipping,
     NoiseDistribution,
     PrivacyPlan,
     PrivacyUnit,
@@ -140,7 +139,7 @@ def test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says(
     chance = sum(
         p1 * p2 for s1, p1 in law.items() for s2, p2 in law.items() if any(j in s1 + s2 for j in range(k))
     )
-    shift = unit_shift(Clipping.PER_UPDATE, PrivacyUnit.SUBJECT, sampling, q, k, items, steps)
+    shift = update_shift(PrivacyUnit.SUBJECT, sampling, q, k, items, steps)
     assert shift.sensitivities == (0.0, 2.0)
     assert shift.probabilities[-1] == pytest.approx(chance, rel=1e-12)
 
@@ -178,7 +177,7 @@ def test_learning_rates_of_silos_end_before_an_update_is_clipped() -> None:
 def test_updates_are_refused_as_published_and_in_integers() -> None:
     mechanism = algorithm("joint_noise").of_updates
     facts = plans.facts(SILOS)
-    with pytest.raises(PrivacyError, match=r"privacy\.mode.*sound with joint\.clipping update"):
+    with pytest.raises(PrivacyError, match=r"privacy\.mode.*sound when joint\.clipping is update"):
         make_plan(replace(mechanism, mode=AccountingMode.AS_PUBLISHED), facts, plans.settings())  # type: ignore[type-var]
     with pytest.raises(ConfigError, match=r"joint\.noise.*gaussian"):
         of_updates(noise_distribution=NoiseDistribution.SKELLAM)
@@ -193,7 +192,7 @@ def test_a_plan_with_terms_survives_its_manifest() -> None:
     plan = joint(AccountingMode.SOUND, TERMS, noise_distribution=skellam, accountant="rdp_integer")
     assert plan_from_dict(plan.to_dict()) == plan
     for accountant in ("rdp", "pld"):
-        with pytest.raises(PrivacyError, match="rdp_integer.*Gaussian noise"):
+        with pytest.raises(PrivacyError, match="skellam.*rdp_integer in a plan"):
             joint(AccountingMode.SOUND, noise_distribution=skellam, accountant=accountant)
 
 

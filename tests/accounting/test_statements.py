@@ -24,7 +24,7 @@ from accounting.plans import (
     sound,
 )
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.statements import epsilon_over_rounds, privacy_card_text, privacy_statements
+from subjectdp.accounting.statements import epsilon_over_rounds, privacy_report_text, privacy_statements
 from subjectdp.plan.plan import Mechanism, NoiseDistribution
 
 KEYS = {
@@ -53,7 +53,7 @@ def test_statements_are_json_and_complete(mechanism: Mechanism) -> None:
     for record in statements["sound"].values():
         assert set(record) >= KEYS
         assert (record["epsilon"] is None) == (record["reason"] is not None)
-    assert "Privacy card" in privacy_card_text(made, statements)
+    assert "Privacy report" in privacy_report_text(made, statements)
 
 
 @pytest.mark.parametrize("mechanism", [LOCAL_ITEM, sound(HIGRAD_V3), sound(LOCAL_GROUP)])
@@ -126,7 +126,7 @@ def test_unenforced_cap_is_an_assumption() -> None:
 
 def test_what_is_not_covered_is_said() -> None:
     """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
-    text = privacy_card_text(plan(sound(HIGRAD_V3), 12.0))
+    text = privacy_report_text(plan(sound(HIGRAD_V3), 12.0))
     for words in (
         "other runs on these data",
         "the seed stays secret",
@@ -134,7 +134,7 @@ def test_what_is_not_covered_is_said() -> None:
     ):
         assert words in text
     assert "number of subjects at each silo is public" in text  # the divisor is made from it
-    assert "number of subjects at each silo" not in privacy_card_text(plan(sound(LOCAL_GROUP), 12.0))
+    assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
 
 
 def test_joint_noise_over_several_steps_counts_own_noise() -> None:
@@ -183,7 +183,7 @@ def test_epsilon_over_rounds_ends_at_the_runs() -> None:
 
 
 def test_card_shows_claim_and_truth() -> None:
-    text = privacy_card_text(plan(HIGRAD_V3, 12.3763, silos=16, rounds=25))
+    text = privacy_report_text(plan(HIGRAD_V3, 12.3763, silos=16, rounds=25))
     assert "not a guarantee" in text
     assert "8.33" in text
     assert "none: the divisor" in text
@@ -196,7 +196,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
         mechanism, 0.6, silos=4, steps=1, rounds=40, accountant="rdp_integer", noise_distribution=skellam
     )
     statements = privacy_statements(run)
-    text = privacy_card_text(run, statements)
+    text = privacy_report_text(run, statements)
     assert "Skellam on a grid of 16 bits, multiplier 0.6, in every local step" in text
     assert "Rényi bounds for integer noise" in text
     assert "privacy loss distributions" not in text
@@ -209,7 +209,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
 
 
 def test_card_says_what_is_clipped_noised_and_capped() -> None:
-    text = privacy_card_text(plan(HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
+    text = privacy_report_text(plan(HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
     for line in (
         "each item's gradient, then averaged by subject and summed, to L2 norm 1",
         "Gaussian, multiplier 2, in every local step",
@@ -219,15 +219,15 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
         "dp-accounting",
     ):
         assert line in text
-    grouped = privacy_card_text(make_plan(LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
+    grouped = privacy_report_text(make_plan(LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
     assert "multiplier 2 by the largest group of the mini-batch (data), in every local step" in grouped
-    fixed = privacy_card_text(plan(LOCAL_ITEM, 3.0, rounds=2, sampling=FIXED))
+    fixed = privacy_report_text(plan(LOCAL_ITEM, 3.0, rounds=2, sampling=FIXED))
     assert "batch size fixed" in fixed and "batches of fixed size B without replacement" in fixed
     for mechanism, where in (
         (sound(CENTRAL), "sum over silos"),
         (CENTRAL, "silo's average, after the division"),
     ):
-        central = privacy_card_text(
+        central = privacy_report_text(
             make_plan(
                 mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2)
             )
@@ -237,7 +237,7 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
 
 
 def test_card_without_noise() -> None:
-    text = privacy_card_text(make_plan(FED_AVG, facts(silos=2), settings(rounds=2)))
+    text = privacy_report_text(make_plan(FED_AVG, facts(silos=2), settings(rounds=2)))
     assert "no privacy is claimed" in text
     assert "none: fed_avg adds no noise" in text
     assert "computed by" not in text

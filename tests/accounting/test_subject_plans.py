@@ -14,11 +14,11 @@ from opacus.accountants.analysis import rdp
 from scipy import optimize, stats
 
 from accounting import plans
-from subjectdp.accounting.card import card_text
 from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_statements
 from subjectdp.errors import ConfigError, PrivacyError
@@ -148,7 +148,7 @@ def test_nothing_bounds_a_whole_silo() -> None:
 def test_how_many_items_a_sampled_subject_has_does_not_matter(k: int) -> None:
     shift = unit_shift(Clipping.PER_SUBJECT, plans.SUBJECT, SUBJECTS, 0.1, k, 1000)
     assert (shift.sensitivities, shift.probabilities) == ((0.0, 1.0), (0.9, 0.1))
-    item = unit_shift(Clipping.PER_SUBJECT_UPDATE, plans.ITEM, SUBJECTS, 0.1, k, 1000, 5)
+    item = unit_shift(Clipping.PER_SUBJECT_UPDATE, plans.ITEM, SUBJECTS, 0.1, k, 1000)
     assert (item.sensitivities, item.probabilities) == ((0.0, 2.0), (0.9, 0.1))
 
 
@@ -245,16 +245,16 @@ def test_predicted_noise_is_that_of_the_average_of_more_subjects() -> None:
     predicted = statements["predicted"]
     assert (predicted["subjects"], predicted["present"], predicted["guarantee"]) == (3500, 180, False)
     assert predicted["epsilon"] == pytest.approx(4.0, rel=1e-3)
-    first = card_text(plan, statements).splitlines()[0]
+    first = report_text(plan, statements).splitlines()[0]
     assert first == "PREDICTED NOISE: AN EXPERIMENT, NO GUARANTEE OF EPSILON 4 FOR THIS RUN"
-    assert f"epsilon {epsilon(plan):.4g}" in card_text(plan, statements)
+    assert f"epsilon {epsilon(plan):.4g}" in report_text(plan, statements)
 
 
 def test_other_runs_predict_nothing() -> None:
     plan = release()
     statements = privacy_statements(plan)
     assert statements["predicted"] is None
-    assert "PREDICTED" not in card_text(plan, statements)
+    assert "PREDICTED" not in report_text(plan, statements)
 
 
 @pytest.mark.parametrize("mechanism", [plans.HIGRAD_V1, plans.CAPPED, plans.LOCAL_GROUP, plans.LOCAL_ITEM])

@@ -90,7 +90,7 @@ def test_account_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "account --algorithm local_item_dp --rounds 100 --noise-multiplier 1.7091"
     text = run(capsys, arguments, SCHEDULE)
     assert text.startswith("epsilon 4.0")
-    assert "Privacy card" in text
+    assert "Privacy report" in text
 
 
 def test_calibrate(capsys: pytest.CaptureFixture[str]) -> None:

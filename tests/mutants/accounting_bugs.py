@@ -22,8 +22,8 @@ ACCOUNTING = (
     mutant(
         "k off by one",
         EVENTS,
-        "own = k if unit is PrivacyUnit.SUBJECT else 1",
-        "own = max(1, k - 1) if unit is PrivacyUnit.SUBJECT else 1",
+        "return k if unit is PrivacyUnit.SUBJECT else 1",
+        "return max(1, k - 1) if unit is PrivacyUnit.SUBJECT else 1",
         T_EVENTS + "test_sensitivities",
     ),
     mutant(

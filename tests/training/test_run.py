@@ -56,7 +56,7 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode
     assert (steps_taken.largest_group <= steps_taken["items"]).all()
     published = manifest["privacy"]["as_published"]
     card = "\n".join(manifest["privacy"]["card"])
-    assert card.startswith(f"Privacy card: {algorithm.split(':')[0]}")
+    assert card.startswith(f"Privacy report: {algorithm.split(':')[0]}")
     assert "What this run gives" in card
     assert published["guarantee"] is False
     assert manifest["environment"]["packages"]["torch"]

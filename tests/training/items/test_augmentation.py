@@ -13,7 +13,7 @@ import torch
 from scipy import ndimage
 
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.accounting.statements import privacy_card_text, privacy_statements
+from subjectdp.accounting.statements import privacy_report_text, privacy_statements
 from subjectdp.config import RunConfig, load_run
 from subjectdp.config.sections import ModelConfig
 from subjectdp.data.content import Content
@@ -263,7 +263,7 @@ def test_views_cost_nothing_and_are_stated(changes: dict[str, Any], tmp_path: Pa
         assert one["epsilon"] == other["epsilon"] is not None
         assert any(line.startswith(told) for line in one["assumptions"])
         assert not any(line.startswith(told) for line in other["assumptions"])
-    cards = [privacy_card_text(plan, statement) for plan, statement in zip(plans, statements, strict=True)]
+    cards = [privacy_report_text(plan, statement) for plan, statement in zip(plans, statements, strict=True)]
     line = next(line for line in cards[0].splitlines() if line.startswith("views of an item"))
     assert "3, whose mean gradient is the item's before anything is clipped" in line
     assert "views" not in cards[1]

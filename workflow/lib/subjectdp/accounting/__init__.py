@@ -2,7 +2,7 @@
 
 =================  ==============================================================================================
 ``planning``       ``make_plan``: the plan of a run, calibrated
-``statements``     ``privacy_statements``, ``privacy_card_text``, ``epsilon_over_rounds``
+``statements``     ``privacy_statements``, ``privacy_report_text``, ``epsilon_over_rounds``
 ``events``         every mechanism as mixtures of Gaussians; to and from dp-accounting events
 ``sound``          the losses of a unit for what a plan really does
 ``published``      the papers' own accounting

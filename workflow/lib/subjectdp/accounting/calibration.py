@@ -9,7 +9,7 @@ from scipy import optimize
 
 from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import ACCOUNTANTS, FINAL, SEARCH, epsilon_of
-from subjectdp.accounting.events import Loss, with_noise
+from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected, unknown
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
@@ -19,7 +19,7 @@ _ROUNDS = 60
 
 
 def calibrate_noise_multiplier(
-    loss: Loss,
+    loss: PrivacyLoss,
     epsilon: float,
     delta: float,
     accountant: str = "pld",
@@ -40,7 +40,7 @@ def calibrate_noise_multiplier(
 
 
 def calibrate_scale(
-    loss_at: Callable[[float], Loss],
+    loss_at: Callable[[float], PrivacyLoss],
     epsilon: float,
     delta: float,
     accountant: str = "pld",
@@ -68,7 +68,7 @@ def _check(epsilon: float, delta: float, accountant: str) -> None:
         raise unknown("accountant", accountant, ACCOUNTANTS)
 
 
-def _exact(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> float:
+def _exact(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
     """Unsampled Gaussians compose to one Gaussian: σ = sqrt(Σ s²)/μ, nudged up until ε(σ) ≤ ε in floating point."""
     unit = gaussian.exact_mu(loss_at(1.0))
     sigma = (unit or 0.0) / gaussian.gdp_mu(epsilon, delta)
@@ -77,7 +77,7 @@ def _exact(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> fl
     return sigma
 
 
-def _start(loss_at: Callable[[float], Loss], epsilon: float, delta: float) -> float:
+def _start(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
     """Where the central limit puts σ (a good first guess for many small steps, a usable one otherwise)."""
     goal = gaussian.gdp_mu(epsilon, delta)
 
@@ -97,7 +97,12 @@ class _Search:
     """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
 
     def __init__(
-        self, loss_at: Callable[[float], Loss], epsilon: float, delta: float, accountant: str, final: float
+        self,
+        loss_at: Callable[[float], PrivacyLoss],
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        final: float,
     ) -> None:
         self.loss_at, self.epsilon, self.delta, self.accountant = loss_at, epsilon, delta, accountant
         self.final = final if accountant == "pld" else FINAL

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from subjectdp.accounting.events import Loss, Shift
+from subjectdp.accounting.events import PrivacyLoss, Shift
 
 _SHARE = 0.05  # of δ, for the tails
 
@@ -38,7 +38,7 @@ def capped_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
     return Shift.of(shift.sensitivities[:kept], masses.tolist()), float(above[kept - 1])
 
 
-def capped(loss: Loss, probability: float) -> tuple[Loss, float]:
+def capped(loss: PrivacyLoss, probability: float) -> tuple[PrivacyLoss, float]:
     """The loss with each step's shift capped, and τ ≤ ``probability``, the chance that any of them exceeds its cap."""
     tail = probability / sum(part.steps for part in loss)
     parts, log_kept = [], 0.0
@@ -50,7 +50,7 @@ def capped(loss: Loss, probability: float) -> tuple[Loss, float]:
 
 
 def capped_bound(
-    loss: Loss, delta: float, bound: Callable[[Loss, float], float], share: float = _SHARE
+    loss: PrivacyLoss, delta: float, bound: Callable[[PrivacyLoss, float], float], share: float = _SHARE
 ) -> float:
     """ε at δ by ``bound`` of the loss capped at the cost of ``share`` of δ.
 

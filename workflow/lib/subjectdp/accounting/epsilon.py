@@ -10,7 +10,7 @@ import numpy as np
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
-from subjectdp.accounting.events import Loss, Shift, from_dp_event
+from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Adjacency
@@ -26,6 +26,7 @@ _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as l
 _LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses and their far tails are cut
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
+_TRUNCATED_GRID = 1e-3
 _WORTH_CAPPING = 50.0  # Rényi bounds above it are tried without the far tails
 _MANY_ATOMS = 64  # from here on a step's far tail costs more time than the sliver of δ that it is worth
 _SLIVER = 1e-3  # of δ, for those tails
@@ -35,7 +36,7 @@ _MOST_POINTS = 2**19  # of its grid
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
 
 
-def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
+def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
     """The smallest ε the accountant can prove at δ for a composition; infinite without noise.
 
     ``resolution``: grid points for each standard deviation of a step's loss; a coarser grid errs on the safe side.
@@ -59,10 +60,10 @@ def epsilon_of(loss: Loss, delta: float, accountant: str = "pld", resolution: fl
     return _pld_or_bound(loss, delta, resolution)
 
 
-def _renyi_or_capped(loss: Loss, delta: float, integer_orders: bool) -> float:
+def _renyi_or_capped(loss: PrivacyLoss, delta: float, integer_orders: bool) -> float:
     """The Rényi bound; where that is large the better one of it and the bound, also near order 1, without far tails."""
 
-    def bound(part: Loss, remaining: float) -> float:
+    def bound(part: PrivacyLoss, remaining: float) -> float:
         found = renyi.renyi_epsilon(part, remaining, integer_orders)
         return found if integer_orders else min(found, renyi.rough_bound(part, remaining))
 
@@ -70,7 +71,7 @@ def _renyi_or_capped(loss: Loss, delta: float, integer_orders: bool) -> float:
     return whole if whole < _WORTH_CAPPING else min(whole, capped_bound(loss, delta, bound))
 
 
-def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
+def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     """Closed form where there is one, the Rényi bound where the loss or δ is out of a grid's reach, else the PLD."""
     exact = gaussian.exact_mu(loss)
     if exact is not None:
@@ -82,7 +83,7 @@ def _pld_or_bound(loss: Loss, delta: float, resolution: float) -> float:
     return capped_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _SLIVER)
 
 
-def _pld_or_large(loss: Loss, delta: float, resolution: float) -> float:
+def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     """The PLD on a grid that suits ε, which is one of its own where a rough bound says that ε is in the thousands."""
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
@@ -93,7 +94,7 @@ def _pld_or_large(loss: Loss, delta: float, resolution: float) -> float:
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
 
 
-def large_epsilon(loss: Loss, delta: float) -> float:
+def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """The PLD on a grid that suits an ε of thousands: coarse against 1, fine against the spread of a step's loss."""
     spreads = [(renyi.loss_spread(part.noise_multiplier, part.shift), part) for part in loss]
     total = math.sqrt(sum(part.steps * spread**2 for spread, part in spreads))
@@ -102,7 +103,7 @@ def large_epsilon(loss: Loss, delta: float) -> float:
     return pld_epsilon(loss, delta, max(finest, _WINDOW * total / _MOST_POINTS, widest / _MOST_POINTS))
 
 
-def grid_width(loss: Loss, mu: float, resolution: float) -> float:
+def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     """The grid of the PLD: fine against one step's loss (rounding adds variance each step), never needlessly fine."""
     per_step = min(
         gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
@@ -113,7 +114,7 @@ def grid_width(loss: Loss, mu: float, resolution: float) -> float:
     return max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
 
 
-def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
+def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic).
 
     Infinite where dp-accounting's quotients of masses leave the range of floating-point numbers.
@@ -130,7 +131,7 @@ def pld_epsilon(loss: Loss, delta: float, grid: float = 1e-4) -> float:
 
 
 def truncated_poisson_epsilon(
-    noise_multiplier: float, q: float, items: int, capacity: int, steps: int, delta: float, grid: float = 1e-4
+    noise_multiplier: float, q: float, items: int, capacity: int, steps: int, delta: float
 ) -> float:
     """ε of item-level Poisson sampling whose mini-batches are cut to ``capacity`` items (a physical limit).
 
@@ -145,7 +146,7 @@ def truncated_poisson_epsilon(
         sampling_probability=q,
         truncated_batch_size=capacity,
         noise_multiplier=noise_multiplier,
-        value_discretization_interval=grid,
+        value_discretization_interval=_TRUNCATED_GRID,
     )
     return float(step.self_compose(steps).get_epsilon_for_delta(delta))
 

@@ -80,10 +80,10 @@ class MixtureSteps:
     steps: int
 
 
-Loss = tuple[MixtureSteps, ...]
+PrivacyLoss = tuple[MixtureSteps, ...]
 
 
-def merged(loss: Iterable[MixtureSteps]) -> Loss:
+def merged(loss: Iterable[MixtureSteps]) -> PrivacyLoss:
     """Adds up the steps of identical mechanisms, so that sixteen equal silos cost as much as one."""
     counts: dict[tuple[float, Shift], int] = {}
     for part in loss:
@@ -92,7 +92,7 @@ def merged(loss: Iterable[MixtureSteps]) -> Loss:
     return tuple(MixtureSteps(sigma, shift, steps) for (sigma, shift), steps in counts.items() if steps > 0)
 
 
-def with_noise(loss: Loss, noise_multiplier: float) -> Loss:
+def with_noise(loss: PrivacyLoss, noise_multiplier: float) -> PrivacyLoss:
     """The same steps with one common noise multiplier."""
     return tuple(replace(part, noise_multiplier=noise_multiplier) for part in loss)
 
@@ -142,17 +142,23 @@ def unit_shift(
     q: float,
     k: int,
     items: int,
-    local_steps: int = 1,
 ) -> Shift:
     """How far one unit of one silo moves that silo's un-noised sum in one release.
 
-    ``k``: most items of one subject at the silo; ``items``: items of the silo (only read for fixed batches);
-    ``local_steps``: mini-batches behind one release, only read where whole updates are clipped. There the unit that
-    is in none of them changes nothing, and the unit that is in one may turn the clipped update around (2C).
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
-    Where subjects are sampled, q is a subject's probability and ``k``, ``items`` and ``local_steps`` play no part.
-    Raises PrivacyError where no bound exists.
+
+    Args:
+        clipping: what is clipped; whole updates (PER_UPDATE) are taken to be of one mini-batch, see
+            :func:`update_shift` for more.
+        unit: the privacy unit.
+        sampling: how mini-batches are drawn.
+        q: sampling probability of an item, or of a subject where subjects are sampled.
+        k: most items of one subject at the silo; not read where subjects are sampled.
+        items: items of the silo; read for fixed batches only.
+
+    Raises:
+        PrivacyError: no bound exists.
     """
     if clipping is Clipping.NONE:
         raise expected("clipping", str(clipping), "a rule that bounds a unit's contribution", PrivacyError)
@@ -165,12 +171,28 @@ def unit_shift(
         return sampled_gaussian(1.0, 2.0)
     if sampling is SamplingMethod.POISSON_SUBJECTS:
         return _sampled_subject(clipping, unit, q)
-    own = k if unit is PrivacyUnit.SUBJECT else 1
     if clipping is Clipping.PER_UPDATE:
-        return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
+        return update_shift(unit, sampling, q, k, items, local_steps=1)
+    own = _items_of(unit, k)
     weights = participation(sampling, q, own, items)
     values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]
     return Shift.of(values, _renormalised(weights)).trimmed()
+
+
+def update_shift(
+    unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int
+) -> Shift:
+    """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
+
+    It may turn the update around (2C) where any of the mini-batches holds it, else it changes nothing. Other arguments
+    as for :func:`unit_shift`.
+    """
+    own = _items_of(unit, k)
+    return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
+
+
+def _items_of(unit: PrivacyUnit, k: int) -> int:
+    return k if unit is PrivacyUnit.SUBJECT else 1
 
 
 def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
@@ -213,7 +235,7 @@ def _renormalised(weights: Sequence[float]) -> list[float]:
     return [*weights[:-1], max(0.0, weights[-1] + missing)]
 
 
-def dp_event(loss: Loss) -> DpEvent:
+def dp_event(loss: PrivacyLoss) -> DpEvent:
     """The loss as a dp-accounting event, for other accountants and for the record."""
     from dp_accounting import dp_event as events
 
@@ -243,7 +265,7 @@ def _step_event(part: MixtureSteps, events: Any) -> Any:
     return events.MixtureOfGaussiansDpEvent(part.noise_multiplier, list(values), list(weights))
 
 
-def from_dp_event(event: DpEvent, steps: int = 1) -> Loss:
+def from_dp_event(event: DpEvent, steps: int = 1) -> PrivacyLoss:
     """Reads a dp-accounting event (Gaussian, Poisson-sampled Gaussian, mixture, compositions) back as a loss.
 
     Raises PrivacyError for an event of another kind.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import optimize, special
 
-from subjectdp.accounting.events import Loss
+from subjectdp.accounting.events import PrivacyLoss
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
@@ -50,7 +50,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     )
 
 
-def exact_mu(loss: Loss) -> float | None:
+def exact_mu(loss: PrivacyLoss) -> float | None:
     """μ when every part is an unsampled Gaussian (their composition is exactly Gaussian), else None."""
     total = 0.0
     for part in loss:
@@ -70,7 +70,7 @@ def chi_square(sensitivities: tuple[float, ...], probabilities: tuple[float, ...
     return float(weights @ moved @ weights)
 
 
-def clt_mu(loss: Loss) -> float:
+def clt_mu(loss: PrivacyLoss) -> float:
     """The central-limit μ of a composition: an estimate for starting points and grids, never a certificate."""
     total = 0.0
     for part in loss:

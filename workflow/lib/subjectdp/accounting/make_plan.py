@@ -10,7 +10,7 @@ from functools import partial
 from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.events import Loss
+from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
@@ -115,7 +115,7 @@ def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
     return max(values) / copies
 
 
-def _calibrated(loss: Loss, settings: PlanSettings) -> float:
+def _calibrated(loss: PrivacyLoss, settings: PlanSettings) -> float:
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", published.loss_key(loss, settings), settings.cache_dir, compute))
 
@@ -150,7 +150,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     return _with_noise(plan, noise)
 
 
-def _near_ones_shared(losses: list[Loss]) -> list[Loss]:
+def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
     """Silos of equal steps whose sampling fractions lie within 0.3 % share the largest: fewer calibrations.
 
     Only where there are more than four different silos; σ moves by at most 0.3 %, upwards.
@@ -168,7 +168,7 @@ def _near_ones_shared(losses: list[Loss]) -> list[Loss]:
     return result
 
 
-def _fraction(loss: Loss) -> float:
+def _fraction(loss: PrivacyLoss) -> float:
     return loss[0].shift.probabilities[-1]
 
 

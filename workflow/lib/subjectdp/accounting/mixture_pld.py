@@ -1,8 +1,8 @@
 """Privacy loss distributions of mixtures of Gaussians, with a vectorised inverse of the loss.
 
-dp-accounting inverts a mixture's privacy loss by a binary search in Python, which takes nearly all of the time of a
-mixture's PLD. Here the same inverse comes from a table and Newton steps; everything else, the connect-the-dots
-discretisation and its safe side included, is dp-accounting's own code.
+Hand-written because dp-accounting's own inverse, a binary search in Python, takes nearly all of the time of a
+mixture's PLD (to be offered upstream). Here the inverse comes from a table and Newton steps. Everything else, the
+connect-the-dots discretisation and its pessimistic rounding included, is dp-accounting's own code.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from subjectdp.accounting import renyi
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import Loss, MixtureSteps, sampled_gaussian, with_noise
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian, with_noise
 from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.plan import (
@@ -70,7 +70,7 @@ def published_steps(
 
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
-) -> Loss:
+) -> PrivacyLoss:
     """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C."""
     silos = silos_in_round(len(facts.items), settings)
     q = published_probability(mechanism, schedule, settings, sum(facts.items))
@@ -78,13 +78,13 @@ def published_loss(
     return (MixtureSteps(1.0, sampled_gaussian(q), steps),)
 
 
-def published_noise(loss: Loss, settings: PlanSettings) -> float:
+def published_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
     """σ for the paper's claim, from the chosen accountant; cached."""
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", loss_key(loss, settings), settings.cache_dir, compute))
 
 
-def loss_key(loss: Loss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
+def loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
     """What a calibration depends on, JSON-able."""
     parts = [[list(part.shift.sensitivities), list(part.shift.probabilities), part.steps] for part in loss]
     return {
@@ -97,7 +97,7 @@ def loss_key(loss: Loss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
 
 
 def group_noise(
-    loss: Loss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS
+    loss: PrivacyLoss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS
 ) -> tuple[float, ...]:
     """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached.
 
@@ -137,7 +137,7 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
 
 
 def group_table(
-    loss: Loss,
+    loss: PrivacyLoss,
     epsilon: float,
     delta: float,
     largest: int,
@@ -173,7 +173,7 @@ def _extrapolated(table: list[float]) -> float | None:
     return table[-1] * math.pow(size / (size - 1), min(2.0, power))
 
 
-def _renyi_noise(loss: Loss, epsilon: float, log_delta: float) -> float:
+def _renyi_noise(loss: PrivacyLoss, epsilon: float, log_delta: float) -> float:
     """σ by bisection on the Rényi bound; δ may be too small for a float."""
     orders = renyi.orders_for(epsilon, log_delta)
 
@@ -197,7 +197,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
     """
     facts = facts_of(plan)
     worst = 0.0
-    seen: set[tuple[Loss, int]] = set()
+    seen: set[tuple[PrivacyLoss, int]] = set()
     for index, schedule in enumerate(plan.silos):
         size = (
             typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from subjectdp.accounting.events import Loss, dp_event
+from subjectdp.accounting.events import PrivacyLoss, dp_event
 from subjectdp.plan.plan import NoiseDistribution
 
 _MOST_ATOMS = 64  # that are written out
 _SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
 
 
-def recorded(loss: Loss, noise: NoiseDistribution) -> list[dict[str, Any]]:
+def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]]:
     """The loss in full where it is small, else without its atoms; JSON-able."""
     kept = _atoms(loss) <= _MOST_ATOMS
     return [
@@ -28,7 +28,7 @@ def recorded(loss: Loss, noise: NoiseDistribution) -> list[dict[str, Any]]:
     ]
 
 
-def recorded_event(loss: Loss, noise: NoiseDistribution) -> str | None:
+def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
     """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
 
     None for noise that is no Gaussian, and where the loss has many atoms.
@@ -37,5 +37,5 @@ def recorded_event(loss: Loss, noise: NoiseDistribution) -> str | None:
     return repr(dp_event(loss)) if small else None
 
 
-def _atoms(loss: Loss) -> int:
+def _atoms(loss: PrivacyLoss) -> int:
     return sum(len(part.shift.sensitivities) for part in loss)

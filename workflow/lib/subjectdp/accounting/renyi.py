@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.accounting.events import Loss, Shift
+from subjectdp.accounting.events import PrivacyLoss, Shift
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.errors import PrivacyError, expected
 
@@ -49,7 +49,7 @@ _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
 
-def renyi_epsilon(loss: Loss, delta: float, integer_orders: bool = False) -> float:
+def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False) -> float:
     """ε at δ from the Rényi divergences of every part, both directions, best order (safe side, loose by ~5 %).
 
     ``integer_orders``: only those, by bounds that hold for Skellam noise too (``accounting.integer_orders``).
@@ -57,7 +57,7 @@ def renyi_epsilon(loss: Loss, delta: float, integer_orders: bool = False) -> flo
     return renyi_epsilon_log(loss, math.log(delta), integer_orders)
 
 
-def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False) -> float:
+def renyi_epsilon_log(loss: PrivacyLoss, log_delta: float, integer_orders: bool = False) -> float:
     """:func:`renyi_epsilon` at log δ, for a δ of any smallness.
 
     Conversion: Canonne, Kamath, Steinke (arXiv 2004.00010, proposition 12).
@@ -76,7 +76,7 @@ def renyi_epsilon_log(loss: Loss, log_delta: float, integer_orders: bool = False
     return _ascending(mixtures, total, log_delta)
 
 
-def _without_quadrature(loss: Loss, log_delta: float) -> float:
+def _without_quadrature(loss: PrivacyLoss, log_delta: float) -> float:
     total = np.zeros(len(NEAR_ONE) + len(INTEGER_ORDERS))
     for part in loss:
         near = divergences_near_one(part.noise_multiplier, part.shift)
@@ -90,7 +90,7 @@ def _has_closed_form(shift: Shift) -> bool:
     return len(shift.sensitivities) == 1 or (len(shift.sensitivities) == 2 and shift.sensitivities[0] == 0.0)
 
 
-def _ascending(mixtures: Loss, others: Floats, log_delta: float) -> float:
+def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float:
     """The best order of mixtures and ``others``' divergences, from below: ends where bounds have risen for long."""
     best, rises = math.inf, 0
     for order, divergence in zip(ORDERS, others, strict=True):
@@ -104,7 +104,7 @@ def _ascending(mixtures: Loss, others: Floats, log_delta: float) -> float:
     return best
 
 
-def rough_bound(loss: Loss, delta: float) -> float:
+def rough_bound(loss: PrivacyLoss, delta: float) -> float:
     """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid.
 
     Every order gives a bound. They fall and then rise with the order, and the cost grows with it, so that the search
@@ -120,7 +120,7 @@ def rough_bound(loss: Loss, delta: float) -> float:
     return best
 
 
-def quadrature_epsilon(loss: Loss, log_delta: float, orders: tuple[float, ...]) -> float:
+def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
     """:func:`renyi_epsilon_log` at any orders above 1, by quadrature."""
     total = np.zeros(len(orders))
     for part in loss:
@@ -223,17 +223,17 @@ def _log_sum(values: Floats) -> float:
     return peak + math.log(float(np.exp(values - peak).sum()))
 
 
-def opacus_rdp_epsilon(loss: Loss, delta: float) -> float:
+def opacus_rdp_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """ε from Opacus' RDP accountant with its default orders: a cross-check for Poisson-sampled Gaussians."""
     return _opacus(loss, delta, "rdp")
 
 
-def prv_epsilon(loss: Loss, delta: float) -> float:
+def prv_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """ε from Opacus' PRV accountant (upper end of its error band of 0.01): Poisson-sampled Gaussians only."""
     return _opacus(loss, delta, "prv")
 
 
-def _opacus(loss: Loss, delta: float, kind: str) -> float:
+def _opacus(loss: PrivacyLoss, delta: float, kind: str) -> float:
     from opacus.accountants import PRVAccountant, RDPAccountant
 
     history = [_opacus_entry(part.shift, part.noise_multiplier, part.steps, kind) for part in loss]

@@ -8,12 +8,13 @@ from dataclasses import replace
 from subjectdp.accounting import silo_terms, subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
-    Loss,
     MixtureSteps,
+    PrivacyLoss,
     Shift,
     merged,
     subject_sampling_probability,
     unit_shift,
+    update_shift,
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
@@ -28,7 +29,7 @@ from subjectdp.plan.plan import (
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 
 
-def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[Loss]:
+def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
     """The losses a unit may suffer; its ε is the largest over the list.
 
     ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at
@@ -151,20 +152,16 @@ def _with_constant_noise(plan: PrivacyPlan, silo: int) -> SiloSchedule:
 
 
 def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shift:
-    return unit_shift(
-        plan.mechanism.clipping,
-        unit,
-        plan.settings.sampling,
-        schedule.sampling_probability,
-        schedule.max_items_per_subject,
-        schedule.items,
-        schedule.steps_per_round,
-    )
+    q, k, items = schedule.sampling_probability, schedule.max_items_per_subject, schedule.items
+    clipping, sampling = plan.mechanism.clipping, plan.settings.sampling
+    if clipping is Clipping.PER_UPDATE and unit is not PrivacyUnit.SILO:
+        return update_shift(unit, sampling, q, k, items, schedule.steps_per_round)
+    return unit_shift(clipping, unit, sampling, q, k, items)
 
 
 def _local_losses(
     plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
-) -> list[Loss]:
+) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
     if unit is PrivacyUnit.SUBJECT and every_silo:
         return [merged(_steps(plan, schedule, unit) for schedule in _held(plan, schedules))]
@@ -178,7 +175,7 @@ def _steps(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Mixt
 
 def _summed_losses(
     plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
-) -> list[Loss]:
+) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
     sigma = silo_terms.common_noise_multiplier(schedules) * noise_copies(plan)
     if unit is PrivacyUnit.SUBJECT and every_silo:

@@ -10,8 +10,9 @@ from typing import Any
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.cache import versions
 from subjectdp.accounting.epsilon import SEARCH
-from subjectdp.accounting.events import Loss
+from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.recorded import recorded, recorded_event
 from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
@@ -144,7 +145,7 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
     return statement
 
 
-def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[Loss]]:
+def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
     losses = sound.unit_losses(plan, unit, every_silo)
     chosen = "pld" if plan.settings.accountant == "gdp" else plan.settings.accountant
@@ -280,8 +281,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def privacy_card_text(plan: PrivacyPlan, statements: dict[str, Any] | None = None) -> str:
-    """The privacy card: the statements as text for people."""
-    from subjectdp.accounting.card import card_text
-
-    return card_text(plan, privacy_statements(plan) if statements is None else statements)
+def privacy_report_text(plan: PrivacyPlan, statements: dict[str, Any] | None = None) -> str:
+    """The privacy report: the statements as text."""
+    return report_text(plan, privacy_statements(plan) if statements is None else statements)

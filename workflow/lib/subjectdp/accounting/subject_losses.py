@@ -8,7 +8,7 @@ as if a single trusted silo held everybody.
 from __future__ import annotations
 
 from subjectdp.accounting import silo_terms
-from subjectdp.accounting.events import Loss, MixtureSteps, Shift, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, unit_shift
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.correlated_noise import sensitivity
 from subjectdp.noise.subject_weights import moved_at_one_silo
@@ -20,7 +20,9 @@ def turns(plan: PrivacyPlan) -> int:
     return -(-plan.rounds // plan.settings.subject.every)
 
 
-def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float) -> list[Loss]:
+def budget_losses(
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float
+) -> list[PrivacyLoss]:
     """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
 
     ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole

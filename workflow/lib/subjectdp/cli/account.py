@@ -11,8 +11,8 @@ from typing import Any
 
 from subjectdp.accounting import make_plan as planning
 from subjectdp.accounting import published
-from subjectdp.accounting.card import card_text
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
 from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.cli.run_folders import find_run, read_manifest
@@ -197,7 +197,7 @@ def _account_record(name: str | None, plan: PrivacyPlan, options: argparse.Names
         "noise_multiplier": plan.silos[0].noise_multiplier,
         "statement": chosen,
         "privacy": statements,
-        "card": card_text(plan, statements),
+        "card": report_text(plan, statements),
     }
 
 

@@ -3,7 +3,7 @@
 On the CPU the whole 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.normals`). On other devices
 64 bits of it seed the device's own counter-based generator.
 
-This is research noise: the floating-point attacks of Mironov (2012) are out of scope and said so on every privacy card.
+This is research noise: the floating-point attacks of Mironov (2012) are out of scope and every privacy report says so.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
 def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     if skellam and settings.accountant != Accountant.RDP_INTEGER:
-        allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences)"
+        allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences; rdp_integer in a plan)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 

@@ -276,9 +276,9 @@ def _save_model(federation: Federation, target: Path) -> None:
 
 
 def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
-    """The statements of the manifest and the card, made before training: a run without a stated ε does not start."""
-    from subjectdp.accounting.card import card_text
+    """The manifest's statements and privacy report, made before training: a run without a stated ε does not start."""
+    from subjectdp.accounting.privacy_report import report_text
     from subjectdp.accounting.statements import privacy_statements
 
     statements = privacy_statements(plan)
-    return {**statements, "card": card_text(plan, statements).splitlines()}
+    return {**statements, "card": report_text(plan, statements).splitlines()}

@@ -1,4 +1,4 @@
-"""The privacy card: a run's privacy statements as text."""
+"""The privacy report: a run's privacy statements as text (``card`` in manifests)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ _ACCOUNTANTS = {
 }
 
 
-def card_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
-    """The card of a plan with its statements (``statements.privacy_statements``)."""
+def report_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
+    """The report on a plan with its statements (``statements.privacy_statements``)."""
     parts = [_head(plan), _published(statements["as_published"]), _sound(statements)]
     predicted = statements.get("predicted")
     if predicted is not None:
@@ -83,7 +83,7 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     )
     mode = "as published" if settings.mode is AccountingMode.AS_PUBLISHED else "sound"
     fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
-    yield f"Privacy card: {name}, {mode}"
+    yield f"Privacy report: {name}, {mode}"
     yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
     yield _line("local steps of a silo", f"{_span([silo.steps_per_round for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")

@@ -30,7 +30,7 @@ LONG_SIGNATURES: set[str] = {  # may only shrink
     "auditing/data_dependent_noise.py:_loud_runs",
     "figures/curves.py:curve_panel",
     "figures/histograms.py:draw_histogram",
-    "report/report_opening.py:write_opening",
+    "report/opening.py:write_opening",
     "training/federation.py:__init__",
     "training/items/device_data.py:__init__",
     "training/record/manifest.py:manifest",
@@ -38,7 +38,7 @@ LONG_SIGNATURES: set[str] = {  # may only shrink
     "training/run.py:train",
     "training/steps/integer_grid.py:rounded_sum",
 }
-IMPORTS_INSIDE_FUNCTIONS = 126  # may only shrink
+IMPORTS_INSIDE_FUNCTIONS = 121  # may only shrink
 
 
 def tree(path: Path) -> ast.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from subjectdp.benchmarks.cases import Case
+from benchmarks.problem import Case
 
 
 @pytest.fixture(scope="session")

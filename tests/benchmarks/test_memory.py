@@ -1,56 +1,56 @@
-"""Peak memory: what is measured is what the steps touch, in a process of their own."""
+"""Peak memory: what is measured is what the steps touch, in a process of their own.
+
+Each test measures from a new process, as the suite does: a fork of this one could inherit a lock of a library's thread.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from subjectdp.benchmarks import memory
-from subjectdp.benchmarks.methods import METHODS
-from subjectdp.benchmarks.worker import environment
+from benchmarks import memory
+from benchmarks.methods import METHODS
+from benchmarks.problem import Case
+from benchmarks.worker import in_worker
 
 pytestmark = pytest.mark.skipif(memory.unmeasurable() is not None, reason=str(memory.unmeasurable()))
 MB = 1 << 20
 
 
-FRESH = """
-import torch
-from subjectdp.benchmarks import memory
-step = lambda: torch.ones({size}, dtype=torch.uint8)  # freed at once: only the peak shows it
-print(memory.in_fork(lambda: memory.growth(step)))
-"""
+def growth_of_ones(size: int) -> int:
+    return memory.in_fork(lambda: memory.growth(lambda: torch.ones(size, dtype=torch.uint8)))  # freed at once
 
 
-# A new process: this one may have tuned its malloc already, which keeps large freed blocks beside new ones.
+def growth_beside_held_memory() -> int:
+    held = torch.ones(128 * MB, dtype=torch.uint8)
+    return memory.in_fork(lambda: memory.growth(held.max))
+
+
+def die_in_fork() -> int:
+    return memory.in_fork(lambda: os._exit(7))
+
+
 @pytest.mark.parametrize("megabytes", [64, 192])
-def test_growth_is_what_a_step_holds_at_its_peak(megabytes):
-    code = FRESH.format(size=megabytes * MB)
-    command, fresh = [sys.executable, "-c", code], environment("default", 1)
-    found = int(subprocess.run(command, env=fresh, stdout=subprocess.PIPE, check=True).stdout)
+def test_growth_is_what_a_step_holds_at_its_peak(megabytes: int) -> None:
+    found = in_worker("default", 1, growth_of_ones)(megabytes * MB)
     assert (megabytes - 8) * MB < found < (megabytes + 8) * MB
 
 
-def test_what_was_there_before_does_not_count():
-    held = torch.ones(128 * MB, dtype=torch.uint8)
-    assert memory.in_fork(lambda: memory.growth(held.max)) < 16 * MB
+def test_what_was_there_before_does_not_count() -> None:
+    assert in_worker("default", 1, growth_beside_held_memory)() < 16 * MB
 
 
-def test_a_method_is_measured_without_touching_this_process(cases):
-    before = torch.random.get_rng_state()
-    small = memory.peak_bytes(METHODS["sgd"], cases["cnn"])
-    assert 0 < small < 200 * MB
-    assert torch.equal(before, torch.random.get_rng_state())
+def test_the_peak_of_a_method_is_measured(cases: dict[str, Case]) -> None:
+    assert 0 < in_worker("default", 1, memory.peak_bytes)(METHODS["sgd"], cases["cnn"]) < 200 * MB
 
 
-def test_a_process_that_dies_is_reported():
+def test_a_process_that_dies_is_reported() -> None:
     with pytest.raises(RuntimeError, match="code 7"):
-        memory.in_fork(lambda: os._exit(7))
+        in_worker("default", 1, die_in_fork)()
 
 
-def test_where_the_kernel_does_not_let_us_it_says_so(monkeypatch, tmp_path):
+def test_where_the_kernel_does_not_let_us_it_says_so(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(memory, "_CLEAR", tmp_path / "missing" / "clear_refs")
     assert "peak memory needs" in str(memory.unmeasurable())

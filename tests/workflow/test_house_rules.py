@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "workflow" / "lib"
 SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))
 RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
-MODULES = [p for p in sorted((LIBRARY / "subjectdp").rglob("*.py")) if "benchmarks" not in p.parts]
+MODULES = sorted((LIBRARY / "subjectdp").rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "opacus", "dp_accounting", "scipy", "matplotlib", "seaborn", "pyarrow"}
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
+
+from subjectdp.errors import ConfigError
+from subjectdp.places import CHECKOUT
 
 
 def add_parsers(commands: Any) -> None:
@@ -11,13 +15,12 @@ def add_parsers(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="time private steps against plain SGD and other libraries",
-        description="Times private steps, rounds, calibration and planning in interleaved rounds, each method first "
-        "checked against a float64 loop; prints the tables and the goals and writes them as CSV.",
+        description="Times private steps, rounds, calibration and dry runs in interleaved rounds, each method first "
+        "checked against a float64 loop; prints the tables and the goals and writes them as CSV. Needs a checkout of "
+        "the project.",
     )
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a minute's worth, against loose floors: exit 1 where one is broken",
+        "--quick", action="store_true", help="under a minute, against loose floors: exit 1 if one is broken"
     )
     parser.add_argument(
         "--workload",
@@ -44,10 +47,16 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from subjectdp.benchmarks.command import run
+def run(options: argparse.Namespace) -> int:
+    """Runs the suite of the checkout's folder ``benchmarks``; ConfigError without a checkout."""
+    if not (CHECKOUT / "benchmarks" / "command.py").is_file():
+        raise ConfigError(
+            "Expected a checkout of the project for subjectdp bench: the installed package has no benchmarks."
+        )
+    sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.command import run as run_benchmarks  # no part of the package
 
-    return run(options)
+    return run_benchmarks(options)

@@ -19,7 +19,7 @@ from subjectdp.io.atomic import write_text
 from subjectdp.report.page import read_table
 from subjectdp.results.frames import read_frame, read_json
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.scorecard.goals import Reached
+from subjectdp.scorecard import thresholds
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
 MARK = ".. facts of the runs go here"
@@ -131,7 +131,11 @@ def _versions(environment: Mapping[str, Any]) -> str:
 
 def _goals(goals: pd.DataFrame | None) -> Iterator[str]:
     """The goals that the scenario's runs say something about."""
-    shown = [] if goals is None else goals[goals["verdict"] != Reached.NOT_RUN.value].to_dict("records")
+    shown = (
+        []
+        if goals is None
+        else goals[goals["verdict"] != thresholds.Verdict.NOT_RUN.value].to_dict("records")
+    )
     if not shown:
         return
     yield f"**The project's goals beyond the papers** {_link('goals.html', 'goals')}\n"

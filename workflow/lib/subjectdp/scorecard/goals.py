@@ -1,13 +1,13 @@
-"""The project's own goals beyond the papers, judged by rule on the sound runs of a scenario: config/goals.csv.
+"""The project's own goals beyond the papers (config/goals.csv), judged by rule on the sound runs of a scenario.
 
-A goal is about SubjectRelease on subjects that lie evenly over all silos, at one ε and one number of subjects whose
-noise is added; :mod:`subjectdp.scorecard.leads` gives what is compared.
+A goal is about SubjectRelease on subjects spread evenly over all silos, at one ε and with the noise of one number of
+subjects. :mod:`subjectdp.scorecard.leads` computes the numbers that are compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,11 +31,10 @@ from subjectdp.scorecard.csv_fields import (
     whole_number,
 )
 from subjectdp.scorecard.leads import REFERENCE, leads
+from subjectdp.scorecard.thresholds import Direction, Interval, Threshold, Verdict
 
 COLUMNS = ["goal", "statement", "kind", "dataset", "noise_subjects", "epsilon", "versus", "limit"]
-"""Columns of the file, in their order."""
-
-
+"""Columns of the file, in order."""
 Rows = dict[str, dict[Hashable, Any]]  # of the leads, by algorithm
 
 
@@ -47,13 +46,7 @@ class Kind(StrEnum):
     LEAD = "lead"  # points above every algorithm of ``versus``: more than
 
 
-class Reached(StrEnum):
-    """What can be said of a goal."""
-
-    MET = "met"
-    MISSED = "missed"
-    UNDECIDED = "undecided"
-    NOT_RUN = "not run"
+_DIRECTIONS = {Kind.ACCURACY: Direction.AT_LEAST, Kind.GAP: Direction.AT_MOST, Kind.LEAD: Direction.MORE_THAN}
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,10 @@ def read_goals(path: Path | str) -> list[Goal]:
 
 
 def judge_goals(goals: Iterable[Goal], runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each goal: verdict, reason, ours with its 95 % interval, seeds, and who decided.
+    """A row for each goal: verdict, reason, ours with its 95 % interval, seeds, and the algorithm that decided.
 
-    A goal is met where the whole interval lies on its side of the limit, missed where the whole interval lies on the
-    other, undecided else, with one seed, and on generated data. Against several algorithms the one with the least lead
-    decides.
+    Goals are judged by :mod:`subjectdp.scorecard.thresholds`; one seed and generated data leave a goal undecided.
+    Against several algorithms the one with the smallest lead decides.
     """
     table = leads(runs)
     made = {str(name) for name, part in runs.groupby("dataset") if part["synthetic"].any()}
@@ -133,22 +125,24 @@ def _judged(goal: Goal, table: pd.DataFrame, synthetic: bool) -> dict[str, objec
     shown = table[at & table["dataset"].eq(goal.dataset)]
     rows: Rows = {str(row["algorithm"]): row for row in shown.to_dict("records")}
     missing = [name for name in (REFERENCE, *goal.versus) if name not in rows]
-    found, decided_by, seeds = [math.nan] * 3, "", 0
-    if not missing:
-        found, decided_by, seeds = _found(goal, rows)
-    verdict, reason = _verdict(goal, found, missing, synthetic)
-    ours, low, high = (round(value, 3) for value in found)
+    found = _NOTHING if missing else _found(goal, rows)
+    verdict, reason = Threshold(goal.limit, _DIRECTIONS[goal.kind]).judge(found.interval)
+    if missing:
+        verdict = Verdict.NOT_RUN
+        reason = f"no sound runs of {', '.join(missing)} at this ε and number of subjects"
+    elif synthetic:
+        verdict, reason = Verdict.UNDECIDED, "generated data"
     return {
         "goal": goal.name,
         "statement": goal.statement,
         "verdict": verdict.value,
         "reason": reason,
         "limit": goal.limit,
-        "ours": ours,
-        "low": low,
-        "high": high,
-        "seeds": seeds,
-        "decided_by": decided_by,
+        "ours": round(found.interval.value, 3),
+        "low": round(found.interval.low, 3),
+        "high": round(found.interval.high, 3),
+        "seeds": found.seeds,
+        "decided_by": found.decided_by,
         "dataset": goal.dataset,
         "noise_subjects": goal.noise_subjects,
         "epsilon": goal.epsilon,
@@ -156,39 +150,29 @@ def _judged(goal: Goal, table: pd.DataFrame, synthetic: bool) -> dict[str, objec
     }
 
 
-def _found(goal: Goal, rows: Rows) -> tuple[list[float], str, int]:
-    """Ours with its interval, the algorithm that decides, and the seeds."""
+@dataclass(frozen=True)
+class _Found:
+    """Ours, the algorithm that decides, and the seeds."""
+
+    interval: Interval
+    decided_by: str
+    seeds: int
+
+
+_NOTHING = _Found(Interval(math.nan, math.nan, math.nan), "", 0)
+
+
+def _found(goal: Goal, rows: Rows) -> _Found:
     own = rows[REFERENCE]
     if goal.kind is Kind.ACCURACY:
         mean, half = float(own["test_accuracy_percent"]), float(own["test_accuracy_half_width"])
-        return [mean, mean - half, mean + half], REFERENCE, int(own["seeds"])
+        return _Found(Interval(mean, mean - half, mean + half), REFERENCE, int(own["seeds"]))
     closest = min(goal.versus, key=lambda name: _or_least(rows[name]["lead_low"]))
-    lead = [float(rows[closest][name]) for name in ("lead", "lead_low", "lead_high")]
-    seeds = int(min(own["seeds"], rows[closest]["seeds"]))
-    return ([-lead[0], -lead[2], -lead[1]] if goal.kind is Kind.GAP else lead), closest, seeds
+    lead, low, high = (float(rows[closest][name]) for name in ("lead", "lead_low", "lead_high"))
+    interval = Interval(-lead, -high, -low) if goal.kind is Kind.GAP else Interval(lead, low, high)
+    return _Found(interval, closest, int(min(own["seeds"], rows[closest]["seeds"])))
 
 
 def _or_least(value: float) -> float:
-    """An interval that there is not decides against the goal."""
+    """A missing interval decides against the goal."""
     return -math.inf if math.isnan(value) else value
-
-
-def _verdict(
-    goal: Goal, found: Sequence[float], missing: Sequence[str], synthetic: bool
-) -> tuple[Reached, str]:
-    if missing:
-        return Reached.NOT_RUN, f"no sound runs of {', '.join(missing)} at this ε and number of subjects"
-    if synthetic:
-        return Reached.UNDECIDED, "generated data"
-    _, low, high = found
-    if math.isnan(low) or math.isnan(high):
-        return Reached.UNDECIDED, "one seed gives no interval"
-    if goal.kind is Kind.GAP:
-        low, high, limit = -high, -low, -goal.limit
-    else:
-        limit = goal.limit
-    if low > limit or (low == limit and goal.kind is not Kind.LEAD):
-        return Reached.MET, "the whole interval is on the goal's side"
-    if high < limit:
-        return Reached.MISSED, "the whole interval is on the other side"
-    return Reached.UNDECIDED, "the interval holds the limit"

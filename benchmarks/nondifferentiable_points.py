@@ -1,7 +1,7 @@
-"""Items at a kink: where a ReLU's input is almost 0, or a pooling window's two largest values are almost the same.
+"""Items on which the model is numerically non-differentiable: a ReLU input near 0, or a tie in a max-pooling window.
 
-There float32 and float64 may take different sides, and the gradients of both are right and differ by far more than
-rounding. The gate compares on items that stay clear of it.
+At such a point float32 and float64 may take different sides. Both gradients are right, and differ by far more than
+rounding. The correctness gate compares on the other items.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-CLEAR = 3e-6  # of an activation's root mean square; float32 is off by a tenth of that
+MARGIN = 3e-6  # relative to an activation's root mean square; float32 is off by a tenth of that
 _CHUNK = 32
 
 
 class _Margins(TorchFunctionMode):
-    """Notes for each item the smallest distance from a kink, relative to the root mean square, of what is run."""
+    """Records each item's smallest distance from a non-differentiable point, relative to the root mean square."""
 
     def __init__(self, items: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Margins(TorchFunctionMode):
 
 
 def _gaps(values: Tensor, kernel: Any, stride: Any = None) -> Tensor:
-    """(B, windows) difference of a window's two largest values; a window of equal zeros has no kink."""
+    """(B, windows) gap between a window's two largest values; infinite if all are 0, where the gradient is 0."""
     windows = F.unfold(values.flatten(0, 1).unsqueeze(1), kernel, stride=stride or kernel)
     largest = windows.topk(2, dim=1).values
     gaps = torch.where(largest[:, 0] == 0, float("inf"), largest[:, 0] - largest[:, 1])
@@ -44,11 +44,11 @@ def _gaps(values: Tensor, kernel: Any, stride: Any = None) -> Tensor:
 
 
 @torch.no_grad()
-def clear_items(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Positions of the items (B, ...) on which the float64 ``model`` stays clear of its kinks."""
+def differentiable_items(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Positions of the items (B, ...) on which the float64 ``model`` keeps its margin."""
     margins = []
     for chunk in torch.split(inputs, _CHUNK):
         with _Margins(len(chunk)) as mode:
             model(chunk.double() if chunk.is_floating_point() else chunk)
         margins.append(mode.smallest)
-    return torch.nonzero(torch.cat(margins) > CLEAR).squeeze(1)
+    return torch.nonzero(torch.cat(margins) > MARGIN).squeeze(1)

@@ -1,9 +1,8 @@
 """Peak memory of a method's steps, each method in a process of its own.
 
 The process builds the method, resets the kernel's high-water mark of its resident memory, takes a few steps and reads
-the mark: VmHWM minus the resident memory before. Before that, the same method has stepped on a narrow copy of the
-model, so that code pages and the libraries' own tables do not count (a compiled method has stepped on the model
-itself). The processes are forked from one that has only imported what they need.
+the mark: the peak is VmHWM minus the resident memory before. The method has stepped on a narrow copy of the model
+before, so that code pages and the libraries' own tables do not count.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from subjectdp.benchmarks.cases import Case, make_problem
-from subjectdp.benchmarks.methods import Method
+from benchmarks.methods import Method
+from benchmarks.problem import Case, make_problem
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _STEPS, _REPEATS = 3, 3
 _LARGE = 1 << 30  # bytes: a larger peak is measured once
 _NARROW = {
     "leaf_cnn": (("hidden", 16),),
-    "small_cnn": (("width", 4),),
     "leaf_lstm": (("hidden", 16), ("dense", 16)),
     "small_lstm": (("hidden", 16), ("dense", 16)),
 }
@@ -42,30 +40,27 @@ def unmeasurable() -> str | None:
 
 
 def peak_bytes(method: Method, case: Case) -> int:
-    """Memory that the steps of a method need above what it holds when it is built, in bytes: median of 3 processes.
+    """Memory of a method's steps above that of the built method, in bytes: median of 3 processes.
 
     Raises:
-        RuntimeError: the measuring process died, for instance for want of memory.
+        RuntimeError: the measuring process died, for instance for lack of memory.
     """
 
     def measure() -> int:
         problem = make_problem(case)
-        if not method.compiled:
-            narrow = replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ()))
-            method.build(make_problem(narrow)).step()
-        stepper = method.build(problem)
-        if method.compiled:
-            stepper.step()  # the compiler's memory is not the step's
-        return growth(stepper.step)
+        narrow = replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ()))
+        method.build(make_problem(narrow)).step()
+        return growth(method.build(problem).step)
 
+    method.load()  # once, and not in every fork
     peaks = [in_fork(measure)]
-    while len(peaks) < _REPEATS and peaks[0] < _LARGE and not method.compiled:
+    while len(peaks) < _REPEATS and peaks[0] < _LARGE:
         peaks.append(in_fork(measure))
     return int(statistics.median(peaks))
 
 
 def growth(step: Callable[[], object]) -> int:
-    """Bytes by which a few calls of ``step`` raise the resident memory of this process at its highest."""
+    """Bytes by which a few calls of ``step`` raise the resident memory of this process at its peak."""
     gc.collect()
     _return_freed_memory()
     _reset_mark()
@@ -76,7 +71,7 @@ def growth(step: Callable[[], object]) -> int:
 
 
 def in_fork(measure: Callable[[], int]) -> int:
-    """The result of ``measure`` in a forked process; RuntimeError where it dies."""
+    """The result of ``measure`` in a forked process; RuntimeError if it dies."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send, args=(measure, sender))
@@ -108,7 +103,7 @@ def _status_bytes(name: str) -> int:
 
 
 def _return_freed_memory() -> None:
-    """Asks glibc to give freed memory back, so that it does not hide what the steps need."""
+    """Makes glibc give freed memory back; otherwise it would hide part of what the steps need."""
     if os.name == "posix":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

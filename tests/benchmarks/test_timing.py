@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from subjectdp.benchmarks.harness import NOISY, Ratio, interleave, ratio
+from benchmarks.timing import NOISY, Ratio, interleave, ratio
 
 
 class Clock:
@@ -53,7 +53,7 @@ def test_cpu_time_is_the_clocks_and_ratios_are_of_the_same_round():
 
 def test_a_slow_method_leaves_early_and_its_rounds_are_compared_alone(monkeypatch):
     now = Clock()
-    monkeypatch.setattr("subjectdp.benchmarks.harness.time.perf_counter", now)
+    monkeypatch.setattr("benchmarks.timing.time.perf_counter", now)
 
     def slow() -> None:
         now.now += 4.0

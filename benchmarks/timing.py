@@ -1,8 +1,7 @@
-"""Interleaved timing: every round runs every method once, in an order of its own; ratios are taken within a round.
+"""Interleaved timing: every round runs every method once, in random order; ratios are taken within a round.
 
-Load from elsewhere hits the methods of one round alike, so that a ratio of two times of the same round is far steadier
-than a ratio of two separate runs. Wall and CPU time are both recorded; with one thread CPU time is what a step costs
-whoever else uses the machine.
+Other load hits all methods of a round alike, so a ratio of two times of one round is far steadier than a ratio of two
+separate runs. Both wall and CPU time are recorded. With one thread, CPU time is the cost of a step whatever else runs.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 NOISY = 0.25
-"""A row whose interquartile range exceeds this part of its median is marked noisy."""
+"""A row is marked noisy if its interquartile range exceeds this part of its median."""
 
 FEWEST_ROUNDS = 3
 
 
 @dataclass
 class Samples:
-    """Seconds of one method by round; a slow method may take part in the first rounds only."""
+    """Seconds of one method by round; a slow method has fewer rounds."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -33,7 +32,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of same-round ratios with its quartiles."""
+    """Median and quartiles of same-round ratios."""
 
     median: float
     low: float
@@ -60,30 +59,28 @@ def interleave(
     *,
     warm_up: int = 1,
     seconds_per_method: float = 25.0,
-    seed: int = 0,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> dict[str, Samples]:
-    """Times every method once a round, each round in a shuffled order.
+    """Times every method once a round, each round in a random order.
 
     Args:
         methods: name -> one step; its return value is dropped.
         rounds: wanted number of rounds, at least 1.
         warm_up: untimed calls of each method before the first round.
         seconds_per_method: a method too slow for all rounds in this time leaves early, after 3 rounds at least.
-        seed: of the shuffles.
-        cpu_clock: CPU seconds so far; the default counts this process, all threads.
+        cpu_clock: CPU seconds so far; the default counts this process with all its threads.
     """
-    shuffler, names = random.Random(seed), list(methods)
-    allowed = dict.fromkeys(names, rounds)
-    for name in names:
+    allowed = {}
+    for name, method in methods.items():
         started = time.perf_counter()
         for _ in range(warm_up):
-            methods[name]()
-        took = (time.perf_counter() - started) / warm_up if warm_up else 0.0
-        allowed[name] = _rounds_within(rounds, seconds_per_method, took)
-    samples = {name: Samples() for name in names}
+            method()
+        each = (time.perf_counter() - started) / max(warm_up, 1)
+        affordable = rounds if each <= 0 else int(seconds_per_method / each)
+        allowed[name] = min(rounds, max(FEWEST_ROUNDS, affordable)) if warm_up else rounds
+    shuffler, samples = random.Random(0), {name: Samples() for name in methods}
     for round_ in range(rounds):
-        order = [name for name in names if round_ < allowed[name]]
+        order = [name for name in methods if round_ < allowed[name]]
         shuffler.shuffle(order)
         for name in order:
             cpu, wall = cpu_clock(), time.perf_counter()
@@ -91,8 +88,3 @@ def interleave(
             samples[name].wall.append(time.perf_counter() - wall)
             samples[name].cpu.append(cpu_clock() - cpu)
     return samples
-
-
-def _rounds_within(rounds: int, seconds: float, each: float) -> int:
-    affordable = rounds if each <= 0 else int(seconds / each)
-    return min(rounds, max(FEWEST_ROUNDS, affordable))

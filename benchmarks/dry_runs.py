@@ -1,4 +1,4 @@
-"""Planning: ``snakemake -n -q`` for sweeps of 20, 200 and 2,000 runs in an empty folder, Snakemake's start included."""
+"""Dry runs: ``snakemake -n -q`` for sweeps of 20, 200 and 2,000 runs in an empty folder, Snakemake's start included."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from subjectdp.benchmarks.harness import interleave
-from subjectdp.benchmarks.steps import Outcome
+from benchmarks.steps import Outcome
+from benchmarks.timing import interleave
 from subjectdp.errors import DataError
 from subjectdp.places import CHECKOUT
 
@@ -20,15 +20,7 @@ _ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
 
 
 def time_dry_runs(sizes: list[int], rounds: int) -> dict[int, Outcome]:
-    """The time of a dry run by number of runs (multiples of 4).
-
-    Raises:
-        DataError: the library is not in a checkout, or the dry run fails.
-    """
-    if not (CHECKOUT / "Snakefile").is_file():
-        raise DataError(
-            f"Expected a checkout of the project with its Snakefile in {CHECKOUT} for --workload dag."
-        )
+    """Times of dry runs by number of runs (multiples of 4); DataError if one fails."""
     with tempfile.TemporaryDirectory() as folder:
         plans = {str(size): partial(_dry_run, Path(folder), size) for size in sizes}
         samples = interleave(plans, rounds, warm_up=0, cpu_clock=_children_seconds)

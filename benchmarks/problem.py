@@ -1,6 +1,6 @@
-"""What is stepped: a model, a random batch, its subjects, and the constants of the step.
+"""What a step trains on: a model, one random mini-batch with its subjects, and the constants of the update.
 
-The cost of a step does not depend on what the items show, so that the items are random tensors of the right shape.
+The cost of a step does not depend on the values of the items, so they are random tensors of the right shape.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Case:
         model: a key of ``models.catalogue.MODELS``.
         batch: items B of the mini-batch.
         subjects: distinct subjects of the mini-batch.
-        parameters: constructor arguments of the model that differ from its defaults.
+        parameters: constructor arguments of the model other than its defaults.
     """
 
     workload: str
@@ -44,13 +44,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its tensors: every method's step is θ ← θ - (learning_rate / B) (its sum + noise).
+    """A case with its tensors. Every method's step is θ ← θ - (learning_rate / B) (its sum + noise).
 
     Attributes:
         inputs: (B, 1, 28, 28) float32 or (B, 80) int64.
         labels: (B,) int64.
-        owners: (B,) int64, subject of each item, every subject with the same number of items or one more.
-        noise_multiplier: 0 for no noise.
+        owners: (B,) int64, the subject of each item; subjects have equally many items, or one more.
+        noise_multiplier: 0 means no noise.
     """
 
     case: Case
@@ -63,17 +63,22 @@ class Problem:
     learning_rate: float = 0.01
 
     def model(self) -> nn.Module:
-        """A copy of the model with the case's initial weights."""
+        """A copy of the model with the initial weights."""
         return copy.deepcopy(self.initial)
 
     @property
     def group_sizes(self) -> Tensor:
-        """(B,) float32: for each item the number of items of its subject."""
+        """(B,) float32: for each item, the number of items of its subject."""
         return torch.bincount(self.owners)[self.owners].float()
+
+    @property
+    def members(self) -> list[Tensor]:
+        """The positions of each subject's items."""
+        return [torch.nonzero(self.owners == owner).squeeze(1) for owner in torch.unique(self.owners)]
 
 
 def make_problem(case: Case, seed: int = 0) -> Problem:
-    """Draws the tensors of a case; the same seed gives the same ones."""
+    """Draws the tensors of a case; the same seed gives the same tensors."""
     generator = torch.Generator().manual_seed(seed)
     classes = CLASSES[case.kind]
     labels = torch.randint(0, classes, (case.batch,), generator=generator)

@@ -1,4 +1,4 @@
-"""Items at a kink of the model are found, on inputs whose distance from it is known."""
+"""Items near a non-differentiable point are found, on inputs whose distance from it is known."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subjectdp.benchmarks.cases import make_problem
-from subjectdp.benchmarks.gate import gate_problem
-from subjectdp.benchmarks.kinks import CLEAR, clear_items
+from benchmarks.gate import gate_problem
+from benchmarks.nondifferentiable_points import MARGIN, differentiable_items
+from benchmarks.problem import make_problem
 
 PLAIN = [[3.0, -1.0, 2.0, -4.0], [1.0, -3.0, 5.0, -1.0], [2.0, 1.0, -2.0, 1.5], [4.0, -2.0, 1.0, 6.0]]
 
@@ -23,10 +23,10 @@ def items(*changes: dict[tuple[int, int], float]) -> Tensor:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_only_items_clear_of_relu_and_pooling_kinks_are_kept(scale):
+def test_only_items_away_from_relu_zeros_and_pooling_ties_are_kept(scale):
     model = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
-    near, far = CLEAR / 10, CLEAR * 100
-    found = clear_items(
+    near, far = MARGIN / 10, MARGIN * 100
+    found = differentiable_items(
         model,
         scale
         * items(
@@ -46,12 +46,12 @@ def test_functions_count_like_modules():
         def forward(self, inputs: Tensor) -> Tensor:
             return torch.max_pool2d(torch.relu(inputs), 2)
 
-    assert clear_items(Functional(), items({}, {(0, 1): 1e-9}, {(2, 0): 4.0 + 1e-9})).tolist() == [0]
+    assert differentiable_items(Functional(), items({}, {(0, 1): 1e-9}, {(2, 0): 4.0 + 1e-9})).tolist() == [0]
 
 
-def test_the_gate_steps_on_clear_items_only(cases, monkeypatch):
+def test_the_gate_steps_on_differentiable_items_only(cases, monkeypatch):
     problem = make_problem(cases["cnn"])
-    monkeypatch.setattr("subjectdp.benchmarks.gate.clear_items", lambda model, inputs: torch.tensor([1, 4]))
+    monkeypatch.setattr("benchmarks.gate.differentiable_items", lambda model, inputs: torch.tensor([1, 4]))
     tested = gate_problem(problem)
     assert torch.equal(tested.inputs, problem.inputs[[1, 4, 1, 4, 1, 4]])
     assert torch.equal(tested.labels, problem.labels[[1, 4, 1, 4, 1, 4]])

@@ -1,4 +1,4 @@
-"""Steps through this project's engine, with the functions that the training loop calls."""
+"""Steps of this project's clipping engine, by the functions that the training loop calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subjectdp.benchmarks.cases import Problem
-from subjectdp.benchmarks.methods import METHODS, Target
+from benchmarks.methods import Method, Target
+from benchmarks.problem import Problem
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.noise.gaussian import add_gaussian
@@ -27,17 +27,19 @@ class SGD:
 
 
 class EngineStep:
-    """Clipped sum, keyed noise, division and descent on the flat model."""
+    """Clipped sum, keyed noise, division and descent on the flat parameters."""
 
-    def __init__(self, problem: Problem, target: Target, noise_multiplier: float) -> None:
+    def __init__(self, problem: Problem, target: Target) -> None:
         self.problem, self.target = problem, target
+        noise_multiplier = 0.0 if target is Target.PLAIN else problem.noise_multiplier
         self.std = noise_multiplier * problem.clip_norm
         self.engine = ClippingEngine(FlatParameters(problem.model()))
         self.optimiser = make_optimiser(self.engine.flat.vector, SGD(problem.learning_rate))
-        self.weights = None if target in (Target.PLAIN, Target.ITEM) else 1.0 / problem.group_sizes
+        # a subject's mean gradient is the sum of its items', each divided by their number
+        self.weights = 1.0 / problem.group_sizes if target in (Target.WEIGHTED, Target.SUBJECT) else None
         self.steps = 0
         self.last_norms: Tensor | None = None
-        add_gaussian(torch.zeros(1), 1.0, bytes(32))  # loads the compiled noise before anything is timed
+        add_gaussian(torch.zeros(1), 1.0, bytes(32))  # compiles the noise before anything is timed
 
     def step(self) -> None:
         self.steps += 1
@@ -61,8 +63,6 @@ class EngineStep:
         return self.last_norms
 
 
-def build(name: str, problem: Problem) -> EngineStep:
+def build(method: Method, problem: Problem) -> EngineStep:
     """``subjectdp_*``: plain, clipped by item, by item with subjects' weights, or by subject."""
-    target = METHODS[name].target
-    noiseless = target is Target.PLAIN or name.endswith("_noiseless")
-    return EngineStep(problem, target, 0.0 if noiseless else problem.noise_multiplier)
+    return EngineStep(problem, method.target)

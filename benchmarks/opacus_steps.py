@@ -1,4 +1,4 @@
-"""Steps through Opacus: per-sample gradients by hooks, functorch or expanded weights, and ghost clipping."""
+"""Steps of Opacus: per-sample gradients by hooks, and ghost clipping."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import warnings
 from typing import Any
 
 import torch
+from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+from opacus.layers import DPLSTM
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
-from subjectdp.benchmarks.cases import Problem
+from benchmarks.methods import Method
+from benchmarks.problem import Problem
 
 _DP_NAME = re.compile(r"\bl(\d+)\.(ih|hh)\.(weight|bias)$")
 
 
 def opacus_lstm(model: nn.Module) -> nn.Module:
-    """The model with each nn.LSTM replaced by Opacus' own, which alone it can look into."""
-    from opacus.layers import DPLSTM
-
+    """The model with each nn.LSTM replaced by Opacus' own, the only one that it can clip."""
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.LSTM):
             twin = DPLSTM(
@@ -33,30 +36,23 @@ def opacus_lstm(model: nn.Module) -> nn.Module:
 
 
 def original_name(name: str) -> str:
-    """The name that nn.LSTM gives to a parameter of Opacus' LSTM; other names unchanged."""
+    """nn.LSTM's name for a parameter of Opacus' LSTM; other names unchanged."""
     return _DP_NAME.sub(lambda m: f"{m[3]}_{m[2]}_l{m[1]}", name)
 
 
-class SampleStep:
-    """Modes that hold a gradient for each item: ``hooks``, ``functorch`` and ``ew``."""
+class HooksStep:
+    """Holds a gradient for each item."""
 
-    def __init__(self, problem: Problem, mode: str) -> None:
-        from opacus.grad_sample import GradSampleModule, GradSampleModuleExpandedWeights
-        from opacus.optimizers import DPOptimizer
-
+    def __init__(self, problem: Problem) -> None:
         self.problem, self.inner = problem, opacus_lstm(problem.model()).train()
-        self.model: Any = (
-            GradSampleModuleExpandedWeights(self.inner)
-            if mode == "ew"
-            else GradSampleModule(self.inner, force_functorch=mode == "functorch")
-        )
+        self.model: Any = GradSampleModule(self.inner)
         self.criterion: Any = nn.CrossEntropyLoss()
         self.optimiser = _optimiser(DPOptimizer, self.inner, problem)
 
     def step(self) -> None:
         self.optimiser.zero_grad()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=UserWarning)  # its own use of full backward hooks
+            warnings.filterwarnings("ignore", category=UserWarning)  # Opacus' own use of full backward hooks
             self.criterion(self.model(self.problem.inputs), self.problem.labels).backward()
         self.optimiser.step()
 
@@ -64,20 +60,16 @@ class SampleStep:
         return {original_name(name): p.detach() for name, p in self.inner.named_parameters()}
 
     def norms(self) -> Tensor:
-        # as its optimiser takes them
+        # computed as its optimiser does
         parts = [p.grad_sample.flatten(1).norm(2, dim=1) for p in self.inner.parameters()]  # type: ignore[attr-defined]
         norms: Tensor = torch.stack(parts, dim=1).norm(2, dim=1)
         return norms
 
 
-class GhostStep(SampleStep):
+class GhostStep(HooksStep):
     """Ghost clipping: norms first, then a second backward pass of the weighted loss."""
 
     def __init__(self, problem: Problem) -> None:
-        from opacus.grad_sample import GradSampleModuleFastGradientClipping
-        from opacus.optimizers import DPOptimizerFastGradientClipping
-        from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-
         self.problem, self.inner = problem, opacus_lstm(problem.model()).train()
         self.model = GradSampleModuleFastGradientClipping(self.inner, max_grad_norm=problem.clip_norm)
         self.optimiser = _optimiser(DPOptimizerFastGradientClipping, self.inner, problem)
@@ -97,7 +89,6 @@ def _optimiser(kind: Any, model: nn.Module, problem: Problem) -> Any:
     )
 
 
-def build(name: str, problem: Problem) -> SampleStep:
-    """``opacus_hooks``, ``opacus_functorch``, ``opacus_ew`` or ``opacus_ghost``."""
-    mode = name.removeprefix("opacus_")
-    return GhostStep(problem) if mode == "ghost" else SampleStep(problem, mode)
+def build(method: Method, problem: Problem) -> HooksStep:
+    """``opacus_hooks`` or ``opacus_ghost``."""
+    return GhostStep(problem) if method.name == "opacus_ghost" else HooksStep(problem)

@@ -1,18 +1,17 @@
-"""One federated round: this project's round loop against its bare private steps on batches drawn beforehand."""
+"""One federated round: the round loop against its bare private steps on mini-batches drawn beforehand."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.engine_steps import SGD
+from benchmarks.steps import Outcome
+from benchmarks.timing import interleave
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.benchmarks.harness import interleave
-from subjectdp.benchmarks.ours import SGD
-from subjectdp.benchmarks.steps import Outcome
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content
@@ -30,13 +29,13 @@ _SUBJECTS, _ITEMS, _SILOS, _STEPS = 40, 80, 4, 4
 _NOISE_MULTIPLIER, _RATE = 1.0, 0.01
 
 
-def time_round(task: dict[str, Any]) -> dict[str, Outcome]:
-    """Round 1 of LocalItemDP again and again, and the same steps bare: ``model``, ``batch``, ``rounds``."""
+def time_round(model: str, batch: int, rounds: int) -> dict[str, Outcome]:
+    """Round 1 of LocalItemDP, repeated, and the same steps without the loop."""
     with tempfile.TemporaryDirectory() as folder:
-        federation = _federation(Path(folder), task["model"], task["batch"])
+        federation = _federation(Path(folder), model, batch)
         bare = BareSteps(federation)
         samples = interleave(
-            {"bare_steps": bare.run, "subjectdp_round": lambda: federation.run_round(1)}, task["rounds"]
+            {"bare_steps": bare.run, "subjectdp_round": lambda: federation.run_round(1)}, rounds
         )
     note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
     return {name: Outcome("ok", note, times) for name, times in samples.items()}
@@ -52,7 +51,7 @@ class BareSteps:
         ]
 
     def _batch(self, silo: int, step: int) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """The items and labels that the round draws for a step, and the plan's divisor."""
+        """Inputs and labels that the round draws for a step, and the plan's divisor."""
         federation, schedule = self.federation, self.federation.plan.silos[silo]
         items, _ = federation.partition.silo(silo)
         settings = federation.plan.settings
@@ -72,31 +71,27 @@ class BareSteps:
         optimiser = make_optimiser(vector, SGD(_RATE))
         for number, (inputs, labels, divisor) in enumerate(self.batches):
             total, _ = engine.clipped_sum(inputs, labels, clip_norm)
-            noisy = add_gaussian(
-                total, _NOISE_MULTIPLIER * clip_norm, key_bytes(0, Purpose.NOISE, "bench", number)
-            )
-            descend(optimiser, vector, noisy / divisor)
+            key = key_bytes(0, Purpose.NOISE, "bench", number)
+            descend(optimiser, vector, add_gaussian(total, _NOISE_MULTIPLIER * clip_norm, key) / divisor)
         return vector
 
 
 def _federation(folder: Path, model: str, batch: int) -> Federation:
-    run = resolve_defaults(
-        RunConfig.model_validate(
-            {
-                "partition": {"silos": _SILOS},
-                "algorithm": "local_item_dp",
-                "privacy": {"noise_multiplier": _NOISE_MULTIPLIER, "delta": 1e-3},
-                "training": {
-                    "rounds": 1,
-                    "batch_size": batch,
-                    "local_steps": _STEPS,
-                    "optimizer": {"learning_rate": _RATE},
-                },
-                "model": {"name": model},
-                "performance": {"device": "cpu"},
-            }
-        )
-    )
+    training = {
+        "rounds": 1,
+        "batch_size": batch,
+        "local_steps": _STEPS,
+        "optimizer": {"learning_rate": _RATE},
+    }
+    settings = {
+        "partition": {"silos": _SILOS},
+        "algorithm": "local_item_dp",
+        "privacy": {"noise_multiplier": _NOISE_MULTIPLIER, "delta": 1e-3},
+        "training": training,
+        "model": {"name": model},
+        "performance": {"device": "cpu"},
+    }
+    run = resolve_defaults(RunConfig.model_validate(settings))
     write_prepared(folder / "prepared", _content(), "leaf_json", [], 0.2)
     make_partition(folder / "prepared", folder / "partition", run)
     prepared, partition = load_prepared(folder / "prepared"), load_partition(folder / "partition")
@@ -105,7 +100,7 @@ def _federation(folder: Path, model: str, batch: int) -> Federation:
 
 
 def _content() -> Content:
-    """Random images in the shape of FEMNIST."""
+    """Random images of FEMNIST's shape."""
     generator, count = np.random.default_rng(0), _SUBJECTS * _ITEMS
     return Content(
         "femnist",

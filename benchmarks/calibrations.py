@@ -1,0 +1,93 @@
+"""Calibration of σ at the papers' FEMNIST schedule: this project against dp-accounting and Opacus, nothing cached.
+
+Every σ is checked with dp-accounting's privacy loss distributions: one whose ε exceeds the target by more than half a
+percent is a FAIL.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import dp_accounting
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from opacus.accountants.utils import get_noise_multiplier
+
+from benchmarks.methods import CALIBRATION_METHODS
+from benchmarks.steps import Outcome
+from benchmarks.timing import interleave
+from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+
+DELTA = 1e-5
+SAMPLING_PROBABILITY = 512 / 25_000
+STEPS = 5000
+_TOLERANCE = 5e-3
+_BRACKET = dp_accounting.ExplicitBracketInterval(0.8, 20.0)  # of σ, for dp-accounting's search
+
+
+def time_calibration(epsilon: float, methods: Sequence[str], rounds: int) -> dict[str, Outcome]:
+    """Times of methods at one ε; an outcome's value is its σ."""
+    sigmas: dict[str, float] = {}
+
+    def calibrate(name: str) -> None:
+        sigmas[name] = CALIBRATIONS[name](epsilon)
+
+    timed = {name: partial(calibrate, name) for name in methods}
+    print(f"calibration of epsilon {epsilon:g}: {', '.join(timed)}", file=sys.stderr, flush=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opacus warns of the orders it leaves out
+        samples = interleave(timed, rounds, warm_up=0)
+    outcomes = {}
+    for name, sigma in sigmas.items():
+        reached = epsilon_of(sigma)
+        status = "ok" if reached <= epsilon * (1 + _TOLERANCE) else "FAIL"
+        outcomes[name] = Outcome(status, f"σ = {sigma:.4f}, ε = {reached:.4f}", samples[name], value=sigma)
+    return {name: outcomes[name] for name in timed}
+
+
+def epsilon_of(sigma: float) -> float:
+    """ε of the schedule by dp-accounting's privacy loss distributions."""
+    return float(PLDAccountant().compose(_event(sigma)).get_epsilon(DELTA))
+
+
+def _subjectdp(epsilon: float) -> float:
+    steps = MixtureSteps(1.0, sampled_gaussian(SAMPLING_PROBABILITY), STEPS)
+    return calibrate_noise_multiplier((steps,), epsilon, DELTA)
+
+
+def _opacus(epsilon: float, accountant: str) -> float:
+    return float(
+        get_noise_multiplier(
+            target_epsilon=epsilon,
+            target_delta=DELTA,
+            sample_rate=SAMPLING_PROBABILITY,
+            steps=STEPS,
+            accountant=accountant,
+        )
+    )
+
+
+def _dp_accounting(epsilon: float, accountant: Callable[[], Any]) -> float:
+    return float(
+        dp_accounting.calibrate_dp_mechanism(accountant, _event, epsilon, DELTA, bracket_interval=_BRACKET)
+    )
+
+
+def _event(sigma: float) -> Any:
+    step = dp_accounting.PoissonSampledDpEvent(SAMPLING_PROBABILITY, dp_accounting.GaussianDpEvent(sigma))
+    return dp_accounting.SelfComposedDpEvent(step, STEPS)
+
+
+_FUNCTIONS: tuple[Callable[[float], float], ...] = (
+    _subjectdp,
+    partial(_opacus, accountant="rdp"),
+    partial(_opacus, accountant="prv"),
+    partial(_dp_accounting, accountant=RdpAccountant),
+    partial(_dp_accounting, accountant=PLDAccountant),
+)
+CALIBRATIONS = dict(zip(CALIBRATION_METHODS, _FUNCTIONS, strict=True))

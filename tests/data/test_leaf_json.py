@@ -18,7 +18,8 @@ from subjectdp.data import json_stream, leaf_json
 from subjectdp.data.content import check_content, check_expected, count_content
 from subjectdp.data.json_stream import read_users
 from subjectdp.data.shakespeare import VOCABULARY
-from subjectdp.data.store import split_items, write_prepared
+from subjectdp.data.splits import split_items
+from subjectdp.data.store import write_prepared
 from subjectdp.errors import DataError
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from source_files import etext, leaf_femnist, nist_folder, write_document
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.inspect import EmbeddedSize, format_summary, inspect_source
 from subjectdp.data.prepare import LOCK, fetch_sources, prepare_dataset
-from subjectdp.data.readers import ADAPTERS
-from subjectdp.data.splits import DEFAULT_TEST_FRACTION
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError, DownloadError
 
@@ -93,7 +92,7 @@ def test_leaf_json(tmp_path: Path) -> None:
     assert meta["counts"]["users"] == 2 and meta["source"] == "leaf_json"
 
 
-@pytest.mark.parametrize("dataset", sorted(ADAPTERS))
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
 def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset: str) -> None:
     meta = _run(tmp_path, Options(dataset, "embedded"))
     assert meta["synthetic"] is True and meta["counts"]["users"] == 3
@@ -153,9 +152,8 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
 def test_the_configurations_data_sets_are_the_registrys() -> None:
     from subjectdp.config.sections import DataConfig
 
-    for name in ADAPTERS:
+    for name in DATASETS:
         assert DataConfig(dataset=name).dataset == name  # type: ignore[arg-type]
-    assert set(DEFAULT_TEST_FRACTION) == set(ADAPTERS)
 
 
 def test_the_configuration_itself_is_accepted(tmp_path: Path) -> None:
@@ -181,7 +179,7 @@ def test_inspecting_counts_what_preparing_counts(tmp_path: Path) -> None:
     json.dumps(summary)
 
 
-@pytest.mark.parametrize("dataset", sorted(ADAPTERS))
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
 def test_generated_data_are_inspected_without_a_path(dataset: str) -> None:
     summary = inspect_source(dataset, "embedded", embedded=EmbeddedSize(3, 30, 0))
     text = format_summary(summary)

@@ -13,7 +13,7 @@ PUBLISHED, CALIBRATION, TERMS = (
 SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.py"
 
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
-T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_store_splits.py::"
+T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_splits.py::"
 SAFE = "accounting/test_safe_side.py::"
 HELD = T_PLANNING + "test_silos_of_a_subject"
 CLAIMED = T_PLANNING + "test_published_noise"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data import archives
 from subjectdp.data.archives import Archive, Member, Readable
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import Content
 from subjectdp.data.femnist import CLASSES
 from subjectdp.data.images import SIDE
@@ -28,7 +29,7 @@ from subjectdp.data.json_stream import read_users
 from subjectdp.data.names import check_name
 from subjectdp.data.progress import Progress
 from subjectdp.data.shakespeare import text_content
-from subjectdp.data.splits import IMAGE, WINDOW
+from subjectdp.data.splits import IMAGE, TEXT, WINDOW
 from subjectdp.errors import DataError, expected, in_words
 
 PIXELS = SIDE * SIDE
@@ -49,7 +50,7 @@ class LeafFile(NamedTuple):
 class _Users:
     """What is collected over the files: each user's parts in order of appearance, plays, and counts for the notes."""
 
-    dataset: str
+    kind: str
     parts: dict[str, list[Any]] = field(default_factory=dict)
     stages: dict[str, set[str]] = field(default_factory=dict)
     plays: dict[str, str] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class _Users:
         if stage in stages or (stages and stage not in _STAGES[0]):
             raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
         stages.add(stage)
-        part = _image_part(x, y, where) if self.dataset == "femnist" else _text_part(x, y, where)
+        part = _image_part(x, y, where) if self.kind == IMAGE else _text_part(x, y, where)
         self.parts.setdefault(user, []).append(part)
         return len(y)
 
@@ -82,19 +83,19 @@ class _Users:
             raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
         for user, number in zip(listed, declared, strict=True):
             surplus = number - counts[user] if type(number) is int else None
-            if surplus == GAP and self.dataset == "shakespeare":
+            if surplus == GAP and self.kind == TEXT:
                 self.declared_too_many += 1  # LEAF's test files count the gap's windows
             elif surplus != 0:
                 raise expected(
                     f"{name}: num_samples of {user!r}", number, f"{counts[user]}, the length of y", DataError
                 )
-        if self.dataset == "shakespeare":
+        if self.kind == TEXT:
             self.plays.update(_plays(header, name))
 
 
 def load(dataset: str, path: Path) -> Content:
     """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
-    users = _Users(dataset)
+    users = _Users(DATASETS[dataset].kind)
     with _opened(path) as archive:
         files = find_files(archive)
         progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
@@ -107,7 +108,7 @@ def load(dataset: str, path: Path) -> Content:
         "users_without_items": users.empty,
         "users_declared_79_too_many": users.declared_too_many,
     }
-    return _image_content(users, notes) if dataset == "femnist" else _text_content(users, notes)
+    return _image_content(users, notes) if users.kind == IMAGE else _text_content(users, notes)
 
 
 def _opened(path: Path) -> AbstractContextManager[Archive]:

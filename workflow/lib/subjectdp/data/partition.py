@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from subjectdp.data import partition_files, store
-from subjectdp.data.splits import DEFAULT_TEST_FRACTION, Addresses, Integers, Splits, split_items
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.splits import Addresses, Integers, Splits, split_items
 from subjectdp.data.spread import PartitionSettings, check_settings, keep_within_cap, spread_items
 from subjectdp.errors import expected
 from subjectdp.plan.plan import FederationFacts
@@ -225,7 +226,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
         prepared = prepared.first_subjects(run.data.subjects)
     fraction = run.data.test_fraction
     if fraction is None:
-        fraction = DEFAULT_TEST_FRACTION[prepared.dataset]
+        fraction = DATASETS[prepared.dataset].test_fraction
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
     partition = partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
     partition.facts["data"] = {

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.data import archives
+from subjectdp.data.catalogue import Source
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.http import FetchOptions
-from subjectdp.data.readers import SOURCES, DataOptions, adapter
+from subjectdp.data.readers import DataOptions, facts_of, read
 from subjectdp.data.sources import SourceFile, load_sources
 from subjectdp.data.store import InputFile, write_prepared
 from subjectdp.errors import DataError, expected, unknown
@@ -39,16 +40,16 @@ def fetch_sources(
     ``lock_file`` is the record of fetched files (default: beside the data folders, so that all of them share
     it).
     """
-    adapter(data.dataset)
+    facts_of(data.dataset)
     folder.mkdir(parents=True, exist_ok=True)
-    if data.source == "embedded":
+    if data.source == Source.EMBEDDED:
         files = _generate(data, folder)
-    elif data.source == "upstream":
+    elif data.source == Source.UPSTREAM:
         files = _fetch_upstream(data, folder, lock_file, options, table)
-    elif data.source == "leaf_json":
+    elif data.source == Source.LEAF_JSON:
         files = [_leaf_path(data)]
     else:
-        raise unknown("data.source", data.source, SOURCES, DataError)
+        raise unknown("data.source", data.source, map(str, Source), DataError)
     inputs = [_describe(file) for file in files]
     atomic.write_json(folder / RECORD, {"dataset": data.dataset, "source": data.source, "inputs": inputs})
     return files
@@ -63,13 +64,13 @@ def prepare_dataset(data: DataOptions, source_folder: Path, prepared_folder: Pat
     """
     started = time.monotonic()
     inputs = _read_record(source_folder, data)
-    reader = adapter(data.dataset)
     fraction = chosen_test_fraction(data)
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), _expected_counts(data))
     meta = write_prepared(prepared_folder, content, data.source, inputs, fraction)
     counts, seconds = meta["counts"], time.monotonic() - started
-    groups = f", {counts['groups']} {reader.group}" if reader.group != "" else ""
+    group = facts_of(data.dataset).group
+    groups = f", {counts['groups']} {group}" if group != "" else ""
     _LOGGER.info(
         "%s (%s): %d users, %d items%s, mean %.1f, std %.1f, %d users left at the split; prepared in %.1f s",
         *(data.dataset, data.source, counts["users"], counts["items"], groups, counts["mean"], counts["std"]),
@@ -80,15 +81,12 @@ def prepare_dataset(data: DataOptions, source_folder: Path, prepared_folder: Pat
 
 def chosen_test_fraction(data: DataOptions) -> float:
     """``data.test_fraction``, or the data set's default."""
-    return adapter(data.dataset).test_fraction if data.test_fraction is None else data.test_fraction
+    return facts_of(data.dataset).test_fraction if data.test_fraction is None else data.test_fraction
 
 
 def read_source(data: DataOptions, folder: Path, decode: bool = True) -> Content:
     """Parses the source of ``data``: LEAF's JSON at ``data.path``, or upstream files in ``folder``."""
-    reader = adapter(data.dataset)
-    if data.source == "leaf_json":
-        return reader.leaf_json(_leaf_path(data), data.duplicate_first_image_bug, decode)
-    return reader.upstream(folder, data.duplicate_first_image_bug, decode)
+    return read(data, _leaf_path(data) if data.source == Source.LEAF_JSON else folder, decode)
 
 
 def _generate(data: DataOptions, folder: Path) -> list[Path]:
@@ -160,7 +158,7 @@ def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
     if kind != (data.dataset, data.source):
         raise DataError(f"{folder} holds {kind[0]} from {kind[1]}, not {data.dataset} from {data.source}.")
     for item in inputs:
-        file = _leaf_path(data) if data.source == "leaf_json" else folder / item.file
+        file = _leaf_path(data) if data.source == Source.LEAF_JSON else folder / item.file
         if not file.exists() or _describe(file) != {
             "file": item.file,
             "sha256": item.sha256,

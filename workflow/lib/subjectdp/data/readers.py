@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Protocol
 
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.data import leaf_json
+from subjectdp.data.catalogue import DATASETS, DatasetFacts, Source
 from subjectdp.data.content import Content
-from subjectdp.data.splits import DEFAULT_TEST_FRACTION
 from subjectdp.errors import DataError, unknown
 
 
@@ -44,58 +43,25 @@ class DataOptions(Protocol):
     def expected(self) -> object: ...
 
 
-Reader = Callable[[Path, bool, bool], Content]  # (path, duplicate_first_image_bug, decode) -> content
+def facts_of(dataset: str) -> DatasetFacts:
+    """The catalogue's entry of ``dataset``; DataError with the nearest name if there is none."""
+    if dataset not in DATASETS:
+        raise unknown("data.dataset", dataset, DATASETS, DataError)
+    return DATASETS[dataset]
 
 
-@dataclass(frozen=True)
-class Adapter:
-    """How one data set is read: from files in the upstream's format, and from LEAF's JSON."""
-
-    name: str
-    upstream: Reader
-    leaf_json: Reader
-    group: str  # what a group of subjects is called; empty: there are none
-
-    @property
-    def test_fraction(self) -> float:
-        """The papers' part of each subject's items for the test."""
-        return DEFAULT_TEST_FRACTION[self.name]
-
-
-def _upstream(dataset: str) -> Reader:
-    def read(path: Path, duplicate_first_image_bug: bool, decode: bool) -> Content:
-        reader = import_module(DATASETS[dataset].reader).load_upstream
-        # FEMNIST alone has a bug of LEAF's to repeat, and images that need no decoding to be counted.
-        content: Content = (
-            reader(path, duplicate_first_image_bug, decode) if dataset == "femnist" else reader(path)
-        )
-        return content
-
-    return read
-
-
-def _leaf_json(dataset: str) -> Reader:
-    def read(path: Path, duplicate_first_image_bug: bool, _decode: bool) -> Content:
-        from subjectdp.data import leaf_json
-
-        if duplicate_first_image_bug:
+def read(data: DataOptions, path: Path, decode: bool) -> Content:
+    """Read the source files at ``path``; ``decode``: False leaves pixels zero where only counts are wanted."""
+    facts = facts_of(data.dataset)
+    if data.source == Source.LEAF_JSON:
+        if data.duplicate_first_image_bug:
             raise DataError(
                 "Expected data.duplicate_first_image_bug to be false for data.source leaf_json, got True: "
                 "LEAF's own output has the duplicates already."
             )
-        return leaf_json.load(dataset, path)
-
-    return read
-
-
-ADAPTERS = {
-    name: Adapter(name, _upstream(name), _leaf_json(name), facts.group) for name, facts in DATASETS.items()
-}
-SOURCES = ("embedded", "leaf_json", "upstream")
-
-
-def adapter(dataset: str) -> Adapter:
-    """The adapter of ``dataset``; DataError with the nearest name if there is none."""
-    if dataset not in ADAPTERS:
-        raise unknown("data.dataset", dataset, ADAPTERS, DataError)
-    return ADAPTERS[dataset]
+        return leaf_json.load(data.dataset, path)
+    reader = import_module(facts.reader).load_upstream
+    options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
+    taken = signature(reader).parameters  # a reader declares those that its data set has
+    content: Content = reader(path, **{name: value for name, value in options.items() if name in taken})
+    return content

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 IMAGE = "image"
 TEXT = "text"
 WINDOW = 80  # characters of a Shakespeare window (LEAF's SEQ_LEN)
-DEFAULT_TEST_FRACTION = {name: facts.test_fraction for name, facts in DATASETS.items()}
 
 Integers = NDArray[np.int64]
 Addresses = NDArray[np.int32]

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.splits import DEFAULT_TEST_FRACTION, Integers, split_items
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.splits import Integers, split_items
 from subjectdp.data.spread import POWER, UNIFORM, PartitionSettings, SpreadSettings, spread_items
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -135,7 +136,7 @@ def train_counts(
     from subjectdp.data.store import load_prepared
 
     prepared = load_prepared(prepared_folder)
-    fraction = DEFAULT_TEST_FRACTION[prepared.dataset] if test_fraction is None else test_fraction
+    fraction = DATASETS[prepared.dataset].test_fraction if test_fraction is None else test_fraction
     splits = split_items(prepared, seed, fraction, validation_fraction)
     return np.unique(splits.train_subjects, return_counts=True)[1].astype(np.int64)
 

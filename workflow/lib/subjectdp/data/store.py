@@ -22,38 +22,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Bytes, Content, check_content, check_expected, count_content
-from subjectdp.data.splits import (
-    DEFAULT_TEST_FRACTION,
-    IMAGE,
-    TEXT,
-    WINDOW,
-    Integers,
-    Splits,
-    split_items,
-    split_statistics,
-)
+from subjectdp.data.content import Bytes, Content, check_content, count_content
+from subjectdp.data.splits import Integers
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
-
-__all__ = [
-    "DEFAULT_TEST_FRACTION",
-    "IMAGE",
-    "TEXT",
-    "WINDOW",
-    "Content",
-    "InputFile",
-    "PreparedData",
-    "Splits",
-    "check_content",
-    "check_expected",
-    "count_content",
-    "load_prepared",
-    "split_items",
-    "split_statistics",
-    "write_prepared",
-]
 
 FORMAT_VERSION = 1
 _FILES = {"features": "features.npy", "labels": "labels.npy", "subjects": "subjects.parquet"}

@@ -26,8 +26,9 @@ from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, partition_subjects
-from subjectdp.data.splits import DEFAULT_TEST_FRACTION, split_items
+from subjectdp.data.splits import split_items
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
@@ -134,7 +135,7 @@ def write_utility(
 def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     data = base.data
     kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
-    fraction = DEFAULT_TEST_FRACTION[kept.dataset] if data.test_fraction is None else data.test_fraction
+    fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
     splits = split_items(kept, base.seed, fraction, data.validation_fraction)
     partition = partition_subjects(splits, list(kept.subject_ids), SpreadSettings(1), base.seed)
     resident, model = ResidentData(kept, torch.device("cpu")), Logistic(kept.classes, POOL)

@@ -1,0 +1,156 @@
+"""The splits against LEAF's rules written as a plain loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from data.made_content import images, prepared, text_of
+from subjectdp.data.splits import (
+    IMAGE,
+    TEXT,
+    part_sizes,
+    sizes_after_split,
+    split_items,
+    split_statistics,
+)
+from subjectdp.errors import DataError
+
+
+def _leaf_sizes(n: int, fraction: float, text: bool) -> tuple[int, list[int]] | None:
+    """LEAF's split by sample of one user: number of train items, and (for text) places of the test items."""
+    if n < 2:
+        return None
+    train = 1 if n == 2 else max(1, int(fraction * n))
+    test = list(range(train + 79, n)) if text else list(range(train, n))
+    return (train, test) if test else None
+
+
+SIZES = st.lists(st.integers(1, 900), min_size=1, max_size=12)
+FRACTIONS = st.sampled_from([0.1, 0.2, 0.25, 0.3, 0.5])
+
+
+@example([1, 2, 3, 4, 5, 79, 80, 81, 790, 791, 800], 0.1, True)
+@example([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 0.1, False)
+@given(SIZES, FRACTIONS, st.booleans())
+def test_sizes_follow_leaf(items: list[int], fraction: float, text: bool) -> None:
+    kind = TEXT if text else IMAGE
+    train, test, kept = sizes_after_split(np.array(items, dtype=np.int64), fraction, kind)
+    for n, a, b, keep in zip(items, train, test, kept, strict=True):
+        wanted = _leaf_sizes(n, 1 - fraction, text)
+        assert keep == (wanted is not None)
+        if wanted is not None:
+            assert (a, b) == (wanted[0], len(wanted[1]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(SIZES, FRACTIONS, st.sampled_from([0.0, 0.2]))
+def test_text_splits_are_leafs_with_a_gap_each(items: list[int], test: float, validation: float) -> None:
+    content = text_of(items)
+    expected_parts: list[list[tuple[int, int]]] = [[], [], []]
+    for subject, (n, first) in enumerate(zip(items, content.first_items.tolist(), strict=True)):
+        sizes = _leaf_sizes(n, 1 - test, text=True)
+        if sizes is None:
+            continue
+        train, test_places = sizes
+        fit = train if validation == 0 else 1 if train == 2 else max(1, int((1 - validation) * train))
+        for part, places in zip(
+            expected_parts, (range(fit), range(fit + 79, train), test_places), strict=True
+        ):
+            part += [(first + place, subject) for place in places]
+    if not expected_parts[2]:
+        with pytest.raises(DataError, match="No subject"):
+            split_items(prepared(content), 0, test, validation)
+        return
+    splits = split_items(prepared(content), 0, test, validation)
+    found = [
+        (splits.train_items, splits.train_subjects),
+        (splits.validation_items, splits.validation_subjects),
+        (splits.test_items, splits.test_subjects),
+    ]
+    for (addresses, subjects), wanted in zip(found, expected_parts, strict=True):
+        assert list(zip(addresses.tolist(), subjects.tolist(), strict=True)) == wanted
+        assert addresses.dtype == subjects.dtype == np.int32
+
+
+def test_no_test_window_reads_what_a_train_window_reads() -> None:
+    splits = split_items(prepared(text_of([2000])), 0, 0.1, 0.2)
+    assert splits.train_items[-1] + 79 < splits.validation_items[0]
+    assert splits.validation_items[-1] + 79 < splits.test_items[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), FRACTIONS, st.integers(0, 3))
+def test_image_splits_are_a_partition_of_each_subject(items: list[int], test: float, seed: int) -> None:
+    data = prepared(images(items))
+    if max(items) < 2:
+        with pytest.raises(DataError, match="No subject"):
+            split_items(data, seed, test, 0.2)
+        return
+    splits = split_items(data, seed, test, 0.2)
+    parts = (
+        (splits.train_items, splits.train_subjects),
+        (splits.validation_items, splits.validation_subjects),
+        (splits.test_items, splits.test_subjects),
+    )
+    for subject, (n, first) in enumerate(zip(items, data.first_items.tolist(), strict=True)):
+        own = [addresses[subjects == subject].tolist() for addresses, subjects in parts]
+        sizes = _leaf_sizes(n, 1 - test, text=False)
+        if sizes is None:
+            assert own == [[], [], []]
+            continue
+        assert sorted(own[0] + own[1] + own[2]) == list(range(first, first + n))
+        assert len(own[0]) + len(own[1]) == sizes[0] and all(part == sorted(part) for part in own)
+    for addresses, subjects in parts:
+        assert (np.diff(subjects) >= 0).all() and addresses.dtype == subjects.dtype == np.int32
+
+
+def test_image_splits_depend_on_seed_and_subject_only() -> None:
+    data = prepared(images([40] * 10))
+    a, again, other = (split_items(data, seed, 0.2, 0.2) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(a.test_items, again.test_items)
+    assert not np.array_equal(a.test_items, other.test_items)
+    few = split_items(data.first_subjects(4), 0, 0.2, 0.2)
+    np.testing.assert_array_equal(few.train_items, a.train_items[a.train_subjects < 4])
+    first, second = (a.test_items[a.test_subjects == subject] - 40 * subject for subject in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+def test_the_papers_fractions() -> None:
+    """64/16/20 of each subject's items."""
+    statistics = split_statistics(split_items(prepared(images([250] * 4)), 0, 0.2, 0.2))
+    assert (statistics["train_mean"], statistics["validation_items"] / 4, statistics["test_items"] / 4) == (
+        160,
+        40,
+        50,
+    )
+    assert statistics["users"] == 4 and statistics["train_std"] == 0
+
+
+def test_a_split_of_millions_takes_about_a_second() -> None:
+
+    data = replace(prepared(text_of([100])), first_items=np.arange(660) * 6500, items=np.full(660, 6400))
+    started = time.process_time()
+    splits = split_items(data, 0, 0.1, 0.2)
+    assert len(splits.train_items) == 660 * 4608 and time.process_time() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("test", "validation"), [(0, 0.2), (1, 0.2), (-0.1, 0.2), (0.2, 1), (0.2, -0.1), (float("nan"), 0)]
+)
+def test_fractions_out_of_range_are_refused(test: float, validation: float) -> None:
+    with pytest.raises(DataError, match="fraction"):
+        split_items(prepared(images([10])), 0, test, validation)
+
+
+def test_sizes_of_a_train_part_without_validation() -> None:
+    first, rest = part_sizes(np.array([1, 2, 3, 10]), 0.0)
+    assert first.tolist() == [1, 2, 3, 10] and rest.tolist() == [0, 0, 0, 0]
+
+
+# --- the folder ---------------------------------------------------------------------------------------------

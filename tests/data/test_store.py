@@ -1,0 +1,99 @@
+"""The prepared folder: written, loaded, and refused where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.made_content import images, text_of
+from subjectdp.data import store
+from subjectdp.data.content import Content, count_content
+from subjectdp.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inputs = [store.InputFile("a.zip", "0" * 64, 12)]
+    store.write_prepared(tmp_path / "prepared", images([5, 9, 2]), "embedded", inputs, 0.2)
+    return tmp_path / "prepared"
+
+
+@pytest.mark.parametrize("content", [images([5, 9, 2]), text_of([100, 3, 1000])])
+def test_what_is_written_is_loaded(tmp_path: Path, content: Content) -> None:
+    store.write_prepared(tmp_path, content, "upstream", [], 0.2)
+    data = store.load_prepared(tmp_path, verify=True)
+    np.testing.assert_array_equal(data.features, content.features)
+    np.testing.assert_array_equal(data.labels, content.labels)
+    np.testing.assert_array_equal(data.first_items, content.first_items)
+    np.testing.assert_array_equal(data.items, content.items)
+    assert (data.subject_ids.tolist(), data.groups.tolist()) == (content.subject_ids, content.groups)
+    assert (data.dataset, data.kind, data.classes, data.window, data.subjects, data.synthetic) == (
+        *(content.dataset, content.kind, content.classes, content.window, 3, False),
+    )
+    assert data.features.dtype == data.labels.dtype == np.uint8
+
+
+def test_the_memory_map_cannot_be_written(folder: Path) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        store.load_prepared(folder).features[0] = 0
+
+
+def test_meta_says_what_the_data_are(folder: Path) -> None:
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["synthetic"] is True and meta["source"] == "embedded"
+    assert meta["inputs"] == [{"file": "a.zip", "sha256": "0" * 64, "bytes": 12}]
+    assert meta["counts"] == count_content(images([5, 9, 2]), 0.2)
+    assert set(meta["sha256"]) == {"features", "labels", "subjects"}
+
+
+@pytest.mark.parametrize("name", ["features.npy", "labels.npy", "subjects.parquet"])
+def test_a_damaged_folder_is_refused(folder: Path, name: str) -> None:
+    path = folder / name
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1])
+    with pytest.raises(DataError, match=f"{name} has {len(raw) - 1} bytes"):
+        store.load_prepared(folder)
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(DataError, match="changed after it was written"):
+        store.load_prepared(folder, verify=True)
+    path.unlink()
+    with pytest.raises(DataError, match="is missing"):
+        store.load_prepared(folder)
+
+
+@pytest.mark.parametrize(
+    ("meta", "problem"),
+    [(None, "no complete"), ("", "cannot be read"), ("[]", "lacks"), ('{"kind": "image"}', "lacks")],
+)
+def test_a_bad_meta_is_refused(folder: Path, meta: str | None, problem: str) -> None:
+    (folder / "meta.json").unlink() if meta is None else (folder / "meta.json").write_text(meta)
+    with pytest.raises(DataError, match=problem):
+        store.load_prepared(folder)
+
+
+def test_a_changed_digit_in_the_meta_is_refused(folder: Path) -> None:
+    text = (folder / "meta.json").read_text()
+    changed = re.sub(r'("classes": \d*)\d', r"\g<1>3", text)
+    assert changed != text
+    (folder / "meta.json").write_text(changed)
+    with pytest.raises(DataError, match="its seal is broken"):
+        store.load_prepared(folder)
+
+
+def test_another_format_version_is_refused(folder: Path) -> None:
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "format": 99}))
+    with pytest.raises(DataError, match="format"):
+        store.load_prepared(folder)
+
+
+def test_first_subjects(folder: Path) -> None:
+    data = store.load_prepared(folder)
+    assert data.first_subjects(2).subject_ids.tolist() == ["f0000", "f0001"]
+    for count in (0, 4):
+        with pytest.raises(DataError, match=r"data\.subjects"):
+            data.first_subjects(count)

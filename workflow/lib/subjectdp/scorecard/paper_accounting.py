@@ -103,7 +103,7 @@ def paper_plan_settings(
     rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
     if rounds is None or batch is None or epsilon is None or delta is None:
         raise expected("rounds, batch_size, epsilon and delta of a target", setting, "given", DataError)
-    one_step = algorithm.startswith("central_sub_dp")
+    one_step = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED).one_step_per_round
     return PlanSettings(
         mode=AccountingMode.AS_PUBLISHED,
         horizontal=Horizontal(setting.horizontal or Horizontal.ROUNDS_OVER_SQRT_S),

@@ -18,7 +18,7 @@ from subjectdp.auditing.training_setup import generated_setup, prepared_setup
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import AccountingMode, Horizontal, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from training import small_world
 
 COUNT, CLIP = 7, 0.6
@@ -89,7 +89,7 @@ def test_the_plan_does_not_depend_on_who_takes_part(tmp_path: Path) -> None:
     setup = generated_setup(2, subjects=40)
     canaries = Canaries(30, 8, (0,), 0, "plan")
     declared = mechanism("higrad_avg_dp", "v3", AccountingMode.SOUND)
-    settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 5, 2, tmp_path, 20)
+    settings = cases.plan_settings(AccountingMode.SOUND, 5, 2, tmp_path, 20)
     few, many = (plan_with_canaries(declared, setup, canaries, settings, n) for n in (3, 25))
     assert many.silos[0].items - few.silos[0].items == 22 * 8
     assert replace(few.silos[0], items=0) == replace(many.silos[0], items=0)
@@ -104,7 +104,7 @@ def test_single_items_are_items() -> None:
 
 def test_sums_that_hide_the_steps_are_not_audited_in_training() -> None:
     setup = generated_setup(2, subjects=10)
-    settings = cases.plan_settings(AccountingMode.SOUND, Horizontal.SOUND, 1, 1, None, 4)
+    settings = cases.plan_settings(AccountingMode.SOUND, 1, 1, None, 4)
     with pytest.raises(PrivacyError, match="local"):
         audit_training(
             mechanism("central_sub_dp", "v0", AccountingMode.SOUND),
@@ -122,7 +122,7 @@ def test_a_prepared_data_set_is_a_stage(tmp_path: Path) -> None:
     setup = prepared_setup(run, prepared, partition)
     assert setup.partition.silos == 3 and not setup.synthetic
     size = TrainingSize(60, 30, 9, 2, 0.1)
-    audited = ("higrad_avg_dp", "v1", AccountingMode.AS_PUBLISHED)
+    audited = mechanism("higrad_avg_dp", "v1", AccountingMode.AS_PUBLISHED)
     finding = audit_one_run(audited, PrivacyUnit.SUBJECT, setup, size, 0, tmp_path / "cache")
     assert finding.setting == "3 silos, 5 rounds of 2 steps"
     assert finding.details["correct"] >= 27, "30 steps at each of 3 silos tell nearly everybody"

@@ -24,7 +24,7 @@ from subjectdp.auditing.training_audit import audit_training
 from subjectdp.auditing.training_setup import generated_setup
 from subjectdp.auditing.vector import World
 from subjectdp.noise import gaussian as noise
-from subjectdp.plan.plan import AccountingMode, FederationFacts, Horizontal, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, FederationFacts, PrivacyPlan, PrivacyUnit
 from subjectdp.training.steps import silo_step
 
 SOUND = AccountingMode.SOUND
@@ -48,7 +48,7 @@ def updates(cache: Path, unit: PrivacyUnit | None = None) -> PrivacyPlan:
 def sound_plan(
     name: str, variant: str | None, cache: Path, batch: int = 128, facts: FederationFacts | None = None
 ) -> PrivacyPlan:
-    settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, batch)
+    settings = cases.plan_settings(SOUND, 20, 1, cache, batch)
     return make_plan(mechanism(name, variant, SOUND), facts or cases.federation(1, 1), settings)
 
 
@@ -150,7 +150,7 @@ def test_half_the_noise_in_the_training_loop(
     setup = generated_setup(0, subjects=50)
     canaries = Canaries(100_000, 8, (0,), 0, "planted")
     places = canaries.planned_facts(setup.facts).items[0]
-    settings = cases.plan_settings(SOUND, Horizontal.SOUND, 20, 1, cache, round(0.05 * places))
+    settings = cases.plan_settings(SOUND, 20, 1, cache, round(0.05 * places))
     if planted:
         monkeypatch.setattr(silo_step, "add_gaussian", half_noise)
     result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), setup, canaries, settings, 2000)

@@ -225,9 +225,11 @@ def test_exact_laws() -> None:
     law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {7: 1, 8: 1}
     one, two = 0.7**7, 0.7**8
-    assert law.subject_law() == pytest.approx([one * two, one + two - 2 * one * two, (1 - one) * (1 - two)])
-    assert law.group_law()[0] == pytest.approx(one * two)
-    assert law.group_law()[-1] == pytest.approx(1.0)
+    assert law.subject_count_probabilities() == pytest.approx(
+        [one * two, one + two - 2 * one * two, (1 - one) * (1 - two)]
+    )
+    assert law.largest_group_cdf()[0] == pytest.approx(one * two)
+    assert law.largest_group_cdf()[-1] == pytest.approx(1.0)
 
 
 def test_only_poisson_sampling_is_audited() -> None:

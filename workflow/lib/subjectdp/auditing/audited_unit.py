@@ -1,7 +1,8 @@
-"""What the worst-case unit of a plan is, and which plans it can be attacked in; see ``auditing.vector``."""
+"""The worst-case unit (item, subject or silo) of a plan, and which plans can be audited; see ``auditing.vector``."""
 
 from __future__ import annotations
 
+from subjectdp.accounting.sound import expected_subjects, releases
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     DivisorRule,
@@ -14,9 +15,7 @@ from subjectdp.plan.plan import (
 
 
 def check_auditable(plan: PrivacyPlan) -> None:
-    """Raises PrivacyError for what the vectorised worst case does not run."""
-    from subjectdp.accounting.sound import releases
-
+    """Raises PrivacyError for a plan that the vectorised worst case cannot run."""
     mechanism, settings = plan.mechanism, plan.settings
     summed = mechanism.trust is not TrustModel.LOCAL
     reasons = {
@@ -39,12 +38,12 @@ def check_auditable(plan: PrivacyPlan) -> None:
 
 
 def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
-    """What the plan's claim is about."""
+    """The unit that the plan claims to protect; an item where it claims nothing."""
     return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
 
 
 def canary_items(plan: PrivacyPlan) -> int:
-    """Items of the canary at a silo: the most that one unit may have; a silo's data are the first silo's."""
+    """Items of the canary at a silo: the most that one unit may have there; for a silo, all of the first one's."""
     unit = claimed_unit(plan)
     if unit is PrivacyUnit.SILO:
         return plan.silos[0].items
@@ -54,14 +53,12 @@ def canary_items(plan: PrivacyPlan) -> int:
 
 
 def held_silos(plan: PrivacyPlan) -> int:
-    """Silos that hold the canary: the first ones, as many as may hold one unit."""
+    """Number of silos that hold the canary (the first ones): as many as may hold one unit."""
     return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
 
 
 def public_divisor(plan: PrivacyPlan, silo: int) -> float:
-    """What the observer undoes the division with: the divisor, or its expectation where it depends on the data."""
-    from subjectdp.accounting.sound import expected_subjects
-
+    """What the observer multiplies a release by: the divisor, or its expectation if it depends on the data."""
     if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
         return expected_subjects(plan.silos[silo])
     return plan.silos[silo].divisor

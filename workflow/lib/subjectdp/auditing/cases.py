@@ -1,11 +1,11 @@
-"""Which plans are audited, at the papers' FEMNIST scale: what was published, and the sound plans beside it."""
+"""The audited plans, at the papers' FEMNIST scale: as published, and the sound ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import algorithm
@@ -40,11 +40,11 @@ class Case:
         rounds: R, before the horizontal rule shortens it.
         steps: local steps T of a round (None: one epoch, 50).
         runs: of each world.
-        setting: what the attacker faces, in words.
-        unit: attacked instead of the unit that the plan claims (None), at the ε that the accountant states for it.
+        setting: the silos, rounds and releases in words.
+        unit: attacked unit, at the ε that the accountant states for it; None: the unit that the plan claims.
         updates: whether whole updates are clipped and noised once.
-        subject: how subjects are sampled, where they are.
-        trust: instead of the algorithm's (None).
+        subject: settings of algorithms that sample subjects.
+        trust: trust model; None: the algorithm's own.
     """
 
     algorithm: str
@@ -63,14 +63,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Keys the case's randomness."""
+        """Name that keys the case's randomness."""
         return f"{self.algorithm}:{self.variant}:{self.mode.value}:{self.setting}"
 
     def plan(self, cache_dir: Path | str | None = None) -> PrivacyPlan:
-        """The plan of the case, made as training makes it, and read for its ``unit``."""
+        """The plan of the case, made as training makes it, with its ``unit`` as the claimed one."""
         facts = federation(self.silos, self.held)
-        horizontal = Horizontal.SOUND if self.mode is SOUND else Horizontal.ROUNDS_OVER_SQRT_S
-        settings = plan_settings(self.mode, horizontal, self.rounds, self.steps, cache_dir)
+        settings = plan_settings(self.mode, self.rounds, self.steps, cache_dir)
         mechanism = self._mechanism()
         if self.trust is not None:
             mechanism = replace(mechanism, trust=self.trust)
@@ -91,13 +90,12 @@ class Case:
 
 
 def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:
-    """A federation of equal silos with an enforced cap; each subject may be at ``held`` of them."""
+    """Equal silos with an enforced cap on a subject's items; ``held`` of them may hold the same subject."""
     return FederationFacts((items,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held, subjects)
 
 
 def plan_settings(
     mode: AccountingMode,
-    horizontal: Horizontal,
     rounds: int,
     steps: int | None,
     cache_dir: Path | str | None = None,
@@ -106,7 +104,7 @@ def plan_settings(
     """ε = 4 at δ = 1e-5 with C = 1 and Poisson sampling."""
     return PlanSettings(
         mode=mode,
-        horizontal=horizontal,
+        horizontal=Horizontal.SOUND if mode is SOUND else Horizontal.ROUNDS_OVER_SQRT_S,
         sampling=SamplingMethod.POISSON,
         epsilon=EPSILON,
         delta=DELTA,
@@ -119,9 +117,9 @@ def plan_settings(
 
 
 def monte_carlo_cases(size: Size) -> tuple[Case, ...]:
-    """The audited plans: "full" at the papers' number of steps, "small" with few steps a round and fewer runs.
+    """The audited plans: "full" with the papers' number of steps, "small" with few steps a round and fewer runs.
 
-    A bound saturates at about the logarithm of the runs, so that what is to be refuted gets more of them.
+    A bound saturates at about the logarithm of the number of runs, so plans to be refuted get more of them.
     """
     return _small() if size == "small" else _full()
 
@@ -169,42 +167,28 @@ def _small() -> tuple[Case, ...]:
 
 
 def _updates(silos: int, rounds: int, runs: int) -> Iterator[Case]:
-    """Updates of one epoch noised once: a silo's whole data, as calibrated, and one item, as the accountant says."""
+    """Updates of one epoch noised once: a silo's whole data at the calibrated ε, and an item at the accountant's."""
     words = f"{rounds} noised updates of {silos} silos"
     for unit, name in ((None, "a silo's whole data"), (PrivacyUnit.ITEM, "one item")):
-        yield Case(
-            "joint_noise", None, SOUND, silos, silos, rounds, None, runs, f"{name}, {words}", unit, True
-        )
+        setting = f"{name}, {words}"
+        yield Case("joint_noise", None, SOUND, silos, silos, rounds, None, runs, setting, unit, updates=True)
 
 
 def _beyond(silos: int, rounds: int, runs: int) -> Iterator[Case]:
     """The algorithms beyond the papers, a subject at every silo: budgets, coins, turns, correlated noise."""
     everywhere = f"at all of {silos} silos, {rounds} rounds"
+    base = Case("subject_release", None, SOUND, silos, silos, rounds, 1, runs, "", trust=TrustModel.LOCAL)
     summed, turns = SubjectSettings(weights=BudgetWeights.FIXED), SubjectSettings(every=4, noise_band=3)
-    kinds: tuple[tuple[str, SubjectSettings, TrustModel, bool], ...] = (
-        ("one release a round", SubjectSettings(), TrustModel.LOCAL, False),
-        ("coins of 0.2", SubjectSettings(0.2), TrustModel.LOCAL, False),
-        ("updates, only their sum is seen", summed, TrustModel.SECURE_AGGREGATION, True),
-        ("a turn in 4 rounds, noise over 3", turns, TrustModel.LOCAL, False),
-        ("a trusted server, noise over 3", turns, TrustModel.CENTRAL, False),
-    )
-    for words, subject, trust, updates in kinds:
-        setting = f"{words}, {everywhere}"
-        yield Case(
-            "subject_release",
-            None,
-            SOUND,
-            silos,
-            silos,
-            rounds,
-            1,
-            runs,
-            setting,
-            None,
-            updates,
-            subject,
-            trust,
-        )
+    central, secure = TrustModel.CENTRAL, TrustModel.SECURE_AGGREGATION
+    changes: dict[str, dict[str, Any]] = {
+        "one release a round": {},
+        "coins of 0.2": {"subject": SubjectSettings(0.2)},
+        "updates, only their sum is seen": {"subject": summed, "trust": secure, "updates": True},
+        "a turn in 4 rounds, noise over 3": {"subject": turns},
+        "a trusted server, noise over 3": {"subject": turns, "trust": central},
+    }
+    for words, change in changes.items():
+        yield replace(base, setting=f"{words}, {everywhere}", **change)
     coins = SubjectSettings(0.1)
     yield Case("subject_sampling", None, SOUND, silos, silos, rounds, 2, runs, everywhere, subject=coins)
     yield Case("capped_item_dp", None, SOUND, 1, 1, rounds, 1, runs, f"1 silo, {rounds} rounds")

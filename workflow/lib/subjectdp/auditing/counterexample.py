@@ -1,44 +1,46 @@
 """A counterexample to joint noise over several local steps (arXiv 2407.19286, Theorem 4.7), executed.
 
-One silo holds the target, an item with a linear loss (gradient C). The items of the other silos have the loss
-‖θ - θ₀‖²/(2γ) around the round's starting model θ₀: one local step of rate γ takes a silo back to θ₀, whatever noise
-it added before. Of such a silo's noise only the last step's is in the sum that is released. The variance of the sum is
-σ²C²(S + N - 1) in place of the claimed σ²C²NS, while the target adds C in each step that samples it.
+One silo holds the target, an item with a linear loss (gradient C). The items of the other silos have the loss ‖θ -
+θ₀‖²/(2γ) around the round's starting model θ₀. One local step of rate γ takes such a silo back to θ₀, whatever noise
+it added before, so the released sum contains only the noise of its last step. The variance of the sum is σ²C²(S + N -
+1) instead of the claimed σ²C²NS, while the target adds C in each step that samples it.
 
 Every assumption of the theorem holds: gradients are clipped item by item (those of the other silos are far below C),
-all silos share γ, C, σ, S and the sampling probability, data are disjoint, each step's noise is drawn afresh. What
-fails is the proof: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own
-noise, which is not released.
+all silos share γ, C, σ, S and the sampling probability, the data are disjoint, and each step draws new noise. The
+proof fails: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own noise,
+which is not released.
 
-The rounds run by the algorithm's own ``local_step`` and ``server_round``, many independent rounds at a time in one
+The rounds execute the algorithm's own ``local_step`` and ``server_round``, many independent rounds at a time in one
 dimension. Lower bounds are Monte Carlo with exact confidence limits. The analysis above only chooses the attack's
-threshold, before any run; no bound rests on it.
+threshold, before any run; no bound depends on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian
+from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
 from subjectdp.algorithms import joint_noise
-from subjectdp.auditing.lower_bounds import CONFIDENCE, counts_epsilon
+from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = NDArray[np.float64]
 
 DELTA = 1e-5
 RUNS = 200_000
-_RATE, _CLIP = 0.5, 2.0  # of no influence on any result
+_RATE, _CLIP = 0.5, 2.0  # cancel in all results
 _BATCH = 1000.0  # expected mini-batch; the more items, the closer a step of the other silos is to θ₀
 
 
@@ -74,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line of the table; ``variance_measured`` is of releases without the target, in units of C²."""
+    """One row of the table; ``variance_measured`` is of releases without the target, in units of C²."""
 
     silos: int
     local_steps: int
@@ -87,9 +89,9 @@ class Outcome:
     epsilon_claimed: float  # the paper's accounting (Rényi, Mironov's conversion)
     epsilon_claimed_tight: float  # the same claim by privacy loss distributions
     epsilon_released: float  # of the released sum, by privacy loss distributions
-    epsilon_own_noise: float  # each silo's own noise alone: holds for any number of local steps
+    epsilon_own_noise: float  # with only each silo's own noise: holds for any number of local steps
     lower_bound: float  # Monte Carlo, 95 %
-    threshold: float  # releases above it are taken for the target's, in units of C
+    threshold: float  # in units of C; a release above it is a guess that the target takes part
     true_positive_rate: float
     false_positive_rate: float
 
@@ -101,10 +103,10 @@ TABLE_CASES = (
     Case(5, 50, 0.1, 1.179),
     Case(10, 50, 1.0, 6.0),
 )
-"""Noise multipliers of Table 1 (each silo on its own at ε = 5 by the paper's accounting), and one without sampling."""
+"""Noise multipliers of Table 1 (each silo alone at ε = 5 by the paper's accounting), and one case without sampling."""
 
 CURVE_CASES = (Case(10, 2, 0.1, 0.754), Case(10, 5, 0.1, 0.832), Case(10, 20, 0.1, 1.002))
-"""More local steps at the noise that the paper's calibration gives them, for the figure."""
+"""Other numbers of local steps at the noise of the paper's calibration, for the figure."""
 
 CASES = tuple(
     sorted((*TABLE_CASES, *CURVE_CASES), key=lambda c: (c.sampling_probability, -c.silos, c.local_steps))
@@ -131,19 +133,19 @@ class _Rounds:
 
 
 class _Step:
-    """One local step (``protocols.LocalStep``) of one silo in all rounds; a mini-batch is its size in each."""
+    """One local step (``protocols.LocalStep``) of one silo in all rounds; a mini-batch is represented by its sizes."""
 
     def __init__(self, rounds: _Rounds, silo: int, theta: Tensor) -> None:
         self.rounds, self.silo, self.theta = rounds, silo, theta
 
     def sample_batch(self) -> Tensor:
-        """Items in each round's mini-batch: of the target's silo, the target or none (the rest has gradient 0)."""
+        """Items in each round's mini-batch; at the target's silo only the target counts (the rest has gradient 0)."""
         random, q = self.rounds.random, self.rounds.case.sampling_probability
         items = int(self.rounds.present) if self.silo == 0 else round(_BATCH / q)
         return torch.from_numpy(random.binomial(items, q, len(self.theta)).astype(np.float64))
 
     def clipped_sum(self, batch: Tensor) -> Tensor:
-        """Items of a silo have equal gradients, so that the sum is their number times the clipped one."""
+        """The number of items times the clipped gradient, which all items of a silo share."""
         if self.silo == 0:
             return batch * _CLIP
         gradient = (self.theta - self.rounds.model) / _RATE
@@ -179,46 +181,33 @@ def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
 
 
 def threshold(case: Case, runs: int, delta: float = DELTA) -> float:
-    """Where the attack cuts: the lower bound that the expected counts of ``runs`` runs give is largest there.
+    """The attack's threshold: it maximises the lower bound from the expected counts of ``runs`` runs.
 
-    The expectation takes the release for N(0, σ²(S+N-1)), plus Binomial(S, q) with the target.
+    The expected counts model the release as N(0, σ²(S+N-1)), plus Binomial(S, q) with the target.
     """
-    from scipy import stats
-
     std = case.remaining_variance**0.5
     places = np.linspace(0.0, 6.0 * std + case.local_steps, 2001)
     counts = np.arange(case.local_steps + 1)
     masses = stats.binom.pmf(counts, case.local_steps, case.sampling_probability)
     alarms = np.floor(runs * stats.norm.sf(places / std))
     hits = np.floor(runs * (stats.norm.sf((places[:, None] - counts) / std) @ masses))
-    error = (1.0 - CONFIDENCE) / 2.0
-    low = np.nan_to_num(stats.beta.ppf(error, hits, runs - hits + 1))
-    high = np.where(alarms < runs, stats.beta.ppf(1.0 - error, alarms + 1, np.maximum(runs - alarms, 1)), 1.0)
-    bounds = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
-    return float(places[int(np.argmax(bounds))])
+    return float(places[int(np.argmax(log_ratios(hits, runs, alarms, runs, delta)))])
 
 
 def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
-    """(by the paper's Rényi accounting, by privacy loss distributions) of S steps with noise σ√N."""
-    from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
-
+    """ε of S steps with noise σ√N: by the paper's Rényi accounting, and by privacy loss distributions."""
     total = case.noise_multiplier * case.silos**0.5
     paper, _ = skellam_epsilon(SkellamMechanism(total), case.sampling_probability, case.local_steps, delta)
     return paper, _stepwise(case, total, delta)
 
 
 def own_noise_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of S steps with each silo's own noise alone: what holds for any number of local steps."""
+    """ε of S steps with only each silo's own noise, which holds for any number of local steps."""
     return _stepwise(case, case.noise_multiplier, delta)
 
 
 def released_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of the one number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
-    from scipy import stats
-
-    from subjectdp.accounting.epsilon import epsilon_of
-    from subjectdp.accounting.events import MixtureSteps, Shift
-
+    """ε of the number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
     counts = np.arange(case.local_steps + 1)
     masses = stats.binom.pmf(counts, case.local_steps, case.sampling_probability)
     shift = Shift.of(counts.tolist(), (masses / masses.sum()).tolist()).trimmed()
@@ -226,16 +215,12 @@ def released_epsilon(case: Case, delta: float = DELTA) -> float:
 
 
 def _stepwise(case: Case, sigma: float, delta: float) -> float:
-    from subjectdp.accounting.epsilon import epsilon_of
-    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
-
-    return epsilon_of(
-        (MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps),), delta
-    )
+    steps = MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps)
+    return epsilon_of((steps,), delta)
 
 
 def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> Outcome:
-    """Runs the case ``runs`` times with and without the target and puts the outcome beside the claims."""
+    """Runs the case ``runs`` times with and without the target and compares the outcome with the claims."""
     absent, present = (releases(case, world, runs, seed) for world in (False, True))
     cut = threshold(case, runs, delta)
     hits, alarms = int((present > cut).sum()), int((absent > cut).sum())
@@ -259,6 +244,4 @@ def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELT
 
 def table(cases: Sequence[Case] = CASES, runs: int = RUNS, seed: int = 0) -> pd.DataFrame:
     """A row for each case, with the columns of :class:`Outcome`."""
-    import pandas as pd
-
     return pd.DataFrame([asdict(demonstrate(case, runs, seed)) for case in cases])

@@ -1,16 +1,16 @@
-"""Leaks of data-dependent noise: an observer of one noisy step reads its noise level off the step itself.
+"""Attacks on data-dependent noise: an observer of a noisy step infers the noise level from the step itself.
 
-A gradient of d parameters shows its noise level to a relative precision of 1/√(2d), whatever it is added to as long as
-the rest is known. The squared norm of the noise is σ²C² times a χ² variable with d degrees of freedom, which is drawn
-as such: the law of the test, without the vectors.
+A gradient of d parameters reveals its noise level to a relative precision of 1/√(2d), if all but the noise is known.
+The squared norm of the noise is σ²C² times a χ² variable with d degrees of freedom. That variable is drawn directly,
+without the vectors.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from subjectdp.auditing.audited_unit import canary_items
@@ -25,31 +25,30 @@ from subjectdp.plan.plan import NoiseRule, PrivacyPlan
 def noise_level_leak(
     plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int, confidence: float = CONFIDENCE
 ) -> LowerBound:
-    """Presence of one subject with k items, read off the noise of LocalGroupDP where all others have one item each.
+    """Presence of one subject with k items, inferred from LocalGroupDP's noise; all others have one item each.
 
     Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
-    beforehand: "present" if the squared norm of any of the first ``steps`` steps lies above the middle (geometric)
-    of those that σ_1 and σ_2 lead to.
+    beforehand: it says "present" if the squared norm of any of the first ``steps`` steps lies above the geometric mean
+    of the squared norms expected under σ_1 and σ_2.
 
     Raises PrivacyError for a plan whose noise does not depend on the group size.
     """
     if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
         raise expected("noise rule", plan.mechanism.noise_rule.value, "group_size_in_batch", PrivacyError)
     table = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
-    threshold = float(table[1] * table[2]) * parameters
-    present = _loud_runs(plan, table, threshold, parameters, (steps, runs), seed, present=True)
-    absent = _loud_runs(plan, table, threshold, parameters, (steps, runs), seed, present=False)
-    return _fixed_test(present, absent, threshold, plan.settings.delta, confidence)
+    test = _NoiseLevelTest(plan, table, parameters, steps)
+    present, absent = (test.says_present(runs, seed, world) for world in (True, False))
+    return _fixed_test(present, absent, test.threshold, plan.settings.delta, confidence)
 
 
 def divisor_leak(
     subjects: int, parameters: int, runs: int, delta: float, seed: int, confidence: float = CONFIDENCE
 ) -> LowerBound:
-    """One subject read off the noise of one step that is divided by the realised number of subjects (v3).
+    """Presence of one subject, inferred from a step that is divided by the realised number of subjects (v3).
 
-    Given who else is in the mini-batch, the divisor is ``subjects`` without and ``subjects`` + 1 with the one, and the
-    noise smaller by that ratio. The test is fixed beforehand: "present" if the squared norm lies below its mean
-    without the subject by at least 4 standard deviations and by at least half of the gap.
+    Given who else is in the mini-batch, the divisor is ``subjects`` without the subject and ``subjects`` + 1 with it;
+    the noise shrinks by that ratio. The test is fixed beforehand: it says "present" if the squared norm lies below
+    its mean without the subject by at least 4 standard deviations and at least half of the gap.
     """
     low, high = float(subjects + 1) ** -2 * parameters, float(subjects) ** -2 * parameters
     deviation = high * math.sqrt(2.0 / parameters)
@@ -64,31 +63,36 @@ def divisor_leak(
 
 
 def divisor_separation(subjects: int, parameters: int) -> float:
-    """The gap between the squared norms with ``subjects`` and one more, in their standard deviations."""
+    """The gap between the mean squared norms with ``subjects`` and one more, in standard deviations."""
     low, high = float(subjects + 1) ** -2, float(subjects) ** -2
     return (high - low) / (high * math.sqrt(2.0 / parameters))
 
 
-def _loud_runs(
-    plan: PrivacyPlan,
-    table: NDArray[np.float64],
-    threshold: float,
-    parameters: int,
-    size: tuple[int, int],
-    seed: int,
-    present: bool,
-) -> NDArray[np.bool_]:
-    """(runs,) whether some step's squared noise norm lies above the threshold."""
-    steps, runs = size
-    law = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
-    sampler: torch.Generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
-    normals = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
-    loud = np.zeros(runs, dtype=bool)
-    for _ in range(steps):
-        canary = law.canary_count(runs, sampler).numpy().astype(np.int64)
-        groups = np.maximum(np.maximum(law.largest_other_group(runs, sampler).numpy(), canary), 1)
-        loud |= table[groups] ** 2 * normals.chisquare(parameters, size=runs) > threshold
-    return loud
+@dataclass(frozen=True)
+class _NoiseLevelTest:
+    """The test of :func:`noise_level_leak`; ``table`` holds σ_z for z = 0, 1, ..."""
+
+    plan: PrivacyPlan
+    table: NDArray[np.float64]
+    parameters: int
+    steps: int
+
+    @property
+    def threshold(self) -> float:
+        return float(self.table[1] * self.table[2]) * self.parameters
+
+    def says_present(self, runs: int, seed: int, present: bool) -> NDArray[np.bool_]:
+        """(runs,) whether some step's squared noise norm lies above the threshold."""
+        plan = self.plan
+        batches = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
+        sampler = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
+        norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
+        above = np.zeros(runs, dtype=bool)
+        for _ in range(self.steps):
+            canary = batches.canary_count(runs, sampler).numpy().astype(np.int64)
+            groups = np.maximum(np.maximum(batches.largest_other_group(runs, sampler).numpy(), canary), 1)
+            above |= self.table[groups] ** 2 * norms.chisquare(self.parameters, size=runs) > self.threshold
+        return above
 
 
 def _fixed_test(

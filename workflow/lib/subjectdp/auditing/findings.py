@@ -1,4 +1,4 @@
-"""What an audit found: one row each, as a tidy table, and a summary."""
+"""The findings of audits as a tidy table, one row each, and as a JSON summary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFUTED, STANDS = "refuted", "not refuted"
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of the table, and what goes into the summary besides."""
+    """One row of the table; ``details`` appear in the summary only."""
 
     audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
     algorithm: str
@@ -38,16 +38,16 @@ class Finding:
     mode: str
     setting: str
     claimed_epsilon: float
-    true_epsilon: float  # accounted as if σ and divisor were constants; NaN where they are what leaks
+    true_epsilon: float  # as if σ and divisor were constants; NaN where the attack is on them
     lower_bound: float
     runs: int  # of each world; canaries of a one-run audit
     direction: str
     details: dict[str, Any]
-    synthetic: bool = False  # whether it rests on generated data
+    synthetic: bool = False  # whether the data are generated
 
     @property
     def verdict(self) -> str:
-        """Whether the bound lies above the claim."""
+        """ "refuted" if the bound lies above the claim, else "not refuted"."""
         return REFUTED if self.lower_bound > self.claimed_epsilon else STANDS
 
     @property
@@ -76,7 +76,7 @@ def table(findings: list[Finding]) -> pd.DataFrame:
 
 
 def summary(findings: list[Finding], facts: dict[str, Any]) -> dict[str, Any]:
-    """The findings with their details as one JSON-able object; ``facts`` head it."""
+    """All findings with their details as one JSON object that starts with ``facts``."""
     return {
         **facts,
         "refuted": [finding.name for finding in findings if finding.verdict == REFUTED],
@@ -88,7 +88,7 @@ def summary(findings: list[Finding], facts: dict[str, Any]) -> dict[str, Any]:
 def write_findings(
     findings: list[Finding], facts: dict[str, Any], parquet: Path | str, csv: Path | str, json: Path | str
 ) -> None:
-    """Writes table and summary; ``facts`` (size, seed, confidence, data) head the summary."""
+    """Writes table and summary; the summary starts with ``facts`` (size, seed, confidence, δ)."""
     frame = table(findings)
     write_frame(parquet, frame)
     write_frame(csv, frame)
@@ -96,5 +96,5 @@ def write_findings(
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows neither NaN nor infinity."""
+    """JSON has neither NaN nor infinity: null instead."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,6 +1,6 @@
 """The attacker's score of a release: the log-likelihood ratio of the plan's dominating pair, from a table.
 
-The score only has to be good, not right: whatever it is, the bound on ε that its success proves holds.
+The bound on ε is valid for any score; a better score gives a larger bound.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SIGMAS = 9.0
 
 
 class LikelihoodRatio:
-    """log Σ_j p_j N(y; s_j, σ²) / N(y; 0, σ²) for releases y in units of C on the sum, as a step function.
+    """log Σ_j p_j N(y; s_j, σ²) / N(y; 0, σ²) for sums y in units of C, as a step function.
 
-    ``offset`` is what the mechanism releases, without noise, in the absence of the canary.
+    ``offset`` is the noise-free release without the canary.
     """
 
     def __init__(self, step: MixtureSteps, offset: float = 0.0) -> None:
@@ -50,10 +50,10 @@ class LikelihoodRatio:
 def likelihood_ratios(
     plan: PrivacyPlan, unit: PrivacyUnit | None = None, silos: Sequence[int] | None = None
 ) -> tuple[LikelihoodRatio, ...]:
-    """The score of a unit (None: the claimed one) for every kind of release of a plan.
+    """The scores for the presence of a unit (None: the claimed one) in the releases of a plan.
 
-    LOCAL trust: one for each of ``silos`` (None: those that may hold the unit). Otherwise the releases are sums over
-    the silos: one in all.
+    LOCAL trust: one score for each of ``silos`` (None: those that may hold the unit). Otherwise the releases are sums
+    over the silos, and there is one score.
     """
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):
@@ -64,9 +64,9 @@ def likelihood_ratios(
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit) -> LikelihoodRatio:
     step = unit_losses(plan, unit, every_silo=True)[0][0]
-    # where the canary may turn a clipped vector around, each silo releases −C without it
-    turned = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
-    return _likelihood_ratio(step, -float(len(plan.silos)) if turned else 0.0)
+    # where the canary may reverse a clipped vector, each silo releases −C without it
+    reversed_ = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
+    return _likelihood_ratio(step, -float(len(plan.silos)) if reversed_ else 0.0)
 
 
 @cache

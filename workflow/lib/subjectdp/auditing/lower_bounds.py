@@ -1,7 +1,7 @@
-"""From an attack's successes to a lower bound on ε that holds with a stated confidence.
+"""Lower bounds on ε from an attack's successes, with a stated confidence.
 
-Any attack gives a valid bound: a poor one only gives a small bound. What was chosen by looking at the runs (direction,
-threshold) is therefore chosen on one half of them and judged on the other.
+Any attack gives a valid bound; a poor attack gives a small one. Direction and threshold are chosen by looking at
+runs, so one half of the runs chooses them and the other half is judged.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
+from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import PrivacyError, expected
 
 Scores = NDArray[np.floating]
-"""Scores of independent runs, one each."""
+"""One score for each independent run."""
+
+Counts = int | NDArray[np.int64] | NDArray[np.float64]
 
 CONFIDENCE = 0.95
 _THRESHOLDS = 4000  # candidates at most, taken from the runs without the subject
@@ -25,8 +29,9 @@ _THRESHOLDS = 4000  # candidates at most, taken from the runs without the subjec
 class LowerBound:
     """A lower bound on ε and the attack behind it.
 
-    ``direction`` "present" guesses the subject is there on a high score, "absent" that it is not on a low one; the
-    rates are those of the judging half, true positives being right guesses of the kind that the direction makes.
+    With ``direction`` "present" the attack guesses on a high score that the subject takes part; with "absent" it
+    guesses on a low score that it does not. The rates are those of the judged half: right and wrong guesses of that
+    kind.
     """
 
     epsilon: float
@@ -37,24 +42,22 @@ class LowerBound:
     runs: int  # of each world, both halves
 
 
-def clopper_pearson_lower(successes: int, trials: int, error: float) -> float:
-    """The one-sided exact lower limit of a probability: it is below the limit with probability at most ``error``."""
-    from scipy import stats
-
+def clopper_pearson_lower(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
+    """Exact one-sided lower limits of probabilities: each is below its limit with probability at most ``error``."""
     _check_counts(successes, trials, error)
-    return 0.0 if successes == 0 else float(stats.beta.ppf(error, successes, trials - successes + 1))
+    found = stats.beta.ppf(error, successes, trials - successes + 1)  # NaN for 0 successes
+    return np.asarray(np.nan_to_num(found))
 
 
-def clopper_pearson_upper(successes: int, trials: int, error: float) -> float:
-    """The one-sided exact upper limit of a probability (see :func:`clopper_pearson_lower`)."""
-    from scipy import stats
-
+def clopper_pearson_upper(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
+    """Exact one-sided upper limits of probabilities (see :func:`clopper_pearson_lower`)."""
     _check_counts(successes, trials, error)
-    return 1.0 if successes == trials else float(stats.beta.ppf(1 - error, successes + 1, trials - successes))
+    failures = trials - np.asarray(successes)
+    return np.where(failures == 0, 1.0, stats.beta.ppf(1 - error, successes + 1, np.maximum(1, failures)))
 
 
 def rates_epsilon(true_positive_rate: float, false_positive_rate: float, delta: float) -> float:
-    """ε that a test of these rates needs: TPR ≤ e^ε FPR + δ, so ε ≥ log((TPR − δ)/FPR); at least 0."""
+    """The smallest ε ≥ 0 that allows a test with these rates: TPR ≤ e^ε FPR + δ, so ε ≥ log((TPR − δ)/FPR)."""
     if true_positive_rate <= delta:
         return 0.0
     if false_positive_rate <= 0.0:
@@ -65,21 +68,31 @@ def rates_epsilon(true_positive_rate: float, false_positive_rate: float, delta: 
 def counts_epsilon(
     hits: int, positives: int, alarms: int, negatives: int, delta: float, confidence: float = CONFIDENCE
 ) -> float:
-    """The lower bound from counts of a test that was fixed beforehand.
+    """The lower bound from the counts of a test that was fixed beforehand.
 
-    ``hits`` of ``positives`` right guesses and ``alarms`` of ``negatives`` false ones; each rate gets half of the
-    error probability, so that both limits hold together with ``confidence``.
+    The test was right in ``hits`` of ``positives`` runs and wrong in ``alarms`` of ``negatives``. Each rate gets half
+    of the error probability, so both limits hold together with ``confidence``.
     """
     error = (1.0 - confidence) / 2.0
-    hit_rate = clopper_pearson_lower(hits, positives, error)
-    return rates_epsilon(hit_rate, clopper_pearson_upper(alarms, negatives, error), delta)
+    hit_rate = float(clopper_pearson_lower(hits, positives, error))
+    return rates_epsilon(hit_rate, float(clopper_pearson_upper(alarms, negatives, error)), delta)
+
+
+def log_ratios(
+    hits: Counts, positives: int, alarms: Counts, negatives: int, delta: float, confidence: float = CONFIDENCE
+) -> NDArray[np.float64]:
+    """:func:`counts_epsilon` for each of several tests, negative where a test proves nothing: to compare tests."""
+    error = (1.0 - confidence) / 2.0
+    low = clopper_pearson_lower(hits, positives, error)
+    high = clopper_pearson_upper(alarms, negatives, error)
+    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(high))
 
 
 def split_bound(present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
     """The lower bound from scores of runs with and without the subject.
 
     Even runs choose direction and threshold, odd runs judge them.
-    Raises PrivacyError with fewer than 4 runs of a kind or a score that is not a number.
+    Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite.
     """
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
@@ -105,15 +118,11 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
 
 
 def gaussian_estimate(present: Scores, absent: Scores, delta: float) -> float:
-    """An estimate, not a bound: ε of the Gaussian trade-off whose separation the scores show (Nasr et al. 2023).
+    """An estimate of ε, not a bound: that of a Gaussian mechanism with the separation of the scores (Nasr et al. 2023).
 
-    The separation is the largest over thresholds of Φ⁻¹(TPR) − Φ⁻¹(FPR), with both rates at least 1 % away from 0 and
-    1, where the runs pin them down.
+    The separation is the maximum over thresholds of Φ⁻¹(TPR) − Φ⁻¹(FPR). Both rates stay at least 1 % away from 0 and
+    1, where few runs decide.
     """
-    from scipy import stats
-
-    from subjectdp.accounting.gaussian import gdp_epsilon
-
     levels = np.linspace(0.01, 0.99, 99)
     thresholds = np.quantile(absent, 1.0 - levels)
     rates = np.array([(present >= threshold).mean() for threshold in thresholds])
@@ -125,7 +134,7 @@ def gaussian_estimate(present: Scores, absent: Scores, delta: float) -> float:
 
 
 def _oriented(scores: tuple[Scores, Scores], direction: str) -> tuple[Scores, Scores]:
-    """(scores where a high value is right, scores where it is an alarm), turned around for "absent"."""
+    """Scores where a high value is a right guess, and those where it is a false alarm; negated for "absent"."""
     present, absent = scores
     return (present, absent) if direction == "present" else (-absent, -present)
 
@@ -134,35 +143,26 @@ def _best_threshold(
     positives: Scores, negatives: Scores, delta: float, confidence: float
 ) -> tuple[float, float]:
     """(bound, threshold) of the threshold with the largest bound on these runs."""
-    from scipy import stats
-
     ordered, right = np.sort(negatives), np.sort(positives)
     counts = _candidate_counts(len(ordered))
-    # one without false alarms as well: the lowest right guess if all of them lie above, else just above the alarms
+    # also one without false alarms: the lowest right guess if all of them lie above, else just above the alarms
     top = max(float(np.nextafter(np.float32(ordered[-1]), np.float32(np.inf))), float(right[0]))
     thresholds = np.append(ordered[len(ordered) - counts[counts > 0]], top)
     alarms = len(ordered) - np.searchsorted(ordered, thresholds, side="left")
     hits = len(right) - np.searchsorted(right, thresholds, side="left")
-    error = (1.0 - confidence) / 2.0
-    low = np.nan_to_num(stats.beta.ppf(error, hits, len(right) - hits + 1))
-    high = np.where(
-        alarms == len(ordered),
-        1.0,
-        stats.beta.ppf(1 - error, alarms + 1, np.maximum(1, len(ordered) - alarms)),
-    )
-    bounds = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
+    bounds = log_ratios(hits, len(right), alarms, len(ordered), delta, confidence)
     best = int(np.argmax(bounds))
     return float(bounds[best]), float(thresholds[best])
 
 
 def _candidate_counts(runs: int) -> NDArray[np.int64]:
-    """Numbers of alarms to try: all small ones, then on a geometric ladder."""
+    """Numbers of false alarms to try: all small ones, then a geometric sequence."""
     ladder = np.geomspace(1, runs, min(runs, _THRESHOLDS))
     return np.unique(np.concatenate([np.arange(1, min(runs, 200) + 1), ladder.astype(np.int64)]))
 
 
-def _check_counts(successes: int, trials: int, error: float) -> None:
-    if not (trials >= 1 and 0 <= successes <= trials):
+def _check_counts(successes: Counts, trials: int, error: float) -> None:
+    if not (trials >= 1 and np.all((np.asarray(successes) >= 0) & (np.asarray(successes) <= trials))):
         raise expected("successes", successes, f"between 0 and the {trials} trials", PrivacyError)
     if not 0 < error < 1:
         raise expected("error probability", error, "between 0 and 1", PrivacyError)

@@ -1,7 +1,7 @@
-"""The joint law of what a mini-batch shows of one canary subject and of everybody else, for many runs at once.
+"""What a mini-batch contains of one canary subject and of the other subjects, drawn for many runs at once.
 
-The canary owns k items of the silo; the other subjects own the rest, as evenly as whole numbers allow (the counts
-that the plan's facts describe). Poisson sampling makes the canary's count and the others' counts independent.
+The canary owns k items of the silo; the other subjects own the rest, as evenly as whole numbers allow (as in the plan's
+facts). Under Poisson sampling the canary's count and the others' counts are independent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
 from subjectdp.errors import PrivacyError, expected
@@ -22,12 +23,12 @@ _TABLE = 1 << 16  # resolution of the quantile table of the number of other subj
 
 
 class MinibatchDistribution:
-    """The laws of one silo's mini-batches under Poisson sampling with ``schedule``'s probability.
+    """One silo's mini-batches under Poisson sampling with ``schedule``'s probability.
 
     Attributes:
-        canary_items: items of the canary subject at this silo: k, or 0 where it is absent.
-        other_sizes: items a subject -> number of other subjects of that size, the same whether it is present or not;
-            ``replaced``: the items of an absent canary are those of others instead.
+        canary_items: items of the canary subject at this silo: k, or 0 if it is absent.
+        other_sizes: items per subject -> number of other subjects of that size, the same with and without the canary
+            (unless ``replaced``: then an absent canary's items belong to the others).
     """
 
     def __init__(
@@ -56,11 +57,11 @@ class MinibatchDistribution:
         return _draw(self._canary_limits, runs, generator).float()
 
     def largest_other_group(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) int64: most items of any one other subject."""
+        """(runs,) int64: the most items of one other subject."""
         return _draw(self._group_limits, runs, generator)
 
     def other_subjects(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) float32: distinct other subjects (its law to within 2^-16)."""
+        """(runs,) float32: number of distinct other subjects (probabilities to within 2^-16)."""
         places = torch.randint(_TABLE, (runs,), generator=generator, dtype=torch.int32)
         return self._subject_quantiles.index_select(0, places)
 
@@ -71,24 +72,20 @@ class MinibatchDistribution:
 
     @cached_property
     def _canary_limits(self) -> Tensor:
-        from scipy import stats
-
         return _limits(stats.binom.cdf(np.arange(self.canary_items), self.canary_items, self.probability))
 
     @cached_property
     def _group_limits(self) -> Tensor:
-        return _limits(self.group_law()[:-1])
+        return _limits(self.largest_group_cdf()[:-1])
 
     @cached_property
     def _subject_quantiles(self) -> Tensor:
-        law = np.cumsum(self.subject_law())
+        cumulative = np.cumsum(self.subject_count_probabilities())
         middles = (np.arange(_TABLE) + 0.5) / _TABLE
-        return torch.from_numpy(np.searchsorted(law, middles).astype(np.float32))
+        return torch.from_numpy(np.searchsorted(cumulative, middles).astype(np.float32))
 
-    def group_law(self) -> Array:
+    def largest_group_cdf(self) -> Array:
         """P(largest other group ≤ z) for z = 0, 1, ... up to the largest size."""
-        from scipy import stats
-
         sizes = np.arange(max(self.other_sizes) + 1)
         logs = [
             count * stats.binom.logcdf(sizes, size, self.probability)
@@ -96,10 +93,8 @@ class MinibatchDistribution:
         ]
         return np.asarray(np.exp(np.sum(logs, axis=0)))
 
-    def subject_law(self) -> Array:
+    def subject_count_probabilities(self) -> Array:
         """P(m other subjects are in the mini-batch) for m = 0, 1, ..."""
-        from scipy import stats
-
         total = np.ones(1)
         for size, count in self.other_sizes.items():
             inside = 1.0 - (1.0 - self.probability) ** size
@@ -114,7 +109,7 @@ def _even_sizes(items: int, subjects: int) -> dict[int, int]:
 
 
 def _limits(cumulative: Array) -> Tensor:
-    """Upper ends of all but the last value; those that a 24-bit uniform number cannot tell from 1 are left out."""
+    """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
     kept = cumulative[cumulative < 1.0 - 2.0**-24]
     return torch.from_numpy(np.asarray(kept, dtype=np.float32))
 

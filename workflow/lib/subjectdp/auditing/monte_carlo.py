@@ -1,8 +1,8 @@
-"""Mechanism-level audit: many runs with and without the worst-case subject, and what telling them apart proves."""
+"""Mechanism-level audit: a lower bound on ε from many runs with and without the worst-case subject."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,19 +24,17 @@ def world_scores(
     plan: PrivacyPlan,
     scores: Sequence[LikelihoodRatio],
     world: World,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
-    """(runs,) the summed score of every run of one world; blocks of runs have keys of their own."""
+    """(runs,) the summed score of every run of one world; each block of runs has its own key."""
     parts = []
     for block, start in enumerate(range(0, world.runs, BLOCK)):
         runs = min(BLOCK, world.runs - start)
         part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            for kind, release in federation_of(audited, plan, part).releases():
-                total += scores[kind](release)
+            for score, release in federation_of(audited, plan, part).releases():
+                total += scores[score](release)
         parts.append(total.numpy())
-        progress(start + runs)
     return np.concatenate(parts)
 
 
@@ -46,17 +44,16 @@ def audit_plan(
     runs: int,
     seed: int,
     confidence: float = CONFIDENCE,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[LowerBound, NDArray[np.float32], NDArray[np.float32]]:
     """The lower bound on a plan's ε for the unit it claims, with the scores of present and absent runs.
 
     Args:
         plan: of an algorithm with noise and Poisson sampling.
         name: keys the randomness together with ``seed``.
-        runs: of each world; a bound cannot exceed about log(runs/8), so that refuting ε = 4 needs tens of thousands.
+        runs: of each world. A bound cannot exceed about log(runs/8): refuting ε = 4 needs tens of thousands of runs.
     """
     audited = algorithm(plan.mechanism.algorithm, plan.mechanism.variant)
     scores = likelihood_ratios(plan)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
-    present, absent = (world_scores(audited, plan, scores, world, progress) for world in worlds)
+    present, absent = (world_scores(audited, plan, scores, world) for world in worlds)
     return split_bound(present, absent, plan.settings.delta, confidence), present, absent

@@ -1,8 +1,8 @@
 """Auditing in one training run (Steinke, Nasr, Jagielski, arXiv 2305.08846, Theorem 5.2).
 
-m canaries are each in or out by a fair coin of their own; an attacker guesses r of them, and the number of right
-guesses bounds ε. Neighbouring federations differ by one canary: to audit subject-level privacy a canary has to be a
-subject, with all its items at all its silos.
+Each of m canaries takes part or not by an independent fair coin. An attacker guesses r of the coins; the number of
+right guesses bounds ε. Neighbouring federations differ by one canary, so to audit subject-level privacy a canary must
+be a subject, with all its items at all its silos.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from subjectdp.auditing.lower_bounds import CONFIDENCE
 from subjectdp.errors import PrivacyError, expected
@@ -22,7 +23,7 @@ _HALVINGS = 50
 
 @dataclass(frozen=True)
 class Guesses:
-    """Outcome of an attack on m canaries: how many were guessed, and how many of the guesses were right."""
+    """Outcome of an attack on m canaries: number of guesses and of right guesses."""
 
     canaries: int
     guesses: int
@@ -34,8 +35,6 @@ def p_value(outcome: Guesses, epsilon: float, delta: float) -> float:
 
     With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1.
     """
-    from scipy import stats
-
     _check(outcome, delta)
     right = 1.0 / (1.0 + math.exp(-epsilon))
     v, r = outcome.correct, outcome.guesses
@@ -48,7 +47,7 @@ def p_value(outcome: Guesses, epsilon: float, delta: float) -> float:
 
 
 def one_run_epsilon(outcome: Guesses, delta: float, confidence: float = CONFIDENCE) -> float:
-    """The largest ε that the outcome rejects at the confidence; 0 if it rejects none."""
+    """The largest ε that the outcome rejects at this confidence; 0 if it rejects none."""
     error = 1.0 - confidence
     if p_value(outcome, 0.0, delta) >= error:
         return 0.0
@@ -60,10 +59,10 @@ def one_run_epsilon(outcome: Guesses, delta: float, confidence: float = CONFIDEN
 
 
 def guess(scores: NDArray[np.floating], members: NDArray[np.bool_], guesses: int) -> Guesses:
-    """Guesses "in" for the ``guesses``/2 highest scores and "out" for as many lowest ones.
+    """Guesses "in" for the ``guesses``/2 highest scores and "out" for the ``guesses``/2 lowest.
 
-    The number of guesses has to be fixed before the scores are seen.
-    Raises PrivacyError for an odd number of guesses, or more than canaries.
+    The number of guesses must be fixed before the scores are seen.
+    Raises PrivacyError for an odd number of guesses, or more guesses than canaries.
     """
     canaries = len(scores)
     if guesses % 2 or not 2 <= guesses <= canaries:

@@ -1,9 +1,9 @@
 """Canaries for a real training run: subjects (or items) whose gradients are crafted and known to the auditor.
 
-White-box Dirac canaries: canary c's items have the gradient −λ e_c, λ > C, on a parameter of the canary's own and 0 on
-all others; clipping makes it −C e_c. They pass through everything that other items pass through: the silo's sampler,
-the model and its backward pass, the clipping engine, weights, sum, noise and divisor of the training loop. The model is
-wrapped so that it knows them by a last input column, the data so that addresses beyond the data set are theirs.
+White-box Dirac canaries: the items of canary c have the gradient −λ e_c, λ > C, on a parameter of their own and 0 on
+all others; clipping makes it −C e_c. They pass through the same code as other items: the silo's sampler, the model
+and its backward pass, the clipping engine, weights, sum, noise and divisor of the training loop. A wrapped model
+recognises them by a last input column; in the wrapped data set they have the addresses beyond the data set.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import FederationFacts, PrivacyUnit
 
-_CERTAIN = 1e4  # logit of the class that a canary is certain to get: its loss is linear in its own parameter
+_CERTAIN = 1e4  # logit that makes a canary's loss linear in its own parameter
 LABEL = 1  # of every canary item
 
 
 class Data(Protocol):
-    """What a federation and an evaluation ask of a resident data set."""
+    """The resident data set as federation and evaluation use it."""
 
     def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """How many canaries there are and how much each of them is.
+    """The canaries of an audit.
 
-    ``items`` are a canary's items at each silo that holds it; all silos of ``silos`` hold every canary.
+    A canary has ``items`` items at each silo that holds it; each of ``silos`` holds every canary.
     """
 
     count: int
@@ -46,15 +46,15 @@ class Canaries:
 
     @property
     def unit(self) -> PrivacyUnit:
-        """What one canary is."""
+        """Whether a canary is an item or a subject."""
         return PrivacyUnit.ITEM if self.items == 1 and len(self.silos) == 1 else PrivacyUnit.SUBJECT
 
     def members(self) -> NDArray[np.bool_]:
-        """(count,) which canaries take part: a fair coin each."""
+        """(count,) bool: which canaries take part, by independent fair coins."""
         return numpy_generator(self.seed, Purpose.AUDIT, "members", self.name).random(self.count) < 0.5
 
     def planned_facts(self, facts: FederationFacts) -> FederationFacts:
-        """The public facts of a federation that has room for every canary."""
+        """The public facts of a federation with places for all canaries."""
         added = [self.count if silo in self.silos else 0 for silo in range(len(facts.items))]
         cap = max(self.items, facts.max_items_per_subject or 1)
         return replace(
@@ -91,9 +91,9 @@ class Canaries:
 
 
 class CanaryData:
-    """A resident data set in which address ``size`` + c is an item of canary c; inputs become rows with a last column.
+    """A resident data set in which address ``size`` + c is an item of canary c.
 
-    The column is 0 for an item of the data set and c + 1 for an item of canary c.
+    Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
     """
 
     def __init__(self, inner: Data, size: int) -> None:
@@ -120,8 +120,8 @@ class CanaryData:
 class CanaryModel(nn.Module):
     """A model for :class:`CanaryData`: the inner model for real items, one parameter for each canary.
 
-    A canary's loss is λ·(its parameter) up to a constant, as long as parameters stay far below 10^4/λ; the inner
-    model gets no gradient from it.
+    A canary's loss is λ·(its parameter) up to a constant while parameters stay far below 10^4/λ. The inner model gets
+    no gradient from it.
     """
 
     def __init__(self, inner: nn.Module, shape: tuple[int, ...], count: int, gradient: float) -> None:
@@ -141,7 +141,7 @@ class CanaryModel(nn.Module):
 
 
 def canary_slice(shapes: dict[str, tuple[int, ...]], name: str = "canaries.weight") -> slice:
-    """Where the canaries' parameters lie in the flat vector (see ``FlatParameters``), without the padding row.
+    """The canaries' parameters in the flat vector (see ``FlatParameters``), without the padding row.
 
     Raises PrivacyError for a model without canaries.
     """

@@ -1,10 +1,10 @@
 """The worst-case subject of ``auditing.vector`` for algorithms that sample whole subjects.
 
-Every item of the canary points along one axis that nobody else touches, with a gradient (or a model's update) far
-longer than its clip norm, at every silo that may hold it. The coins are one for all silos where the plan shares its
-budget, and each silo's and step's own elsewhere; the canary's turns start with the first round, which is the worst. Of
-a round's noisy sums the attacker takes the projection onto what the canary adds to them; of correlated noise, that of
-all rounds together, C applied to both (``noise.correlated_noise``).
+Every item of the canary has a gradient (or update) along one axis on which all other subjects are 0, much longer than
+its clip norm, at every silo that may hold it. If the plan shares a budget over silos, one coin decides for all silos;
+otherwise each silo and step has its own. The canary's turns start with the first round, which is the worst case. The
+attacker projects a round's noisy sums onto the canary's contribution. Under correlated noise it projects all rounds
+together, with C applied to both (``noise.correlated_noise``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from subjectdp.plan.plan import Clipping, PrivacyPlan, TrustModel
 
 
 class CanaryBatch:
-    """A mini-batch in each run: whether the canary is in it, (runs,) 0 or 1."""
+    """A mini-batch in each run: ``canary`` (runs,) is 1 if the canary is in it, else 0."""
 
-    largest_group = 1  # not read: no noise of these plans depends on it
+    largest_group = 1  # unused: the noise of these plans does not depend on it
 
     def __init__(self, canary: Tensor) -> None:
         self.canary = canary
@@ -45,11 +45,11 @@ class SubjectStep(VectorStep):
         super().__init__(federation.plan, silo, self._coins, self._noisy)
 
     def subject_sum(self, batch: VectorBatch) -> Tensor:
-        """The canary's clipped mean gradient, where it is drawn."""
+        """The canary's clipped mean gradient, or 0 if it is not drawn."""
         return batch.canary * (self.weight * self._clip_norm)
 
     def subject_update_sum(self, batch: VectorBatch) -> Tensor:
-        """The canary's clipped update, as long as its mean gradient: both are far longer than the clip norm."""
+        """The canary's clipped update. Its norm is that of the mean gradient: unclipped, both exceed the clip norm."""
         return self.subject_sum(batch)
 
     def _coins(self) -> VectorBatch:
@@ -75,11 +75,13 @@ class SubjectFederation(VectorFederation):
         counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
         self.weights = counts[:, 0].astype(float).tolist()
         if budget:
-            rule = settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
-            self.weights = subject_weights.budget_weights(counts, *rule)[:, 0].tolist()
+            weights = subject_weights.budget_weights(
+                counts, settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+            )
+            self.weights = weights[:, 0].tolist()
 
     def coins(self, round_: int, silo: int, step: int) -> Tensor:
-        """(runs,) 1 where the canary takes part."""
+        """(runs,) 1 if the canary takes part, else 0."""
         if not self.world.present or (round_ - 1) % self._every:
             return torch.zeros(self.world.runs)
         shared = self.plan.mechanism.shared_budget
@@ -92,7 +94,7 @@ class SubjectFederation(VectorFederation):
         return SubjectStep(self, round_, silo, step)
 
     def releases(self) -> Iterator[tuple[int, Tensor]]:
-        """What depends on the canary; with a budget one number a turn, or one in all under correlated noise."""
+        """As in the base class. With a shared budget: one release a turn, or a single one under correlated noise."""
         if not self.plan.mechanism.shared_budget:
             for round_ in range(1, self.plan.rounds + 1):
                 yield from self._local_releases(round_)
@@ -112,7 +114,7 @@ class SubjectFederation(VectorFederation):
         yield 0, sum(seen, torch.zeros(self.world.runs))
 
     def _projected(self, round_: int) -> Tensor:
-        """A round's noisy sums along what the canary adds: its noise is that of one silo, or of the sum."""
+        """The projection of a round's noisy sums onto the canary's contribution; its noise is that of one sum."""
         clip_norm = self.plan.settings.clip_norm
         if self.plan.mechanism.trust is TrustModel.LOCAL:
             total = torch.zeros(self.world.runs)
@@ -135,6 +137,6 @@ class SubjectFederation(VectorFederation):
 
 
 def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:
-    """The vectorised federation that fits the plan's sampler."""
-    kind = SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
-    return kind(algorithm, plan, world)
+    """The vectorised federation for the plan's sampler."""
+    federation = SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
+    return federation(algorithm, plan, world)

@@ -1,4 +1,4 @@
-"""One-run audit of a real training: the federation that trains, with canaries in it, and an observer of its steps."""
+"""One-run audit of a real training: the training federation with canaries, and an observer of its steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 
 @dataclass(frozen=True)
 class TrainingAudit:
-    """What one audited training gives: every canary's score, which took part, and the guesses' outcome."""
+    """Result of one audited training: each canary's score, which canaries took part, and the guesses' outcome."""
 
     plan: PrivacyPlan
     scores: NDArray[np.float32]
@@ -42,7 +42,7 @@ class TrainingAudit:
 
 
 class Observer:
-    """Sees each noisy local step, as LOCAL trust allows, and adds up every canary's score."""
+    """Observes each noisy local step, as LOCAL trust allows, and sums up every canary's score."""
 
     def __init__(
         self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]
@@ -53,7 +53,7 @@ class Observer:
         self._scale = {silo: public_divisor(plan, silo) / plan.settings.clip_norm for silo in canaries.silos}
 
     def watching(self, audited: Algorithm) -> Algorithm:
-        """The algorithm with its own local step, whose result is looked at before it goes on."""
+        """The algorithm with its own local step, whose result is scored before it is returned."""
 
         def local_step(step: LocalStep) -> Tensor:
             gradient = audited.local_step(step)
@@ -72,9 +72,10 @@ def plan_with_canaries(
     settings: PlanSettings,
     members: int | None = None,
 ) -> PrivacyPlan:
-    """The plan of a federation with room for every canary, executed on one where ``members`` of them take part.
+    """The plan of a federation with places for all canaries, for a training in which ``members`` of them take part.
 
-    Sampling probabilities and all else come from the public number of places, not from who takes part.
+    Only the numbers of items depend on ``members`` (None: all take part). Sampling probabilities and all else are
+    computed from the public number of places.
     """
     plan = make_plan(mechanism, canaries.planned_facts(setup.facts), settings)
     if members is None:
@@ -90,12 +91,12 @@ def plan_with_canaries(
 def audit_training(
     mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, guesses: int
 ) -> TrainingAudit:
-    """Trains once with the canaries that take part and guesses who they are.
+    """Trains once with the canaries that take part, and guesses which canaries they are.
 
     Args:
-        guesses: how many guesses are made, half of them "in"; fixed by the caller before anything is seen.
+        guesses: number of guesses, half of them "in"; must be fixed before any score is seen.
 
-    Raises PrivacyError for a trust model in which no single step is seen.
+    Raises PrivacyError for a trust model in which single steps are not observed.
     """
     if mechanism.trust is not TrustModel.LOCAL:
         raise expected(

@@ -1,4 +1,4 @@
-"""What training audits train on: a prepared data set of the pipeline, or generated points where none is at hand."""
+"""Data, partition and model of training audits: of a run of the pipeline, or generated points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 
 @dataclass(frozen=True)
 class PlainSGD:
-    """Optimiser settings for audits: what is released is the gradient itself."""
+    """Optimiser settings for audits: plain SGD, so that the gradient itself is released."""
 
     name: str = "sgd"
     learning_rate: float = 0.1
@@ -78,7 +78,7 @@ def prepared_setup(
 
 
 class Points:
-    """Normal clouds around one centre for each class, as a resident data set."""
+    """Normally distributed points around one centre for each class, as a resident data set."""
 
     def __init__(self, items: int, seed: int) -> None:
         generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))

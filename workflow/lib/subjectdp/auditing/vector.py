@@ -1,11 +1,10 @@
-"""The algorithms' own pseudo-code run for many independent runs at once, on a worst-case subject.
+"""Executes the algorithms' own pseudo-code for many independent runs at once, on a worst-case subject.
 
-The worst case: the clipped gradient of every item of the canary subject is +C along one axis that no other item
-touches (where a whole mini-batch or update is clipped: the canary turns it from −C to +C). On that axis a vector of P
-parameters is one number, so that a tensor can hold one number for each of many runs. :class:`VectorStep` and
-:class:`VectorRound` are the protocols of the algorithms over such tensors; the local step and the server round that
-run on them are those that train. A test holds them equal to the training loop's own step for the same mini-batches
-and noise.
+In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other
+items are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along that axis a vector
+of P parameters is one number, so a tensor holds one number for each of many runs. :class:`VectorStep` and
+:class:`VectorRound` implement the algorithms' protocols on such tensors; the local step and the server round are
+those of training. A test checks that they equal the training loop's own step for the same mini-batches and noise.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, P
 
 SERVER = -1
 UPDATE = -1  # the "step" of the noise on a silo's whole update
-# Unclipped gradients in units of C, where a whole mini-batch or update is clipped: one mini-batch with the canary
-# outweighs a million without it, and one without it is still far longer than C.
+# Unclipped gradients in units of C, for algorithms that clip a whole mini-batch or update: one mini-batch with the
+# canary outweighs a million without it, and one without it is still much longer than C.
 _CANARY, _OTHERS = 1e12, -1e6
 
 
 @dataclass(frozen=True)
 class World:
-    """One block of runs of one of the two neighbouring federations: the name keys all of its randomness."""
+    """One block of runs of one of the two neighbouring federations; the name keys its randomness."""
 
     seed: int
     name: str
@@ -57,34 +56,34 @@ class World:
 
 
 class VectorBatch:
-    """A mini-batch in each run; what a step does not read is not drawn."""
+    """A mini-batch in each run; quantities are drawn when a step first reads them."""
 
-    def __init__(self, law: MinibatchDistribution, runs: int, generator: torch.Generator) -> None:
-        self.law, self.runs, self._generator = law, runs, generator
-        self.canary = law.canary_count(runs, generator)
+    def __init__(self, batches: MinibatchDistribution, runs: int, generator: torch.Generator) -> None:
+        self.batches, self.runs, self._generator = batches, runs, generator
+        self.canary = batches.canary_count(runs, generator)
 
     inputs: Tensor
     labels: Tensor
 
     @property
     def items(self) -> int:
-        """1: the scale of a mean that is clipped does not matter (see ``VectorStep.gradient_sum``)."""
+        """1: the scale of a vector that is clipped afterwards does not matter (see ``VectorStep.gradient_sum``)."""
         return 1
 
     @cached_property
     def subjects(self) -> Tensor:
-        """(runs,) distinct subjects."""
-        return self.law.other_subjects(self.runs, self._generator) + (self.canary > 0)
+        """(runs,) number of distinct subjects."""
+        return self.batches.other_subjects(self.runs, self._generator) + (self.canary > 0)
 
     @cached_property
     def largest_group(self) -> Tensor:
-        """(runs,) most items of one subject."""
-        return torch.maximum(self.law.largest_other_group(self.runs, self._generator), self.canary.long())
+        """(runs,) the most items of one subject."""
+        return torch.maximum(self.batches.largest_other_group(self.runs, self._generator), self.canary.long())
 
     @cached_property
     def others_present(self) -> Tensor:
-        """(runs,) whether an item of another subject is there."""
-        return self.law.others_present(self.runs, self._generator)
+        """(runs,) bool: whether an item of another subject is in the mini-batch."""
+        return self.batches.others_present(self.runs, self._generator)
 
     @property
     def group_sizes(self) -> Tensor:
@@ -113,7 +112,7 @@ class VectorStep:
         return self._batch()
 
     def gradient_sum(self, batch: VectorBatch) -> Tensor:
-        """Unclipped: the canary's items outweigh all others, which point the other way."""
+        """Unclipped sum: the canary's items outweigh all others, which point the other way."""
         others = torch.where(batch.others_present, _OTHERS, 0.0)
         return torch.where(batch.canary > 0, _CANARY, others) * self._clip_norm
 
@@ -146,7 +145,7 @@ class VectorStep:
 
 
 class VectorFederation:
-    """All rounds of a plan in every run of a world, seen by the observer whom the plan's trust model allows."""
+    """All rounds of a plan in every run of a world, as the plan's trust model lets an observer see them."""
 
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
@@ -155,7 +154,7 @@ class VectorFederation:
         held = held_silos(plan)
         items = canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
-        self._laws = [
+        self._batches = [
             MinibatchDistribution(silo, sampling, items if index < held else 0, world.present, replaced)
             for index, silo in enumerate(plan.silos)
         ]
@@ -180,7 +179,7 @@ class VectorFederation:
             return noise.add_gaussian(total, std, self.world.key("noise", round_, silo, step))
 
         def batch() -> VectorBatch:
-            return VectorBatch(self._laws[silo], self.world.runs, self._sampler)
+            return VectorBatch(self._batches[silo], self.world.runs, self._sampler)
 
         return VectorStep(self.plan, silo, batch, normal)
 
@@ -222,7 +221,7 @@ class VectorRound:
         return sum(silo.divisor for silo in self._federation.plan.silos)
 
     def released(self) -> Tensor:
-        """The round's gradient as the observer of the sum sees it."""
+        """The round's gradient as an observer of the sum sees it."""
         if self._released is None:
             raise PrivacyError("The server's round released nothing.")
         return self._released

@@ -1,8 +1,8 @@
-"""Models that train one linear layer on features that nobody trains: few weights to add noise to, cheap rounds.
+"""Models that train one linear layer on fixed features: few noisy weights, cheap rounds.
 
-Under subject-level privacy the noise on the average gradient has the same size in every coordinate; what counts is how
-few coordinates carry the task. Features are fixed, look at one item at a time and know no private data, so that they
-are part of the input: a run computes them once (``ResidentData``), and a round is a few matrix products.
+Under subject-level privacy the noise on the average gradient is equally large in every coordinate, so fewer coordinates
+mean less noise. The features depend on one item at a time and on no private data. They are part of the input: a run
+computes them once (``ResidentData``), and a round is a few matrix products.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FixedFeatureModel(nn.Module):
     Attributes:
         features: φ, without parameters; a public function of one item, of mean square norm about 1.
         width: features of an item.
-        head: the linear layer, all that is trained; zero, or ``start`` (classes, width).
+        head: the trained linear layer; starts at zero, or at ``start`` (classes, width).
     """
 
     def __init__(self, features: nn.Module, width: int, classes: int, start: Tensor | None = None) -> None:
@@ -42,9 +42,9 @@ class FixedFeatureModel(nn.Module):
 
 
 class NormalisedScattering(nn.Module):
-    """Scattering coefficients of one item, each order of them shifted and scaled to mean 0 and mean square norm 1/3.
+    """Scattering coefficients of one item; each order is shifted and scaled to mean 0 and mean square norm 1/3.
 
-    The orders differ by factors of ten, and so do strokes of thin and of thick pens. Nothing but the item enters.
+    The orders differ by factors of ten, and so do strokes of thin and of thick pens. Each item is normalised by itself.
     """
 
     def __init__(self, scales: int, angles: int) -> None:
@@ -66,16 +66,16 @@ def _standardised(rows: Tensor) -> Tensor:
 
 
 def scattering_head(classes: int, scales: int, angles: int) -> FixedFeatureModel:
-    """A zero head on wavelet features: (1 + 16 + 64) 7² = 3,969 of them with two scales and eight angles."""
+    """A head that starts at zero on wavelet features: (1 + 16 + 64) 7² = 3,969 with two scales and eight angles."""
     features = NormalisedScattering(scales, angles)
     return FixedFeatureModel(features, features.width, classes)
 
 
 def handwriting_head(classes: int, from_synthetic: bool) -> FixedFeatureModel:
-    """A head on 128 features that were learned from synthetic characters; 7,936 weights for 62 classes.
+    """A head on 128 features learned from synthetic characters; 7,936 weights for 62 classes.
 
     ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the
-    features; else from zero. Raises ModelError where there are other classes than those characters.
+    features; otherwise from zero. Raises ModelError if the classes are not those of the synthetic characters.
     """
     if type(from_synthetic) is not bool:
         raise expected("model.parameters.from_synthetic", from_synthetic, "true or false", ModelError)
@@ -88,5 +88,5 @@ def handwriting_head(classes: int, from_synthetic: bool) -> FixedFeatureModel:
 
 
 def fixed_features(model: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """The part of a model that may be computed once for each item; None where all of it is trained."""
+    """The fixed feature map of a model, to be computed once for each item; None if all layers are trained."""
     return model.features if isinstance(model, FixedFeatureModel) else None

@@ -1,8 +1,8 @@
-"""Fixed features of handwriting, learned from the project's own synthetic characters and from nothing else.
+"""Fixed features of handwriting, learned only from the project's own synthetic characters.
 
-The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it generates
-an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretrain`). No item
-of any data set that a run protects has a part in them, so that features cost no privacy and may be computed once.
+The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it
+generates an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretrain`).
+They depend on no protected data, so the features cost no privacy and may be computed once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from subjectdp.io.atomic import sha256_of
 
 WEIGHTS = Path(__file__).parent / "weights" / "handwriting.safetensors"
 SHA256 = "17a060ee7eb83d86f133809d341bbdfcdb5beb5429a1cada59f7e2066f58779b"
-"""Of the weights' file: they are part of the code, and a run's code fingerprint changes with them."""
+"""SHA-256 of the file of weights. It is part of the code, so a run's code fingerprint changes with the weights."""
 
 CLASSES = 62
 FEATURES = 128
-"""Features that a run trains on: directions in which the network's outputs vary most on synthetic characters."""
+"""Features that a run trains on: the leading principal components of the network's outputs on synthetic characters."""
 
-MARGIN = 2  # pixels of paper around LEAF's characters, which the network does not look at
+MARGIN = 2  # pixels of paper around LEAF's characters, which the network crops
 _WIDTHS = (32, 64, 96)
 OUTPUTS = _WIDTHS[2] * 9
 
@@ -58,7 +58,7 @@ class HandwritingFeatures(nn.Module):
     """``HandwritingNet`` and a projection: (B, 1, 28, 28) to (B, 128), mean square norm 1 on synthetic characters.
 
     The projection is centred and divides each principal component of the synthetic outputs by a power of its variance
-    (``pretraining.project``). All tensors are buffers that are not saved with a run: nothing here is trained.
+    (``pretraining.project``). All tensors are buffers that are not saved with a run; none is trained.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -77,7 +77,7 @@ class HandwritingFeatures(nn.Module):
 
 
 def freeze(module: nn.Module) -> None:
-    """Turns all parameters into buffers that are not saved: fixed, and unknown to whoever trains the model."""
+    """Turns all parameters into buffers that are neither trained nor saved."""
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             delattr(part, name)
@@ -106,11 +106,11 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def provenance(path: Path = WEIGHTS) -> dict[str, Any]:
-    """How the weights were made: settings of the pretraining and of its data."""
+    """Settings of the pretraining and of its data."""
     with safe_open(path, framework="pt") as file:
         return dict(json.loads(file.metadata()["provenance"]))
 
 
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as they are stored: 16 bits are enough for features, and half the file."""
+    """The tensors as they are stored, in 16 bits, which halves the file."""
     return {name: tensor.detach().to(torch.float16).contiguous() for name, tensor in tensors.items()}

@@ -1,7 +1,7 @@
 """Convolutional networks for 28x28 grey images.
 
-Inputs are float (B, 1, 28, 28) with paper 0 and ink up to 1 (``training.data`` turns LEAF's grey levels over and
-scales them by public constants); outputs are logits (B, classes).
+Inputs are float (B, 1, 28, 28), 0 for paper and up to 1 for ink (training inverts LEAF's grey levels and scales them by
+public constants); outputs are logits (B, classes).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from subjectdp.errors import ModelError, expected
 
 LIPSCHITZ = math.sqrt(2.0)
-"""Of the model's cross-entropy, in the weights' Euclidean norm."""
+"""Lipschitz constant of the model's cross-entropy in the weights' Euclidean norm."""
 
 _SIDE = 28
 
@@ -24,7 +24,7 @@ _SIDE = 28
 class Logistic(nn.Module):
     """Logits = W φ(x), φ(x) = (x̃/‖x̃‖, 1)/√2 for the image x̃ averaged over squares of ``pool`` pixels; W starts at 0.
 
-    The model has classes · ((28/pool)² + 1) parameters. Raises ModelError where ``pool`` does not divide 28.
+    The model has classes · ((28/pool)² + 1) parameters. Raises ModelError if ``pool`` does not divide 28.
     """
 
     def __init__(self, classes: int, pool: int) -> None:
@@ -36,7 +36,7 @@ class Logistic(nn.Module):
         nn.init.zeros_(self.output.weight)
 
     def features(self, images: Tensor) -> Tensor:
-        """φ(x): (B, (28/pool)² + 1), each row of norm at most 1 (a constant image has the direction 0)."""
+        """φ(x): (B, (28/pool)² + 1), each row of norm at most 1 (for an image of zeros the direction is 0)."""
         pixels = F.avg_pool2d(images, self.pool).flatten(1)
         directions = F.normalize(pixels, dim=1)
         return torch.cat([directions, torch.ones_like(directions[:, :1])], dim=1) / LIPSCHITZ

@@ -1,10 +1,10 @@
-"""A convex model for text: the next character from tables of the last ones, with nothing learned beforehand.
+"""A convex model for text: predicts the next character from tables of the last ones, without pretraining.
 
 Inputs are int64 (B, window), outputs logits (B, classes). Log-linear character n-grams (maximum entropy models;
 Rosenfeld 1996, "A maximum entropy approach to adaptive statistical language modelling") suit subject-level privacy: a
-feature is the presence of a character or of a pair of characters at a place, so that an item reads six rows of a
-million weights, and the noise on all other rows does not touch it. The cross-entropy is convex, and an item's gradient,
-(p - y) ⊗ φ with ‖p - y‖ ≤ √2 and ‖φ‖ = 1, never exceeds √2.
+feature is the presence of a character or of a pair of characters at a place, so an item reads six rows of a million
+weights, and the noise on all other rows does not affect it. The cross-entropy is convex, and the norm of an item's
+gradient, (p - y) ⊗ φ with ‖p - y‖ ≤ √2 and ‖φ‖ = 1, is at most √2.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from subjectdp.errors import ModelError, expected
 class CharacterNGram(nn.Module):
     """Logits = Σ_t E_t[c_t] / √tables; all tables E_t start at 0.
 
-    Table ``singles[k]`` is read at the character k places before the last, ``pairs[k]`` at the two characters of which
-    the later one stands there: classes · (singles · classes + pairs · classes²) weights.
+    Table ``singles[k]`` is indexed by the character k places before the last, ``pairs[k]`` by that character and the
+    one before it. There are classes · (singles · classes + pairs · classes²) weights.
 
     Args:
         classes: symbols of the vocabulary.
@@ -29,7 +29,7 @@ class CharacterNGram(nn.Module):
         pairs: tables of two characters, 0 to 79.
 
     Raises:
-        ModelError: numbers out of range, or no table at all.
+        ModelError: numbers out of range, or no table.
     """
 
     def __init__(self, classes: int, singles: int, pairs: int) -> None:

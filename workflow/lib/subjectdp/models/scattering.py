@@ -1,4 +1,4 @@
-"""Fixed wavelet features of 28x28 images: the scattering transform, which learns nothing and looks at one item.
+"""Fixed wavelet features of 28x28 images: the scattering transform of one item.
 
 Bruna, Mallat 2013, "Invariant scattering convolution networks"; its use under DP: Tramèr, Boneh 2021, "Differentially
 private learning needs better features (or much more data)". Filters and subsampling follow Kymatio (Andreux et al.
@@ -40,7 +40,7 @@ def gabor(side: int, width: float, angle: float, frequency: float, slant: float)
 
 
 def morlet(side: int, scale: int, angle: float, slant: float) -> NDArray[np.complex128]:
-    """A Morlet wavelet of the dyadic ``scale``: a Gabor function less so much of its Gaussian that its mean is 0."""
+    """A Morlet wavelet of the dyadic ``scale``: a Gabor function minus a multiple of its Gaussian, with mean 0."""
     width, frequency = _WIDTH * 2**scale, _FREQUENCY / 2**scale
     wave, envelope = gabor(side, width, angle, frequency, slant), gabor(side, width, angle, 0.0, slant)
     return np.asarray(wave - wave.sum() / envelope.sum() * envelope)

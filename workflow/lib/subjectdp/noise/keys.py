@@ -1,8 +1,8 @@
-"""Keyed randomness: every random draw of a run is named, never taken from a shared or reseeded generator.
+"""Keyed randomness: every random draw of a run has its own key; no generator is shared or reseeded.
 
-A key is the root seed, a purpose and a path of integers (round, silo, step ...). Two draws with different keys are
-independent; the same key gives the same bits on every machine. The key is hashed (BLAKE2b), so that neighbouring
-seeds are as far apart as any others and seed 0 is a seed like the rest.
+A key is the root seed, a purpose and a path (round, silo, step ...). Draws with different keys are independent; the
+same key gives the same bits on every machine. Keys are hashed (BLAKE2b), so neighbouring seeds are unrelated and seed
+0 is a seed like any other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Purpose(StrEnum):
-    """What a draw is for; a purpose is never shared by two kinds of draw."""
+    """What a draw is for. Different kinds of draw never share a purpose."""
 
     EMBEDDED_DATA = "embedded_data"
     SPLIT = "split"
@@ -32,17 +32,17 @@ class Purpose(StrEnum):
 
 
 def key_bytes(root_seed: int, purpose: Purpose, *path: int | str, size: int = 32) -> bytes:
-    """The ``size`` (1..64) bytes that the key stands for."""
+    """``size`` (1..64) bytes derived from the key."""
     text = "\x1f".join([str(int(root_seed)), purpose.value, *(f"{type(p).__name__}:{p}" for p in path)])
     return hashlib.blake2b(text.encode(), digest_size=size, person=b"subjectdp").digest()
 
 
 def key_int(root_seed: int, purpose: Purpose, *path: int | str) -> int:
-    """A 64-bit unsigned integer of the key."""
+    """A 64-bit unsigned integer derived from the key."""
     return int.from_bytes(key_bytes(root_seed, purpose, *path, size=8), "little")
 
 
 def numpy_generator(root_seed: int, purpose: Purpose, *path: int | str) -> np.random.Generator:
-    """A counter-based numpy generator (Philox, 128-bit key) of its own for this key."""
+    """A new counter-based numpy generator (Philox, 128-bit key) for this key."""
     key = np.frombuffer(key_bytes(root_seed, purpose, *path, size=16), dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))

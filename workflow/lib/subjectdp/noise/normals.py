@@ -1,12 +1,12 @@
-"""Normal numbers from a stream cipher, in compiled loops: what the noise on the CPU is made of.
+"""Normal numbers from a stream cipher, in compiled loops: the noise on the CPU.
 
 Words come from ChaCha (Bernstein 2008) with 8 rounds and a 256-bit key, a counter-based generator that is also a
-cipher: nobody who sees some of its words can tell the others. Pairs of words become pairs of normal numbers (Box and
-Muller 1958). Every operation is one of integers, or of IEEE float32 without fused multiply-adds, so that the same key
-gives the same bits on every processor, whatever the width of its vectors.
+cipher: an observer of some words cannot predict the others. Pairs of words become pairs of normal numbers (Box and
+Muller 1958). All operations are on integers, or IEEE float32 without fused multiply-adds, so the same key gives the
+same bits on every processor.
 
-All compiled functions are in this one file: numba's cache on disk asks whether *this* file has changed, and no other.
-The polynomials are those of Cephes (Moshier), single precision.
+All compiled functions are in this file because numba's disk cache checks only the file of the compiled function. The
+polynomials are those of Cephes (Moshier), single precision. randomgen's ChaCha is slower (decision 0021).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-LANES = 64  # blocks of the cipher that are computed side by side, in the registers' lanes
+LANES = 64  # blocks of the cipher that are computed in parallel by vector instructions
 WORDS = 16  # of a block
-PIECE = WORDS * LANES  # normal numbers of a pass; with all its buffers it stays in the first-level cache
-LARGEST = 1 << 33  # numbers of one key: the counter has 32 bits and counts pairs in the tails' stream
+PIECE = WORDS * LANES  # normal numbers per pass; all buffers of a pass fit in the first-level cache
+LARGEST = 1 << 33  # numbers per key: the counter has 32 bits and counts pairs in the tails' stream
 
 _RARE = 1 << 8  # a radius whose word is below it lies in the tail: 2^-24 of them, lengths beyond 5.77
 _TAILS = 1  # the nonce of the tails' stream; the bulk's is 0
@@ -32,7 +32,7 @@ _C0, _C1, _C2, _C3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574  # "expand 3
 
 
 def compiled(function: Function) -> Function:
-    """``function`` compiled on first use, kept on disk where a folder for that can be written to."""
+    """``function`` compiled on first use, cached on disk if a folder for that is writable."""
     try:
         return cast(Function, njit(cache=True)(function))
     except RuntimeError:  # no such folder
@@ -40,7 +40,7 @@ def compiled(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """``function`` compiled into its callers, which are kept with it inside."""
+    """``function`` compiled into its callers and cached with them."""
     return cast(Function, njit(function))
 
 
@@ -82,7 +82,7 @@ def cipher_blocks(
 ) -> None:
     """Fills ``words`` (16, lanes): column l is the ChaCha8 block of ``counter`` + l under ``key`` (8,).
 
-    The four double rounds are written out: a loop over them would keep the compiler from using vectors.
+    The four double rounds are written out because a loop over them prevents vectorisation.
     """
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     c0, c1, c2, c3, zero, kind = uint32(_C0), uint32(_C1), uint32(_C2), uint32(_C3), uint32(0), nonce
@@ -142,7 +142,7 @@ def normal_pairs(
 ) -> None:
     """``first``, ``second`` (n,) = √(-2 ln u) · (cos θ, sin θ), u = (radii + ½)/2^32, θ = 2π angles/2^32.
 
-    ``mantissas`` (n,) is scratch. The turn is split into quarters, so that |x| ≤ π/4 is left for the polynomials.
+    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials.
     """
     bits = mantissas.view(np.int32)
     for i in range(first.shape[0]):
@@ -171,10 +171,10 @@ def redraw_tails(
     first: NDArray[np.float32],
     second: NDArray[np.float32],
 ) -> None:
-    """Gives the pairs whose radius has a word below 2^8 a radius of 53 more bits, from blocks of their own.
+    """Redraws tail radii (words below 2^8) with 53-bit uniforms, from a stream of their own.
 
-    Given that u is below 2^-24 it is 2^-24 times a uniform number; 32 bits alone would end the law at 6.76 and leave
-    a coarse grid before. ``offset``: the number of the first pair, which numbers the blocks.
+    Given that u is below 2^-24, it is 2^-24 times a uniform number. With 32 bits alone the distribution would end at
+    6.76 and be coarse before. ``offset``: index of the first pair, which is the block counter.
     """
     words = np.empty((16, 1), np.uint32)
     for i in range(first.shape[0]):
@@ -191,7 +191,7 @@ def redraw_tails(
 
 @compiled
 def add_normals(total: NDArray[Any], std: Any, key: NDArray[np.uint32]) -> None:
-    """``total`` (P,) += ``std`` · z, z standard normal from ``key`` (8,); each piece is added while it is in cache."""
+    """``total`` (P,) += ``std`` · z, z standard normal from ``key`` (8,), piece by piece within the cache."""
     words = np.empty((WORDS, LANES), np.uint32)
     mantissas, numbers = np.empty(PIECE // 2, np.float32), np.empty(PIECE, np.float32)
     radii, angles = words[: WORDS // 2].reshape(PIECE // 2), words[WORDS // 2 :].reshape(PIECE // 2)

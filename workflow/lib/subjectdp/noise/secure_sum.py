@@ -1,9 +1,9 @@
-"""Modular sums as secure aggregation computes them, in a ring that holds the whole update.
+"""Modular sums as secure aggregation computes them, in a ring that is large enough for the whole update.
 
-Silos add integers modulo m; the server learns the sum modulo m and nothing else (here an ideal functionality stands for
-the protocol). What is summed is the update of a round, not one gradient: S local steps of N silos, signal and noise
-(arXiv 2407.19286, section 4, last paragraph). The ring is chosen from public numbers before training, with a stated
-probability that any sum of the run leaves it. Wrapping around is post-processing: it costs accuracy, never privacy.
+Silos add integers modulo m; the server learns only the sum modulo m (the protocol is simulated as an ideal
+functionality). The summands are updates of a round: the signal and noise of S local steps of N silos (arXiv
+2407.19286, section 4, last paragraph). The ring is chosen from public numbers before training, for a stated
+probability that any sum of the run overflows. Wrap-around is post-processing: it costs accuracy, never privacy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from subjectdp.errors import ConfigError, DataError, expected
 Integers = NDArray[np.int64]
 
 LARGEST_BITS = 62
-"""Two residues of a larger ring could not be added in 64 bits."""
+"""The sum of two residues of a larger ring may overflow 64 bits."""
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The integers modulo m. Residues are 0..m-1; they stand for the m integers nearest to 0, -(m//2) .. (m-1)//2."""
+    """The integers modulo m. Residues 0..m-1 represent the m integers nearest to 0, -(m//2) .. (m-1)//2."""
 
     modulus: int
 
@@ -49,28 +49,28 @@ class Ring:
 
     @property
     def lowest(self) -> int:
-        """The smallest integer that the ring holds."""
+        """The smallest integer that the ring represents."""
         return -(self.modulus // 2)
 
     @property
     def highest(self) -> int:
-        """The largest integer that the ring holds."""
+        """The largest integer that the ring represents."""
         return (self.modulus - 1) // 2
 
     def holds(self, bound: int) -> bool:
-        """Whether every integer of absolute value at most ``bound`` is told apart from every other one."""
+        """Whether the ring represents all integers of absolute value at most ``bound``."""
         return bound <= self.highest
 
     def residues(self, integers: Integers) -> Integers:
-        """What a silo sends: each integer modulo m, in 0..m-1."""
+        """The residues that a silo sends: each integer modulo m, in 0..m-1."""
         return np.mod(integers, self.modulus)
 
     def integers(self, residues: Integers) -> Integers:
-        """What the server reads: the representative nearest to 0 of each residue."""
+        """The integers that the server reads: the representative nearest to 0 of each residue."""
         return np.where(residues > self.highest, residues - self.modulus, residues)
 
     def sum(self, parts: Iterable[Integers]) -> Integers:
-        """Σ of at least one vector of integers, modulo m, as the integers nearest to 0. Wraps around silently."""
+        """The sum of at least one vector of integers modulo m, as the integers nearest to 0. Wraps around silently."""
         total: Integers | None = None
         for part in parts:
             residues = self.residues(part)
@@ -81,10 +81,10 @@ class Ring:
 
 
 def checked_sum(parts: Iterable[Integers], ring: Ring) -> Integers:
-    """The modular sum, refused where it is not the integer sum (a simulation can tell, a server could not).
+    """The modular sum, if it equals the integer sum (which a simulation can check, a server cannot).
 
     Raises:
-        DataError: a sum that left the ring.
+        DataError: a sum that wrapped around.
     """
     exact: list[Integers] = []
 
@@ -105,7 +105,7 @@ def checked_sum(parts: Iterable[Integers], ring: Ring) -> Integers:
 
 @dataclass(frozen=True)
 class SiloBound:
-    """Public numbers that bound one silo's contribution to the sum of a round."""
+    """Public numbers that bound one silo's contribution to a round's sum."""
 
     items: int  # of the silo
     sampling_probability: float  # of an item in a step; 1 for a known number of items
@@ -140,18 +140,18 @@ def skellam_tail(variance: float, probability: float) -> int:
 def largest_sum(
     silos: Sequence[SiloBound], silos_per_round: int, rounds: int, dimension: int, failure_probability: float
 ) -> int:
-    """A bound that no entry of any round's sum exceeds, but with ``failure_probability`` over the whole run.
+    """A bound on all entries of all rounds' sums that fails with at most ``failure_probability`` over the whole run.
 
-    Half of that probability goes to mini-batches larger than a binomial quantile (none where the sampling probability
-    is 1), half to the noise, each by a union bound. Signal: a step adds at most ``largest_entry`` per sampled item.
-    The ``silos_per_round`` silos of largest contribution count.
+    Half of that probability covers mini-batches larger than a binomial quantile (if the sampling probability is below
+    1), half covers the noise, each by a union bound. A step adds at most ``largest_entry`` for each sampled item. The
+    ``silos_per_round`` silos with the largest contributions count.
 
     Raises:
         ConfigError: a probability outside (0, 1).
     """
     if not 0.0 < failure_probability < 1.0:
         raise expected("joint.wrap_probability", failure_probability, "between 0 and 1", ConfigError)
-    from scipy import stats
+    from scipy import stats  # not at the top: loading it takes longer than most commands
 
     batches = rounds * sum(silo.steps for silo in silos)
     signals = []
@@ -169,10 +169,10 @@ def largest_sum(
 
 
 def ring_for(bound: int, bits: int | None = None) -> Ring:
-    """The ring of 2^``bits`` elements, or the smallest one that holds ``bound``.
+    """The ring of 2^``bits`` elements; None: the smallest that represents ``bound``.
 
     Raises:
-        ConfigError: a ring that is too small for the update, or none of at most 62 bits holds it.
+        ConfigError: a ring that is too small for the update, or an update that needs more than 62 bits.
     """
     needed = bound.bit_length() + 1
     if needed > LARGEST_BITS:

@@ -1,15 +1,15 @@
-"""Skellam noise on an integer grid: rounding of clipped gradients, integer noise, and back.
+"""Skellam noise on an integer grid: randomised rounding of clipped gradients, integer noise, and conversion back.
 
 Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (arXiv 2110.04995),
-with the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient that
-is clipped to C becomes a vector of integers of the grid C/2^bits; the sum of independent Skellam variables is Skellam,
-so that the noise of several silos adds up exactly, without any rounding between it and the sum.
+with the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient
+that is clipped to C becomes a vector of integer multiples of C/2^bits. The sum of independent Skellam variables is
+Skellam, so the noise of several silos adds up exactly.
 
-Noise here is sized against the sensitivity *after* rounding, and a little larger than a Gaussian of the same noise
-multiplier, such that its Rényi divergence is at no integer order above the Gaussian's (:func:`skellam_variance`). A
-noise multiplier from Rényi accounting at integer orders therefore means the same with either noise.
+The noise is calibrated to the sensitivity *after* rounding. It is slightly larger than a Gaussian of the same noise
+multiplier, so that its Rényi divergence does not exceed the Gaussian's at any integer order
+(:func:`skellam_variance`). A noise multiplier from Rényi accounting at integer orders is therefore valid for both.
 
-The sampler draws from floating-point Poisson generators: research noise, like the Gaussian one.
+The sampler uses floating-point Poisson generators: research noise, like the Gaussian one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CONDITION = 1e-9
-"""β of the conditional rounding: at least 1 - β of the roundings keep to the bound.
+"""β of the conditional rounding: a rounding satisfies the bound with probability at least 1 - β.
 
-The sources take e^-0.5. That lowers the bound by hardly anything (5e-5 of it at 16 bits), while drawing a third of the
-roundings again biases entries towards 0 by up to some hundredths of a step.
+The sources use e^-0.5. That lowers the bound very little (by 5e-5 of it at 16 bits), but redrawing a third of the
+roundings biases entries towards 0 by up to some hundredths of a step.
 """
 
 LARGEST_VARIANCE = 2.0**41
-"""Above it the floating-point test of the Poisson sampler loses the digits that it decides by."""
+"""Above it the Poisson sampler's acceptance test loses its precision."""
 
-_MOST_TRIES = 1000  # each keeps to the bound with probability at least 1 - β
+_MOST_TRIES = 1000  # each satisfies the bound with probability at least 1 - β
 
 
 def rounded_l2_bound(norm_bound: float, dimension: int, condition: float = CONDITION) -> float:
-    """L2 norm that a randomised rounding to integers keeps to, for vectors (P,) of norm at most ``norm_bound``.
+    """Bound on the L2 norm of a randomised rounding to integers, for vectors (P,) of norm c, at most ``norm_bound``.
 
-    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first holds always, the second with probability at
+    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first always holds, the second with probability at
     least 1 - β (arXiv 2102.06387, proposition 4).
 
     Raises:
@@ -62,16 +62,16 @@ def rounded_l2_bound(norm_bound: float, dimension: int, condition: float = CONDI
 
 
 def l1_bound(l2: float, dimension: int) -> float:
-    """L1 norm of an integer vector (P,) of L2 norm at most ``l2``: min(√P l2, l2²), as |z| ≤ z² for integers."""
+    """Bound on the L1 norm of an integer vector (P,) of L2 norm at most ``l2``: min(√P l2, l2²), as |z| ≤ z²."""
     return min(math.sqrt(dimension) * l2, l2 * l2)
 
 
 def skellam_variance(noise_multiplier: float, l2: float, dimension: int) -> float:
-    """Smallest variance μ that gives no more Rényi divergence than N(0, (σ l2)²), at every integer order a ≥ 2.
+    """Smallest variance μ whose Rényi divergence is at most that of N(0, (σ l2)²) at every integer order a ≥ 2.
 
     For sensitivities Δ₂ = ``l2`` and Δ₁ = ``l1_bound``, the Skellam mechanism has D_a ≤ aΔ₂²/(2μ) +
     min(((2a-1)Δ₂² + 6Δ₁)/(4μ²), 3Δ₁/(2μ)) (arXiv 2110.04995, theorem 3.5). With a ≥ 2 and r = Δ₁/Δ₂² the sum is
-    at most aΔ₂²/(2μ) (1 + min((1 + 1.5 r)/μ, 1.5 r)), which has to be at most a/(2σ²).
+    at most aΔ₂²/(2μ) (1 + min((1 + 1.5 r)/μ, 1.5 r)), which must be at most a/(2σ²).
     """
     if not noise_multiplier >= 0:
         raise expected("noise multiplier", noise_multiplier, "at least 0", PrivacyError)
@@ -83,10 +83,10 @@ def skellam_variance(noise_multiplier: float, l2: float, dimension: int) -> floa
 
 @dataclass(frozen=True)
 class Grid:
-    """The integers that gradients of dimension P and norm at most ``clip_norm`` become.
+    """Conversion of gradients of dimension P and norm at most ``clip_norm`` to integer vectors and back.
 
-    ``step`` is the length that one integer stands for. Silos that sum their vectors share it; a silo whose clip norm
-    is smaller than the largest one has fewer than 2^bits steps in its clip norm.
+    ``step`` is the length of one integer unit. Silos that sum their vectors share it, so a silo whose clip norm is
+    smaller than the largest has fewer than 2^bits steps in its clip norm.
     """
 
     step: float
@@ -124,7 +124,7 @@ class Grid:
         """Variance of the integer noise, in squared steps.
 
         Raises:
-            PrivacyError: noise that is too wide for the sampler; fewer bits help.
+            PrivacyError: a variance above the sampler's limit; fewer bits lower it.
         """
         variance = skellam_variance(noise_multiplier, self.l2, self.dimension)
         if variance > LARGEST_VARIANCE:
@@ -135,10 +135,10 @@ class Grid:
         return variance
 
     def rounded(self, gradient: NDArray[np.floating], generator: np.random.Generator) -> Integers:
-        """A clipped gradient (P,) as integers: each entry up or down at random, unbiased, the L2 norm at most ``l2``.
+        """A clipped gradient (P,) as integers: randomised unbiased rounding, with an L2 norm of at most ``l2``.
 
-        A vector above the clip norm is scaled down to it first, so that the bound holds whoever clipped. Roundings
-        beyond the bound are drawn again, which biases an entry by at most β/(1 - β) steps.
+        A vector above the clip norm is scaled down to it first, so the bound holds for any input. Roundings beyond the
+        bound are redrawn, which biases an entry by at most β/(1 - β) steps.
 
         Raises:
             PrivacyError: a vector of another dimension, or one that is not finite.
@@ -164,7 +164,7 @@ class Grid:
         return skellam(self.variance(noise_multiplier), self.dimension, generator)
 
     def to_real(self, integers: Integers) -> Floats:
-        """What the integers stand for."""
+        """The vector (P,) that the integers represent."""
         return integers.astype(np.float64) * self.step
 
 

@@ -1,11 +1,10 @@
-"""How a subject's budget is split over the silos that hold it: w_{a,i}, the subject's clip norm at silo i over C.
+"""How a subject's budget is split over the silos that hold it: w_{a,i} is the subject's clip norm at silo i over C.
 
-What a subject a adds to the silos' sums in one round is at most w_{a,i} C at silo i. An observer who sees every silo's
-own noisy sum (noise std σC each) sees the vector of all sums at once: the subject moves it by at most √(Σ_i w²) C, so
-that Σ_i w_{a,i}² ≤ 1 makes the silos' releases together one Gaussian release of noise multiplier σ. Where only the sum
-over silos is seen, contributions add up in length, and Σ_i w_{a,i} ≤ 1 is what is needed (ULDP-FL, Kato et al., arXiv
-2308.12210). A subject's weights are a function of its own numbers of items and of public constants, never of another
-subject, so that adding or removing a subject leaves all other weights as they are.
+A subject a adds at most w_{a,i} C to the sum of silo i in one round. An observer who sees every silo's noisy sum (noise
+std σC each) sees the vector of all sums; the subject moves it by at most √(Σ_i w²) C. With Σ_i w_{a,i}² ≤ 1 the silos'
+releases together are one Gaussian release of noise multiplier σ. If only the sum over silos is seen, the lengths of the
+contributions add up, and Σ_i w_{a,i} ≤ 1 is needed (ULDP-FL, Kato et al., arXiv 2308.12210). A subject's weights depend
+on its own numbers of items and on public constants only, so adding or removing a subject changes no other weights.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Weights = NDArray[np.float64]
 def budget_weights(
     counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float
 ) -> Weights:
-    """w (silos, subjects) float64, 0 where a silo holds nothing of a subject; within the budget, checked.
+    """w (silos, subjects) float64 within the budget; 0 where a silo holds no item of a subject.
 
-    ``optimal`` maximises Σ_i w_i ρ_i under the budget, ρ_i = √(n_i / (n_i + κ)) being the expected part of a mean of
-    n_i items' gradients that points along the subject's gradient, once its length is clipped away: w ∝ ρ under Σw² ≤ 1
-    (Cauchy-Schwarz), all at the silos with the largest ρ under Σw ≤ 1 (a linear programme).
+    ``optimal`` maximises Σ_i w_i ρ_i under the budget. ρ_i = √(n_i / (n_i + κ)) is the expected cosine between a mean
+    of n_i items' gradients and the subject's gradient. Under Σw² ≤ 1 this gives w ∝ ρ (Cauchy-Schwarz), under Σw ≤ 1
+    equal weights at the silos with the largest ρ (a linear programme).
 
     Args:
         counts: (silos, subjects) items of each subject at each silo.
@@ -57,7 +56,7 @@ def budget_weights(
 
 
 def check_budget(weights: Weights, trust: TrustModel) -> None:
-    """Raises PrivacyError where a subject's weights (silos, subjects) are negative or go beyond the budget of 1."""
+    """Raises PrivacyError if a subject's weights (silos, subjects) are negative or exceed the budget of 1."""
     used = (weights**2 if trust is TrustModel.LOCAL else weights).sum(axis=0)
     if not (np.all(weights >= 0) and np.all(used <= 1 + 1e-12)):
         raise expected(
@@ -66,22 +65,23 @@ def check_budget(weights: Weights, trust: TrustModel) -> None:
 
 
 def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:
-    """w C as float32, rounded down: no subject's bounds exceed its budget by a rounding."""
-    exact = weights * (clip_norm * (1.0 - 2.0**-39))  # what rounding the weights themselves may have added
+    """w C as float32, rounded down, so that rounding never exceeds a subject's budget."""
+    exact = weights * (clip_norm * (1.0 - 2.0**-39))  # covers the rounding of the weights themselves
     near = exact.astype(np.float32)
     above = near.astype(np.float64) > exact
     return np.where(above, np.nextafter(near, np.float32(0.0)), near).astype(np.float32)
 
 
 def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float) -> float:
-    """How far a subject's items at *one* silo move what is seen, in clip norms, where its other items stay.
+    """How far removing a subject's items at *one* silo moves the release, in clip norms; its other items stay.
 
-    A subject that leaves one of its silos may get larger parts at the others, so that this is no special case of
-    leaving them all. With parts w before and w' after, the same at no silo but the one that is left only if the rule is
-    ``fixed``, what is seen moves by √(w_i² + Σ (w'_j - w_j)²) or, where it is a sum, w_i + Σ (w'_j - w_j) at most: each
-    gradient keeps its direction. That is one fixed part; at most 1 (a single silo) for ``uniform``; and with a share s
-    of the budget at the silo, √(2 - 2√(1 - s)) of squares and 2s of lengths, where s may come near 1 for
-    ``proportional`` and under a sum for ``optimal``, and is below (1 + κ)/(2 + κ) for ``optimal`` squares.
+    A subject that leaves one of its silos may get larger weights at the others, so this is not a special case of
+    leaving all of them. With weights w before and w' after (equal at the other silos only if the rule is ``fixed``),
+    the vector of all sums moves by at most √(w_i² + Σ (w'_j - w_j)²), and the sum over silos by at most w_i + Σ (w'_j
+    - w_j), since each gradient keeps its direction. For ``fixed`` this is one weight; for ``uniform`` at most 1 (a
+    single silo). With a share s of the budget at the silo it is √(2 - 2√(1 - s)) for squares and 2s for lengths; s
+    may be close to 1 for ``proportional``, and for ``optimal`` under a sum; for ``optimal`` under squares it is below
+    (1 + κ)/(2 + κ).
 
     Args:
         rule, trust, most_silos, item_noise: as in :func:`budget_weights`.
@@ -99,14 +99,14 @@ def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, i
 
 
 def reach(trust: TrustModel, most_silos: int) -> float:
-    """Σ_i w_i of a subject spread evenly over ``most_silos``: what it adds to the silos' sum, in clip norms."""
+    """Σ_i w_i of a subject spread evenly over ``most_silos``: the most it adds to the silos' sum, in clip norms."""
     return float(np.sqrt(most_silos)) if trust is TrustModel.LOCAL else 1.0
 
 
 def _shares(
     counts: NDArray[np.int64], held: NDArray[np.bool_], rule: BudgetWeights, trust: TrustModel, noise: float
 ) -> Weights:
-    """The weights before they are scaled to the budget."""
+    """The weights before scaling to the budget."""
     if rule is BudgetWeights.PROPORTIONAL:
         return counts.astype(np.float64)
     if rule is not BudgetWeights.OPTIMAL:

@@ -11,11 +11,11 @@ _STATE_BYTES = 624 * 8  # stored as 64-bit integers, 32 bits used
 
 
 def keyed_generator(key: bytes, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator of its own for ``key`` (32 bytes).
+    """A new generator for ``key`` (32 bytes).
 
-    On the CPU torch's Mersenne twister takes a 32-bit seed only, which many draws would be likely to share. Its whole
-    state is therefore filled from the key (SHAKE-256), so that streams of different keys are unrelated. On other
-    devices the 64-bit seed of the counter-based generator is the key.
+    On the CPU torch's Mersenne twister accepts a 32-bit seed only, and many draws would probably share one. Its whole
+    state is therefore filled from the key (SHAKE-256). On other devices the first 64 bits of the key seed the
+    counter-based generator.
     """
     device = torch.device(device)
     generator = torch.Generator(device)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from report.browser import find_browser, screenshot, visit
-from subjectdp.report.table_page import write_html_table
+from subjectdp.report.page import write_html_table
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(

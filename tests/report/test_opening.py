@@ -21,7 +21,7 @@ from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
 from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
-from subjectdp.report.opening import MARK, plain, write_opening
+from subjectdp.report.opening import MARK, OpeningSources, plain, write_opening
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 
@@ -76,15 +76,10 @@ def scenario(made: Path, tmp_path: Path) -> Path:
 
 
 def opening(folder: Path) -> str:
-    names = ("template.rst", "runs.parquet", "scorecard.csv")
+    template, runs, scorecard = (folder / n for n in ("template.rst", "runs.parquet", "scorecard.csv"))
     goals = folder / "goals.csv"
-    write_opening(
-        *(folder / name for name in names),
-        folder / "runs",
-        FIGURES,
-        folder / "opening.rst",
-        goals if goals.exists() else None,
-    )
+    sources = OpeningSources(template, runs, scorecard, folder / "runs", goals if goals.exists() else None)
+    write_opening(sources, FIGURES, folder / "opening.rst")
     return (folder / "opening.rst").read_text()
 
 

@@ -26,9 +26,6 @@ MOST_ARGUMENTS = 6
 LONG_SIGNATURES: set[str] = {  # may only shrink
     "algorithms/base.py:declare",
     "auditing/data_dependent_noise.py:_loud_runs",
-    "figures/curves.py:curve_panel",
-    "figures/histograms.py:draw_histogram",
-    "report/opening.py:write_opening",
     "training/federation.py:__init__",
     "training/items/device_data.py:__init__",
     "training/record/manifest.py:manifest",

@@ -3,7 +3,7 @@
 from subjectdp.auditing.counterexample import table
 from subjectdp.io.atomic import write_frame
 from subjectdp.io.joblog import job_log
-from subjectdp.report.table_page import write_html_table
+from subjectdp.report.page import write_html_table
 
 with job_log(snakemake.log[0]):
     cases = table(runs=snakemake.params.runs)

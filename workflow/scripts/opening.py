@@ -3,16 +3,9 @@
 from pathlib import Path
 
 from subjectdp.io.joblog import job_log
-from subjectdp.report.opening import write_opening
+from subjectdp.report.opening import OpeningSources, write_opening
 
 with job_log(snakemake.log[0]):
-    files = snakemake.input
-    write_opening(
-        files.template,
-        files.runs,
-        files.scorecard,
-        Path(snakemake.params.run_folders),
-        snakemake.params.figures,
-        snakemake.output[0],
-        files.goals or None,
-    )
+    files = {name: Path(path) for name, path in snakemake.input.items() if path}
+    sources = OpeningSources(**files, run_folders=Path(snakemake.params.run_folders))
+    write_opening(sources, snakemake.params.figures, snakemake.output[0])

@@ -35,7 +35,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "collect": ("subjectdp.results.collect",),
     "figure": ("subjectdp.figures.panels", "subjectdp.report.figure_page"),
     "statistics": ("subjectdp.data.statistics",),
-    "report": ("subjectdp.report.table_page", "subjectdp.report.tables"),
+    "report": ("subjectdp.report.page", "subjectdp.report.tables"),
 }
 """Entry modules of each stage; ``package.*`` stands for a package and all modules in it."""
 

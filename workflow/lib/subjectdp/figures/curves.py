@@ -1,4 +1,4 @@
-"""Panels of a metric over training rounds, one line an algorithm: mean over seeds with a 95 % band."""
+"""Panels of a metric over training rounds, one line per algorithm: mean over seeds with a 95 % band."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METRICS = {
     "test_accuracy": ("accuracy", "test accuracy (%)", 100.0),
     "test_loss": ("loss", "test loss (nats)", 1.0),
 }
-_LOG_RATIO = 30.0  # losses that spread wider than this are drawn on a logarithmic axis
+_LOG_RATIO = 30.0  # largest ratio of losses on a linear axis
 _MARKERS = 8
 
 
@@ -44,19 +44,17 @@ def curve_panel(
     metric: str,
     styles: dict[str, Style],
     series: str = "label",
-    heading: str | None = None,
-    key: str | None = None,
 ) -> Panel:
     """A panel of ``metric`` over rounds for the runs of one data set.
 
-    Accuracies and losses share their y-range.
+    Panels of one metric share their y-range.
     """
     quantity = METRICS[metric][0]
     dataset = str(runs["dataset"].iloc[0])
     values = curve_values(runs, rounds, metric, series)
     return Panel(
-        key=key or f"{dataset}_{quantity}",
-        heading=heading or dataset_name(dataset),
+        key=f"{dataset}_{quantity}",
+        heading=dataset_name(dataset),
         draw=partial(_draw_curves, values=values, metric=metric, styles=styles),
         values=values,
         synthetic=bool(runs["synthetic"].any()),
@@ -65,7 +63,7 @@ def curve_panel(
 
 
 def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1) -> None:
-    """One series: line with markers, and a band where more than one seed gives one (a bar at a lone place)."""
+    """One series: a line with markers, and a band where there are several seeds (a bar at an isolated point)."""
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     axes.plot(
         x,
@@ -81,8 +79,8 @@ def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1)
         low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
         axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0)
         known = np.concatenate([[False], np.isfinite(low), [False]])
-        lone = known[1:-1] & ~known[:-2] & ~known[2:]
-        axes.vlines(x[lone], low[lone], high[lone], color=style.color, alpha=0.5, linewidth=1.2)
+        isolated = known[1:-1] & ~known[:-2] & ~known[2:]
+        axes.vlines(x[isolated], low[isolated], high[isolated], color=style.color, alpha=0.5, linewidth=1.2)
 
 
 def _draw_curves(axes: Axes, values: pd.DataFrame, metric: str, styles: dict[str, Style]) -> None:
@@ -102,11 +100,11 @@ def _draw_curves(axes: Axes, values: pd.DataFrame, metric: str, styles: dict[str
             axes.set_ylim(0, max(1e-3, float(np.nanmax(means)) * 1.08))
     else:
         top = float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.08
-        axes.set_ylim(0, min(100.0, max(1.0, top)))  # a run that learns nothing has an axis as well
+        axes.set_ylim(0, min(100.0, max(1.0, top)))  # an axis even for a run that learns nothing
 
 
 def algorithm_legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    """A legend entry for each algorithm: its name, and below it what it does and does not guarantee."""
+    """A legend entry for each algorithm: its name, and below it the ε that it claims and guarantees."""
     return tuple(
         LegendEntry(f"{label}\n{privacy_note(runs[runs['label'] == label])}", styles[label])
         for label in in_order(runs["label"])
@@ -114,7 +112,7 @@ def algorithm_legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[Lege
 
 
 def seed_note(runs: pd.DataFrame) -> str:
-    """How many seeds a figure's lines are means of, and what the band is."""
+    """The number of seeds averaged in a figure, and the meaning of its bands."""
     counts = runs.groupby(["dataset", "label"])["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())
     if high == 1:
@@ -125,7 +123,7 @@ def seed_note(runs: pd.DataFrame) -> str:
 
 
 def privacy_footnote(runs: pd.DataFrame) -> str:
-    """What the ε in the legend mean, in one sentence."""
+    """The meaning of the ε in the legend, in one sentence."""
     private = runs[are_private(runs)]
     if private.empty:
         return ""

@@ -1,4 +1,4 @@
-"""A figure's page in the report: the whole, each panel, and the plotted values as a table and as CSV."""
+"""A figure's page in the report: the whole figure, each panel, and the plotted values as table and CSV."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PAGE = ".html"
 """Suffix of the page, beside the figure's other files."""
 
 MOST_ROWS = 2_000
-"""Rows of values that a page shows: a browser grows slow beyond; the CSV has all of them."""
+"""Most rows of values on a page, since longer tables are slow in a browser; the CSV has all of them."""
 
 
 def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     """Writes ``<name>.html`` from the files that :func:`subjectdp.figures.panels.write_sheet` left in ``folder``.
 
-    Returns its path. Raises DataError where one of those files is missing or damaged.
+    Returns its path. Raises DataError if one of those files is missing or damaged.
     """
     folder = Path(folder)
     facts = read_json(folder / f"{name}.json")

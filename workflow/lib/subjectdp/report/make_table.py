@@ -13,7 +13,7 @@ import pandas as pd
 from subjectdp.accounting.table1 import rows_as_dicts
 from subjectdp.errors import DataError, unknown
 from subjectdp.io.atomic import write_frame
-from subjectdp.report.table_page import write_html_table
+from subjectdp.report.page import write_html_table
 from subjectdp.report.tables import runs_summary, statistics_comparison
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import scorecard

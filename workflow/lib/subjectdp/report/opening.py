@@ -1,6 +1,6 @@
-"""The report's opening page: what was run, on what data, where, and what became of the papers' numbers.
+"""The report's opening page: what was run, on which data and machine, and the verdicts on the papers' numbers.
 
-It is reStructuredText for Snakemake to render: the facts, put into workflow/report/workflow.rst at :data:`MARK`.
+The facts are inserted into workflow/report/workflow.rst at :data:`MARK`; Snakemake renders the page.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from subjectdp.scorecard import thresholds
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
 MARK = ".. facts of the runs go here"
-"""The line of the template that the facts replace: a comment to whoever renders the template alone."""
+"""The line of the template that the facts replace; in reStructuredText it is a comment."""
 
 _RUN_COLUMNS = (
     "run_id",
@@ -41,42 +42,36 @@ _SCORE_COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\*`|_"})
 
 
-def write_opening(
-    template: Path | str,
-    runs_parquet: Path | str,
-    scorecard_csv: Path | str,
-    run_folders: Path | str,
-    figures: Mapping[str, Mapping[str, str]],
-    target: Path | str,
-    goals_csv: Path | str | None = None,
-) -> None:
-    """Writes the opening page of a scenario.
+@dataclass(frozen=True)
+class OpeningSources:
+    """The files that the opening page is made from."""
 
-    Args:
-        template: The text around the facts, with the line :data:`MARK`.
-        runs_parquet: The scenario's runs, as :func:`subjectdp.results.collect.collect_runs` writes them.
-        scorecard_csv: Its scorecard.
-        run_folders: The folder of all runs' folders; the manifests say where and with what each run was made.
-        figures: For each figure its ``title``, ``category`` and ``rule``.
-        target: The page.
-        goals_csv: The verdicts on the project's own goals, where the scenario has them.
+    template: Path  # the text around the facts, with the line MARK
+    runs: Path  # runs.parquet of the scenario
+    scorecard: Path  # its scorecard.csv
+    run_folders: Path  # folder of all run folders, whose manifests state machine and software
+    goals: Path | None = None  # verdicts on the project's own goals, if the scenario has them
+
+
+def write_opening(
+    sources: OpeningSources, figures: Mapping[str, Mapping[str, str]], target: Path | str
+) -> None:
+    """Writes the opening page of a scenario; ``figures`` has the ``title``, ``category`` and ``rule`` of each.
 
     Raises:
-        DataError: A file that is missing or damaged, or a template without the mark.
+        DataError: a file that is missing or damaged, or a template without the mark.
     """
-    text = Path(template).read_text()
+    text = sources.template.read_text()
     if text.count(f"{MARK}\n") != 1:
-        raise expected(str(template), f"{text.count(MARK)} of them", f"with one line {MARK!r}", DataError)
-    runs = read_frame(runs_parquet, [*_RUN_COLUMNS, "wall_seconds"])
-    environments = [
-        read_json(Path(run_folders) / run_id / "manifest.json").get("environment") or {}
-        for run_id in runs["run_id"]
-    ]
+        found = f"{text.count(MARK)} of them"
+        raise expected(str(sources.template), found, f"with one line {MARK!r}", DataError)
+    runs = read_frame(sources.runs, [*_RUN_COLUMNS, "wall_seconds"])
+    manifests = [read_json(sources.run_folders / run_id / "manifest.json") for run_id in runs["run_id"]]
     parts = [
         *_what_was_run(runs),
-        *_machines(environments),
-        *_goals(None if goals_csv is None else _read_judged(Path(goals_csv), _GOAL_COLUMNS)),
-        *_verdicts(_read_judged(Path(scorecard_csv), _SCORE_COLUMNS)),
+        *_machines([manifest.get("environment") or {} for manifest in manifests]),
+        *_goals(None if sources.goals is None else _read_judged(sources.goals, _GOAL_COLUMNS)),
+        *_verdicts(_read_judged(sources.scorecard, _SCORE_COLUMNS)),
         *_figures(figures),
     ]
     write_text(target, text.replace(f"{MARK}\n", "\n".join(parts) + "\n"))
@@ -108,7 +103,7 @@ def _what_was_run(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def _machines(environments: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Where and with what it was run; several values where the runs were not all made alike."""
+    """Machine and software of the runs; alternatives are listed if the runs differ."""
     devices = _distinct(environments, lambda e: e.get("device_name") or e.get("device"))
     threads = _distinct(environments, lambda e: e.get("threads"))
     platforms = _distinct(environments, lambda e: e.get("platform"))
@@ -130,12 +125,9 @@ def _versions(environment: Mapping[str, Any]) -> str:
 
 
 def _goals(goals: pd.DataFrame | None) -> Iterator[str]:
-    """The goals that the scenario's runs say something about."""
-    shown = (
-        []
-        if goals is None
-        else goals[goals["verdict"] != thresholds.Verdict.NOT_RUN.value].to_dict("records")
-    )
+    """The goals that the scenario's runs measure."""
+    not_run = thresholds.Verdict.NOT_RUN.value
+    shown = [] if goals is None else goals[goals["verdict"] != not_run].to_dict("records")
     if not shown:
         return
     yield f"**The project's goals beyond the papers** {_link('goals.html', 'goals')}\n"
@@ -189,7 +181,7 @@ def _figures(figures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 
 
 def _link(target: str, words: str) -> str:
-    """A link to a result where this report holds it; Snakemake renders the page once it knows its results."""
+    """A link to a result if the report holds it: Snakemake renders the condition."""
     known = f"files | selectattr('target', 'equalto', '{target}') | list"
     return f'{{{{ "(`{words} <{target}_>`__)" if {known} else "" }}}}'
 
@@ -203,7 +195,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def plain(text: object) -> str:
-    """A text that is shown as it is: no markup of reStructuredText, no template of Jinja."""
+    """The text with all markup of reStructuredText and Jinja escaped."""
     escaped = " ".join(str(text).split()).translate(_SPECIAL)
     return "".join(f"{{{{ {json.dumps(char)} }}}}" if char in "{}" else char for char in escaped)
 

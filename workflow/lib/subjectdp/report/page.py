@@ -1,4 +1,7 @@
-"""Pages of the report that stand alone: style, sortable tables and pictures in one HTML file, without any network."""
+"""Self-contained HTML pages of the report: style, sortable tables and pictures in one file, no network needed.
+
+Style and script are texts of this module and no files, so that the code fingerprint covers them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
+from subjectdp.io.atomic import write_text
 
 _STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 1rem; color: #202020; background: #fff; }
@@ -74,7 +78,7 @@ document.querySelectorAll("a[data-of]").forEach(link => {
 document.querySelectorAll("table").forEach(sortable);
 document.querySelectorAll("input[type=search]").forEach(searchable);
 """
-_LONG = 60  # characters of a text whose column is to be wide
+_LONG = 60  # characters: longer texts get a wider column
 _ICON = '<link rel="icon" href="data:,">'  # without one a browser asks the server for favicon.ico
 _TYPES = {".csv": "text/csv", ".png": "image/png", ".svg": "image/svg+xml"}
 
@@ -89,10 +93,10 @@ def page(title: str, body: str) -> str:
 
 
 def table(frame: pd.DataFrame, name: str) -> str:
-    """A table that a click on a column's head sorts, with a box that narrows its rows; HTML.
+    """A table as HTML: a click on a column's head sorts it, a search box filters its rows.
 
-    Numbers are shown to four figures, the full value in the cell's title. Cells without value are empty and sort last.
-    ``name`` is its id in the page. Raises DataError for a frame without rows.
+    Numbers have four significant digits; the cell's title has the full value. Missing values are empty and sort last.
+    ``name`` is the table's id in the page. Raises DataError for a frame without rows.
     """
     if frame.empty:
         raise expected(f"rows of the table {name}", 0, "at least one", DataError)
@@ -106,15 +110,28 @@ def table(frame: pd.DataFrame, name: str) -> str:
     )
 
 
+def html_table(frame: pd.DataFrame, title: str, links: str = "") -> str:
+    """A whole page with a sortable table below ``links`` (HTML); DataError for a frame without rows."""
+    return page(title, f'<div class="bar">{links}</div>\n{table(frame, "values")}')
+
+
+def write_html_table(source_csv: Path | str, target_html: Path | str, title: str) -> None:
+    """Writes a CSV as a sortable HTML page; DataError for a CSV that is missing, empty or without rows."""
+    source = Path(source_csv)
+    frame = read_table(source)
+    links = f"{download(source, 'Save as CSV')} <code>{html.escape(source.name)}</code>"
+    write_text(target_html, html_table(frame, title, links))
+
+
 def read_table(path: Path) -> pd.DataFrame:
-    """A CSV with content as a frame; DataError where it is missing or empty."""
+    """A CSV as a frame; DataError if it is missing or empty."""
     if not path.is_file() or path.stat().st_size == 0:
         raise expected(str(path), "nothing", "a CSV with content", DataError)
     return pd.read_csv(path)
 
 
 def data_uri(path: Path) -> str:
-    """The content of a CSV, PNG or SVG file as an address; DataError where it is missing or empty."""
+    """The content of a CSV, PNG or SVG file as a data URI; DataError if it is missing or empty."""
     content = path.read_bytes() if path.is_file() else b""
     if not content:
         raise expected(str(path), "nothing", "a file with content", DataError)
@@ -122,12 +139,12 @@ def data_uri(path: Path) -> str:
 
 
 def download(path: Path, words: str) -> str:
-    """A link that saves a copy of the file, which the page carries; HTML."""
+    """A link that saves a copy of the file, embedded in the page; HTML."""
     return f'<a download="{html.escape(path.name)}" href="{data_uri(path)}">{html.escape(words)}</a>'
 
 
 def picture(path: Path, title: str, values: Path) -> str:
-    """A picture, and links that save it and the CSV of its values, both carried by the page once; HTML."""
+    """A picture, and links that save it and the CSV of its values, each embedded once; HTML."""
     name = html.escape(path.name)
     return (
         f'<div class="bar"><span>Save as <a download="{name}" data-of="{name}" href="#">SVG</a> '

@@ -1,10 +1,9 @@
-"""v1 Figure 2 = v3 Figure 3: the algorithms under ever more uneven distributions of subjects over silos
-(power α).
-"""
+"""v1 Figure 2 = v3 Figure 3: the algorithms under increasingly uneven distributions of subjects (power α)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -39,10 +38,7 @@ _MAX_CURVES = 5
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """For each data set with two α or more: final accuracy, group size, subjects by α.
-
-    Then accuracy over rounds for each α.
-    """
+    """For each data set with several α: accuracy, group size and subjects by α, then accuracy over rounds."""
     shown = without_labels(inputs.read_runs(), ("JointNoise",))
     if {"HiGradAvgDP (v1)", "HiGradAvgDP (v3)"} <= set(shown["label"]) and name == "figure3_v3":
         shown = without_labels(shown, ("HiGradAvgDP (v1)",))
@@ -59,12 +55,12 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         rows.append(_sweep_row(part, steps, styles))
         rows.append(_curve_row(part, rounds, styles))
     counted = counted_note([panel for row in rows for panel in row])
-    notes = [_seed_note(runs), privacy_footnote(_base(runs)), counted, *notes]
+    base = _base(runs)
     return Sheet(
         name,
         tuple(rows),
-        algorithm_legend(_base(runs), styles),
-        tuple(notes),
+        algorithm_legend(base, styles),
+        (_seed_note(runs), privacy_footnote(base), counted, *notes),
         tuple(runs["run_id"]),
         row_height=2.5,
         panel_width=2.75,
@@ -72,7 +68,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _base(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs at each data set's smallest α: the legend states ε there."""
+    """The runs at each data set's smallest α, for which the legend states ε."""
     return runs[runs["alpha"] == runs.groupby("dataset")["alpha"].transform("min")]
 
 
@@ -95,7 +91,7 @@ def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]
 
 
 def _counted_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
-    """The runs whose mini-batches are counted, of an algorithm that was run at the most α."""
+    """The runs whose mini-batches are counted: of an algorithm run at as many α as any other."""
     places = runs.groupby("label")["alpha"].nunique()
     return sampling_runs(runs[runs["label"].isin(places[places == places.max()].index)], preferred)
 
@@ -120,7 +116,7 @@ def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style], sc
 
 
 def draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], xlabel: str, ylabel: str) -> None:
-    """Lines over a swept value on a base-2 logarithmic axis, ticks at the values that were run."""
+    """Lines over a swept value on a base-2 logarithmic axis with ticks at the values that were run."""
     for name in in_order(values["series"]):
         draw_band_line(axes, values[values["series"] == name].sort_values("x"), styles[name])
     ticks = sorted(values["x"].unique())
@@ -137,11 +133,8 @@ def draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], xlabe
 def _curve_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
     dataset = str(runs["dataset"].iloc[0])
     return tuple(
-        curve_panel(
-            runs[runs["alpha"] == alpha],
-            rounds,
-            "test_accuracy",
-            styles,
+        replace(
+            curve_panel(runs[runs["alpha"] == alpha], rounds, "test_accuracy", styles),
             heading=f"{dataset_name(dataset)}, α = {format_number(alpha)}",
             key=f"{dataset}_accuracy_alpha_{format_number(alpha)}",
         )
@@ -150,7 +143,7 @@ def _curve_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style
 
 
 def _spread(values: list[float]) -> list[float]:
-    """At most five of the sorted values, both ends among them."""
+    """At most five of the sorted values, including both ends."""
     if len(values) <= _MAX_CURVES:
         return values
     picks = {round(index * (len(values) - 1) / (_MAX_CURVES - 1)) for index in range(_MAX_CURVES)}

@@ -1,7 +1,7 @@
 """Group sizes and distinct subjects in mini-batches at the papers' full scale, from sampling alone.
 
-No training is needed for them: the sampler is run on a partition with the papers' numbers of subjects and
-items. The papers' own numbers are marked (:func:`subjectdp.data.statistics.paper_settings`).
+The sampler runs on a partition with the papers' numbers of subjects and items; nothing is trained. The papers' own
+numbers are marked (:func:`subjectdp.data.statistics.paper_settings`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.figures.curves import rows_of
 from subjectdp.figures.each.figure2 import draw_sweep
-from subjectdp.figures.histograms import AXIS_LABELS, draw_histogram
+from subjectdp.figures.histograms import AXIS_LABELS, Histogram, bin_width
 from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
 from subjectdp.figures.style import ALGORITHM_STYLES
 from subjectdp.results.inputs import FigureInputs
@@ -27,7 +27,6 @@ _STYLES = {
     "largest_group": ALGORITHM_STYLES["LocalGroupDP"],
     "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"],
 }
-_MAX_BARS = 45
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
@@ -71,20 +70,19 @@ def _published(setting: Setting, quantity: str) -> float | None:
 def _histogram(setting: Setting, part: pd.DataFrame, quantity: str) -> Panel:
     values = shares(part, quantity, setting.dataset)
     stated = _published(setting, quantity)
-    draw = partial(
-        draw_histogram,
-        values=values,
-        quantity=quantity,
-        style=_STYLES[quantity],
+    histogram = Histogram(
+        values,
+        quantity,
+        _STYLES[quantity],
         mean=float(part[quantity].mean()),
-        paper=None if stated is None else (stated, "paper"),
+        paper=stated,
         ylabel="share of mini-batches (%)",
     )
-    return Panel(setting.name, heading_of(setting), draw, values, False)
+    return Panel(setting.name, heading_of(setting), histogram.draw, values, False)
 
 
 def heading_of(setting: Setting) -> str:
-    """What a panel is of, e.g. ``Small-FEMNIST, 350 subjects``."""
+    """A panel's heading, e.g. ``Small-FEMNIST, 350 subjects``."""
     name = dataset_name(setting.dataset)
     return f"{'Small-' if _is_small(setting) else ''}{name}, {setting.subjects:,} subjects"
 
@@ -93,7 +91,7 @@ def shares(part: pd.DataFrame, quantity: str, dataset: str) -> pd.DataFrame:
     """Share (%) of mini-batches by value, in at most 45 bins of equal whole width (the index name)."""
     counts = part[quantity].value_counts()
     first, last = int(counts.index.min()), int(counts.index.max())
-    width = -(-(last - first + 1) // _MAX_BARS)
+    width = bin_width(first, last)
     x = first + (counts.index.to_numpy() - first) // width * width
     table = (
         (100.0 * counts / counts.sum())
@@ -110,7 +108,7 @@ def shares(part: pd.DataFrame, quantity: str, dataset: str) -> pd.DataFrame:
 
 
 def _sweeps(settings: Sequence[Setting], means: dict[str, float], quantity: str) -> list[Panel]:
-    """Means over α, one panel for each data set that was sampled at two α or more (Small-FEMNIST apart)."""
+    """Means over α, one panel for each data set sampled at several α, without Small-FEMNIST."""
     panels = []
     for dataset in datasets_in_order(setting.dataset for setting in settings):
         swept = [setting for setting in settings if setting.dataset == dataset and not _is_small(setting)]
@@ -124,11 +122,8 @@ def _sweep(settings: Sequence[Setting], means: dict[str, float], quantity: str) 
     dataset = settings[0].dataset
     values = pd.DataFrame({"x": [s.alpha for s in settings], "mean": [means[s.name] for s in settings]})
     values["low"], values["high"], values["seeds"] = np.nan, np.nan, 1
-    values["dataset"], values["quantity"], values["series"] = (
-        dataset,
-        f"mean_{quantity}",
-        dataset_name(dataset),
-    )
+    values["dataset"], values["series"] = dataset, dataset_name(dataset)
+    values["quantity"] = f"mean_{quantity}"
     stated = [(s.alpha, value) for s in settings if (value := _published(s, quantity)) is not None]
     draw = partial(_draw_means, values=values, quantity=quantity, stated=stated)
     return Panel(f"{dataset}_alpha", heading_of(settings[0]), draw, values[VALUE_COLUMNS], False)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from subjectdp.errors import DataError
-from subjectdp.report.table_page import html_table, write_html_table
+from subjectdp.report.page import html_table, write_html_table
 
 
 class Page(HTMLParser):

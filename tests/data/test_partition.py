@@ -266,11 +266,6 @@ def test_more_subjects_than_there_are(prepared: Path, tmp_path: Path, count: int
         make_partition(prepared, tmp_path, Run(data=Data(subjects=count)))
 
 
-def test_bad_settings_are_refused_before_the_data_are_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"partition\.alpha"):
-        make_partition(tmp_path / "absent", tmp_path, Run(partition=SpreadSettings(4, "power", -1.0)))
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
 

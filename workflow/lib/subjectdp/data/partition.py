@@ -17,7 +17,7 @@ import pandas as pd
 from subjectdp.data import partition_files, store
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.splits import Addresses, Integers, Splits, split_items
-from subjectdp.data.spread import PartitionSettings, check_settings, keep_within_cap, spread_items
+from subjectdp.data.spread import PartitionSettings, keep_within_cap, spread_items
 from subjectdp.errors import expected
 from subjectdp.plan.plan import FederationFacts
 
@@ -154,7 +154,7 @@ def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subje
 
 
 def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_cap: int) -> dict[str, Any]:
-    """What partition.json says beside the checksums."""
+    """The content of partition.json without its checksums."""
     counts = partition.counts()
     limit = settings.silos if settings.silos_per_subject is None else settings.silos_per_subject
     return {
@@ -182,7 +182,7 @@ def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_
 
 
 def silo_table(partition: Partition) -> pd.DataFrame:
-    """One row a silo: silo, items, subjects, mean and most items of a subject that it holds."""
+    """One row per silo: silo, items, subjects, mean and largest number of items per subject."""
     facts = partition.facts
     frame = pd.DataFrame({"silo": np.arange(partition.silos), "items": facts["silo_items"]})
     frame["subjects"] = facts["silo_subjects"]
@@ -192,9 +192,9 @@ def silo_table(partition: Partition) -> pd.DataFrame:
 
 
 def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
-    """One row a subject of the partition: id, items of each part, silos that hold it, most items in one silo.
+    """One row per subject: id, items of each part, number of silos that hold it, most items in one silo.
 
-    ``train_items`` counts what the silos hold, after the cap; ``dropped_items`` what the cap took away.
+    ``train_items`` counts the items after the cap, ``dropped_items`` those that the cap removed.
     """
     kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
     size = len(subject_ids)
@@ -214,13 +214,12 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
 
 
 def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunSettings) -> Partition:
-    """Trims, splits and spreads a prepared data set as ``run`` says, writes the folder, returns the result.
+    """Take the subjects, split their items, spread them over the silos, and write the partition folder.
 
     Raises:
         ConfigError: a setting is out of range, or a silo is left without items.
         DataError: the prepared data are corrupt, or hold fewer subjects than ``data.subjects``.
     """
-    check_settings(run.partition)
     prepared = store.load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)

@@ -13,6 +13,7 @@ from typing import Any
 from subjectdp.data import archives
 from subjectdp.data.catalogue import Source
 from subjectdp.data.content import Content, check_expected, count_content
+from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.http import FetchOptions
 from subjectdp.data.readers import DataOptions, facts_of, read
@@ -90,8 +91,6 @@ def read_source(data: DataOptions, folder: Path, decode: bool = True) -> Content
 
 
 def _generate(data: DataOptions, folder: Path) -> list[Path]:
-    from subjectdp.data.embedded import generate
-
     size = data.embedded
     return generate(data.dataset, folder, size.subjects, size.items_per_subject, size.seed)
 

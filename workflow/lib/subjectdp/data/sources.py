@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import CHECKOUT
 
 FORMATS = ("zip", "text")
@@ -54,8 +55,6 @@ def find_table() -> Path:
 
 def load_sources(dataset: str, table: Path | None = None) -> DatasetSources:
     """The sources of ``dataset``; ConfigError naming key and value for anything wrong in the table."""
-    from subjectdp.io.yaml_files import read_yaml
-
     table = find_table() if table is None else table
     sets = _mapping(read_yaml(table), str(table))
     if dataset not in sets:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.splits import Integers, split_items
 from subjectdp.data.spread import POWER, UNIFORM, PartitionSettings, SpreadSettings, spread_items
+from subjectdp.data.store import load_prepared
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.sampling.batches import batch_statistics, fixed_positions, poisson_positions
@@ -133,8 +134,6 @@ def train_counts(
     validation_fraction: float = 0.2,
 ) -> Integers:
     """The train items of each subject of a prepared data set after both splits, int64 (subjects,)."""
-    from subjectdp.data.store import load_prepared
-
     prepared = load_prepared(prepared_folder)
     fraction = DATASETS[prepared.dataset].test_fraction if test_fraction is None else test_fraction
     splits = split_items(prepared, seed, fraction, validation_fraction)
@@ -160,7 +159,7 @@ def simulate_batches(
     """Draws the mini-batches of ``rounds`` epochs of every silo and counts what they hold.
 
     ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is
-    ceil(items / batch_size) mini-batches. Returns one row a mini-batch: setting (category), silo, step
+    ceil(items / batch_size) mini-batches. Returns one row per mini-batch: setting (category), silo, step
     (counted on over the rounds), items, subjects (distinct) and largest_group (Z).
 
     Raises:
@@ -234,7 +233,7 @@ def paper_scale_statistics(
 
 
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a setting of ``frame``: means with standard errors, shares of Z, and the papers' numbers.
+    """One row per setting of ``frame``: means with standard errors, shares of Z, and the papers' numbers.
 
     Columns: setting, dataset, alpha, batch_size, mini_batches, items_mean, subjects_mean,
     subjects_standard_error, subjects_published, largest_group_mean, largest_group_standard_error,

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from subjectdp.data.embedded.plays import write_etext
 from subjectdp.errors import ConfigError, expected, unknown
 
 DATASETS = ("femnist", "shakespeare")
 
 
 def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
-    """Generates a data set's source files into ``folder`` (made if need be) and returns their paths.
+    """Generate a data set's source files into ``folder``, which is created if needed; return their paths.
 
-    :param dataset: femnist (by_class.zip and by_write.zip in NIST SD19's layout) or shakespeare (100.txt in
-        the 1994 e-text's layout).
-    :param subjects: number of writers or speaking characters that have items, at least 1 (shakespeare: 2).
-    :param items_per_subject: mean number of items (images, or windows of 80 characters) a subject, at least
-        2.
-    :param seed: root seed of the generator; the same arguments give the same bytes.
-    :raises ConfigError: an argument is unknown or out of range.
+    ``dataset`` is femnist (by_class.zip and by_write.zip in NIST SD19's layout) or shakespeare (100.txt in the 1994
+    e-text's layout). ``subjects`` counts the writers or characters that have items, at least 1 (shakespeare: 2).
+    ``items_per_subject`` is the mean number of images or of windows of 80 characters, at least 2. The same arguments
+    give the same bytes.
+
+    Raises:
+        ConfigError: an argument is unknown or out of range.
     """
     if dataset not in DATASETS:
         raise unknown("data.dataset", dataset, DATASETS, ConfigError)
@@ -32,10 +33,8 @@ def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, 
     if items_per_subject < 2:
         raise expected("data.embedded.items_per_subject", items_per_subject, "at least 2")
     folder.mkdir(parents=True, exist_ok=True)
-    if dataset == "femnist":
+    if dataset == "femnist":  # imported here: matplotlib and scipy load only where images are drawn
         from subjectdp.data.embedded.nist_layout import write_archives
 
         return write_archives(folder, subjects, items_per_subject, seed)
-    from subjectdp.data.embedded.plays import write_etext
-
     return [write_etext(folder, subjects, items_per_subject, seed)]

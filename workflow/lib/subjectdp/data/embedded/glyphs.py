@@ -1,10 +1,8 @@
 """Pen strokes of the 62 FEMNIST classes, taken from the fonts that matplotlib ships.
 
-A printed glyph has stems of the typeface's own weight; a pen draws a line of the pen's width. Each glyph is
-therefore thinned to its one-pixel skeleton, and what is kept is the distance of every pixel to that
-skeleton: drawing the glyph with a pen of radius r is then nothing but "distance <= r", for any r, and any
-smooth warp of the plane can be put in between. Distances and coordinates are fixed-point integers, so that
-a pixel does not flip where a processor rounds the last bit differently.
+Each glyph is thinned to its one-pixel skeleton, and the distance of every pixel to that skeleton is kept. Drawing the
+glyph with a pen of radius r is then "distance <= r", after any smooth warp of the plane. Distances and coordinates are
+fixed-point integers, so that a pixel does not flip where a processor rounds the last bit differently.
 """
 
 from __future__ import annotations
@@ -14,8 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from scipy.ndimage import distance_transform_edt, label
 
 CLASSES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """The characters of the labels 0..61, in LEAF's order."""
@@ -63,8 +64,6 @@ class StrokeFields:
 @lru_cache(maxsize=1)
 def stroke_fields() -> StrokeFields:
     """The distance fields of every face and class; computed once a process (about a second)."""
-    from scipy.ndimage import distance_transform_edt
-
     lends = np.array([[character in lent for character in CLASSES] for _, lent in _FACES])
     bitmaps = np.zeros((int(lends.sum()), GRID, GRID), dtype=bool)
     owners = np.argwhere(lends)
@@ -73,18 +72,15 @@ def stroke_fields() -> StrokeFields:
         bitmaps[rows] = _rasterise(name, [CLASSES[owners[row, 1]] for row in rows])
     skeletons = thin(bitmaps)
     distance = np.zeros((FACES, len(CLASSES), GRID, GRID), dtype=np.uint16)
-    for (face, label), skeleton in zip(owners, skeletons, strict=True):
+    for (face, character), skeleton in zip(owners, skeletons, strict=True):
         exact = distance_transform_edt(~skeleton)
-        distance[face, label] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
+        distance[face, character] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
     distance = np.where(lends[:, :, None, None], distance, distance[:1])
     return StrokeFields(distance=distance, lends=lends)
 
 
 def _rasterise(face: str, characters: list[str]) -> NDArray[np.bool_]:
     """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's box in the centre."""
-    import matplotlib
-    from PIL import Image, ImageDraw, ImageFont
-
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / face
     probe = ImageFont.truetype(str(path), 200, layout_engine=ImageFont.Layout.BASIC)
     _, top, _, bottom = probe.getbbox("H")
@@ -116,9 +112,7 @@ def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _restore_vanished(bitmaps: NDArray[np.bool_], skeletons: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Gives each piece that thinning wiped out (it erases the dot of an i, 2 x 2) one pixel back."""
-    from scipy.ndimage import label
-
+    """Restore one pixel of each piece that thinning erased, such as the 2 x 2 dot of an i."""
     in_plane = np.zeros((3, 3, 3), dtype=bool)
     in_plane[1] = True
     pieces, count = label(bitmaps, structure=in_plane)

@@ -16,7 +16,7 @@ from benchmarks.results import Measured, print_measured, write_tables
 from benchmarks.suite import MALLOCS, WORKLOADS, Options, Report, run_suite
 from subjectdp.errors import expected, unknown
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.io.text import print_json
+from subjectdp.io.printing import print_json
 
 _CNN = ("subjectdp_item", "subjectdp_higrad", "opacus_ghost")
 QUICK = (

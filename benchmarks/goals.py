@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Measured
-from subjectdp.io.text import print_table
+from subjectdp.io.printing import print_table
 from subjectdp.scorecard.thresholds import Direction, Interval, Threshold, Verdict
 
 _FILE = Path(__file__).with_name("goals.csv")

@@ -14,7 +14,7 @@ from benchmarks import machine
 from benchmarks.steps import Outcome
 from benchmarks.timing import Ratio, Samples, ratio
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.io.text import print_table
+from subjectdp.io.printing import print_table
 
 
 @dataclass(frozen=True)

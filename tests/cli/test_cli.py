@@ -20,7 +20,7 @@ from subjectdp.cli.run_report import sparkline
 from subjectdp.config import load_run, load_scenario
 from subjectdp.io.checksummed_json import sealed
 from subjectdp.io.locks import owned
-from subjectdp.io.text import flattened, print_json, print_table
+from subjectdp.io.printing import flattened, print_json, print_table
 from subjectdp.training.evaluation import Score
 from subjectdp.training.record.records import Recorder, also_to
 

@@ -272,7 +272,7 @@ def test_stages_start_where_the_scripts_do(script: Path) -> None:
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     stages = (stage, "subjectdp.figures.each.*") if stage == "figure" else (stage,)
     unseen = {name for name in imported if name.startswith("subjectdp.")} - set(closure(*stages))
-    excepted = {"subjectdp.io.joblog", "subjectdp.figures.catalogue", "subjectdp.config.run"}
+    excepted = {"subjectdp.io.job_log", "subjectdp.figures.catalogue", "subjectdp.config.run"}
     excepted |= {
         "subjectdp.config.sections",
         "subjectdp.forecast.cluster",

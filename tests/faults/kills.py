@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from faults.workspace import NotRecovered, wait_until
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 from training import small_world
 from training.outcomes import outcome, resumed_after

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from subjectdp.auditing.suite import write_suite
 from subjectdp.auditing.training_setup import prepared_setup
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     prepared, partition = (Path(file).parent for file in snakemake.input)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from subjectdp.config.paths import FINISHED
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.results.collect import collect_scenario
 
 with job_log(snakemake.log[0]):

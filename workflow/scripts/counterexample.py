@@ -2,7 +2,7 @@
 
 from subjectdp.auditing.counterexample import table
 from subjectdp.io.atomic import write_frame
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.report.page import write_html_table
 
 with job_log(snakemake.log[0]):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.prepare import fetch_sources
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     data = DataConfig.model_validate_json(snakemake.params.data)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from subjectdp.figures.catalogue import entry, make_figure
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.report.figure_page import write_figure_page
 from subjectdp.results.inputs import FigureInputs
 

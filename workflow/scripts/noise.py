@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.utility.measured_noise import write_noise
 
 with job_log(snakemake.log[0]):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.report.opening import OpeningSources, write_opening
 
 with job_log(snakemake.log[0]):

@@ -1,6 +1,6 @@
 """Accounts for what the papers claim, at their own settings."""
 
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.scorecard.paper_accounting import write_paper_accounting
 from subjectdp.scorecard.targets import read_targets
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     run = RunConfig.model_validate_json(snakemake.params.run)

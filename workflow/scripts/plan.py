@@ -2,7 +2,7 @@
 
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.forecast.plan_report import plan_scenario
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     scenario = load_scenario_from_mapping(snakemake.params.scenario)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from subjectdp.data.statistics import paper_scale_statistics, train_counts
 from subjectdp.io.atomic import write_frame
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     counts = [train_counts(Path(meta).parent) for meta in snakemake.input]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.report.make_table import make_table
 from subjectdp.results.inputs import FigureInputs
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from subjectdp.io.joblog import job_log
+from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 
 with job_log(snakemake.log[0]):

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.io.text import print_json
+from subjectdp.io.printing import print_json
 
 _SOURCES = ("embedded", "leaf_json", "upstream")
 

@@ -25,7 +25,7 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from subjectdp.cli.doctor import Finding, Level, examine
-    from subjectdp.io.text import print_json, print_table
+    from subjectdp.io.printing import print_json, print_table
 
     findings = examine(Path(options.results), options.scenario)
     failed = sum(finding.level is Level.FAIL for finding in findings)

@@ -42,7 +42,7 @@ def _positive(text: str) -> float:
 def _run(options: argparse.Namespace) -> int:
     from subjectdp.config import load_scenario
     from subjectdp.forecast.plan_report import plan_scenario
-    from subjectdp.io.text import print_json
+    from subjectdp.io.printing import print_json
 
     frame, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
     if options.json:

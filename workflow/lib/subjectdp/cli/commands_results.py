@@ -21,7 +21,7 @@ from subjectdp.cli.run_folders import (
 from subjectdp.config.differences import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
-from subjectdp.io.text import print_json, print_table
+from subjectdp.io.printing import print_json, print_table
 from subjectdp.results.labels import run_label
 
 _COLUMNS = (

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from subjectdp.io.text import flattened, print_json, print_pairs, print_table
+from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from subjectdp.cli.run_folders import epsilon_of
-from subjectdp.io.text import flattened, print_table
+from subjectdp.io.printing import flattened, print_table
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _UNITS = {

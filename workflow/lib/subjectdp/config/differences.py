@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from subjectdp.config.run import RunConfig
-from subjectdp.io.text import flattened
+from subjectdp.io.printing import flattened
 
 _APART = ("data.dataset", "algorithm.name", "algorithm.variant")
 

@@ -19,7 +19,7 @@ from subjectdp.forecast.federations import COUNTS
 from subjectdp.forecast.measured import Paces, measurements
 from subjectdp.forecast.run_time import Forecast, forecast
 from subjectdp.io.atomic import write_frame, write_text
-from subjectdp.io.text import table_lines
+from subjectdp.io.printing import table_lines
 
 _HEADER = (
     *(

@@ -26,7 +26,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.locks import owned
-from subjectdp.io.stopping import Stopped, StopRequest, stop_requests
+from subjectdp.io.stop_signals import Stopped, StopRequest, stop_requests
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features

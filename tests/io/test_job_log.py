@@ -10,7 +10,7 @@ import time
 import pytest
 
 from subjectdp.errors import ConfigError
-from subjectdp.io.joblog import EXIT_USER_ERROR, job_log
+from subjectdp.io.job_log import EXIT_USER_ERROR, job_log
 
 
 def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):

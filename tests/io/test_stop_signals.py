@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from subjectdp.io.joblog import job_log
-from subjectdp.io.stopping import SIGNALS, Stopped, stop_requests
+from subjectdp.io.job_log import job_log
+from subjectdp.io.stop_signals import SIGNALS, Stopped, stop_requests
 
 
 @pytest.mark.parametrize("signum", SIGNALS)

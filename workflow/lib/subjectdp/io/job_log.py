@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 
 from subjectdp.errors import SubjectDPError
-from subjectdp.io.stopping import Stopped
+from subjectdp.io.stop_signals import Stopped
 
 EXIT_USER_ERROR = 2
 

@@ -128,10 +128,12 @@ def test_the_planted_bugs_that_pitfalls_names_exist() -> None:
 _MADE_BY_TUTORIALS = {"algorithms/central_item_dp.py", "data/digits_csv.py"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "CHANGELOG.md"],  # which names what is gone
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
-    if page.name == "CHANGELOG.md":
-        pytest.skip("names what is gone")
     text = _prose(page)
     folders = (ROOT, ROOT / "workflow/lib/subjectdp", ROOT / "tests")
     files = set(re.findall(r"`([\w./-]+/[\w-]+\.(?:py|smk|yaml|csv|md))`", text)) - _MADE_BY_TUTORIALS

@@ -75,3 +75,11 @@ def make_project() -> Callable[[Path], Project]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy for dry runs: nothing has been run in it, and nothing is."""
     return copy_project(tmp_path_factory.mktemp("dry") / "project")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that take a copy of the project: they run Snakemake."""
+    for item in items:
+        if {"project", "make_project"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.workflow)

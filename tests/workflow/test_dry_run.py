@@ -171,7 +171,6 @@ def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
     assert "error: Expected SUBJECTDP_SLURM_MINUTES" in done.stdout and "Traceback" not in done.stdout
 
 
-@pytest.mark.workflow
 def test_the_plan_is_a_rule_and_prints_what_the_command_prints(project):
     """Rules add keys to Snakemake's configuration for their captions: the plan must not take them for settings."""
     printed = project.snakemake("plan", "--quiet", "--configfile", "config/scenarios/smoke.yaml").stdout

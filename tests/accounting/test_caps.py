@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,20 +11,11 @@ from accounting import plans
 from subjectdp.accounting.group_size_caps import cap_table
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.cli.account_parsers import add_parsers
-from subjectdp.errors import ConfigError, SubjectDPError
+from subjectdp.errors import ConfigError
 from subjectdp.plan.plan import FederationFacts
-from training import small_world
 
 COUNTS = np.array([[9, 1, 0, 4] * 50, [2, 3, 5, 0] * 50])
 SETTINGS = plans.settings(mode=plans.SOUND, rounds=10, local_steps=3, batch_size=20)
-
-
-def run(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    add_parsers(parser.add_subparsers())
-    options = parser.parse_args(list(arguments))
-    options.run(options)
 
 
 def test_rows_keep_items_and_carry_the_plans_noise() -> None:
@@ -49,21 +37,3 @@ def test_a_cap_of_nothing_and_batches_beyond_a_silo_are_refused() -> None:
         cap_table(COUNTS, [0], SETTINGS, 2)
     with pytest.raises(ConfigError, match="training.batch_size"):
         cap_table(np.minimum(COUNTS, 1)[:, :16], [1], SETTINGS, 2)
-
-
-def test_the_command_reads_a_partition_that_has_no_cap(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = small_world.config(partition={"max_items_per_subject": None})
-    _, partition = small_world.build(tmp_path, config)
-    options = ["--rounds", "5", "--batch-size", "6", "--delta", "1e-3", "--caps", "1", "4"]
-    run("caps", "--partition", str(partition), *options, "--json")
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["cap"] for row in rows] == [1, 4]
-    assert 0 < rows[0]["kept"] < rows[1]["kept"] <= 1
-    run("caps", "--partition", str(partition), *options)
-    text = capsys.readouterr().out
-    assert text.count("the least") == 1 and text.startswith("cap   items kept")
-    _, capped = small_world.build(tmp_path / "capped", small_world.config())
-    with pytest.raises(SubjectDPError, match="without partition.max_items_per_subject"):
-        run("caps", "--partition", str(capped), *options)

@@ -9,7 +9,7 @@ from benchmarks import command, goals
 from benchmarks.results import Measured, Table, measured
 from benchmarks.steps import Outcome
 from benchmarks.timing import Samples
-from subjectdp.cli import commands_bench
+from subjectdp.cli import bench
 from subjectdp.cli.main import main
 
 
@@ -105,6 +105,6 @@ def test_bad_options_end_in_one_message(capsys, arguments, told):
 
 
 def test_without_a_checkout_the_command_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(commands_bench, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     assert main(["bench", "--quick"]) == 2
     assert "checkout" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from dataclasses import replace
@@ -18,7 +17,7 @@ from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_target
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.cli.account_parsers import add_parsers
+from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
 from subjectdp.io.checksummed_json import sealed
@@ -28,9 +27,7 @@ SCHEDULE = "--steps-per-round 50 --sampling-probability 0.0201773 --max-items-pe
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    parser = argparse.ArgumentParser()
-    add_parsers(parser.add_subparsers())
-    options = parser.parse_args([word for argument in arguments for word in argument.split()])
+    options = build_parser().parse_args([word for argument in arguments for word in argument.split()])
     options.run(options)
     return capsys.readouterr().out
 
@@ -160,7 +157,7 @@ def test_account_and_calibrate_every_run_of_a_configuration(
         (tmp_path / "partitions" / one.partition_id).mkdir(parents=True, exist_ok=True)
     few = facts(silos=3)
     made = SimpleNamespace(federation_facts=lambda: replace(few, items=(60, 60, 60)))
-    monkeypatch.setattr("subjectdp.data.partition.load_partition", lambda folder: made)
+    monkeypatch.setattr("subjectdp.cli.plans.load_partition", lambda folder: made)
     records = run_json(capsys, "account", *arguments)
     assert [record["run"] for record in records] == [one.run_id for one in runs]
     assert [record["algorithm"] for record in records] == ["local_item_dp", "joint_noise"]

@@ -16,7 +16,7 @@ import pytest
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.run_folders import clock, read_run_folder
-from subjectdp.cli.run_report import sparkline
+from subjectdp.cli.show import sparkline
 from subjectdp.config import load_run, load_scenario
 from subjectdp.io.checksummed_json import sealed
 from subjectdp.io.locks import owned

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 import yaml
 from safetensors.torch import load_file
 
-from subjectdp.cli import pretrain as pretraining_module
+from subjectdp.cli import pretraining as pretraining_module
 from subjectdp.cli.main import main
-from subjectdp.cli.pretrain import (
+from subjectdp.cli.pretraining import (
     Settings,
     fit_head,
     pretrain,

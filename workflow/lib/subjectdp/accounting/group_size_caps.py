@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +12,7 @@ from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.errors import expected
-from subjectdp.plan.plan import (
-    AccountingMode,
-    FederationFacts,
-    Horizontal,
-    PlanSettings,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import AccountingMode, FederationFacts, PlanSettings
 
 
 @dataclass(frozen=True)
@@ -76,43 +67,3 @@ def cap_table(
         largest = max(silo.noise_multiplier for silo in plan.silos)
         rows.append(CapRow(cap, float(kept.sum() / counts.sum()), largest, averaged_noise(plan)))
     return rows
-
-
-def caps(options: argparse.Namespace) -> None:
-    """Runs ``subjectdp caps``: the table for a partition's federation. Raises DataError for a folder that is none."""
-    from subjectdp.data.partition import load_partition
-
-    partition = load_partition(Path(options.partition))
-    facts = partition.federation_facts()
-    if facts.cap_enforced:
-        allowed = (
-            "a partition without partition.max_items_per_subject: what a cap has dropped cannot be counted"
-        )
-        raise expected("--partition", options.partition, allowed)
-    rows = cap_table(partition.counts(), options.caps, _settings(options), facts.silos_per_subject)
-    print(json.dumps([asdict(row) for row in rows], indent=2) if options.json else _text(rows))
-
-
-def _settings(options: argparse.Namespace) -> PlanSettings:
-    return PlanSettings(
-        mode=AccountingMode.SOUND,
-        horizontal=Horizontal.SOUND,
-        sampling=SamplingMethod.POISSON,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        clip_norm=1.0,
-        rounds=options.rounds,
-        local_steps=options.steps_per_round,
-        batch_size=options.batch_size,
-    )
-
-
-def _text(rows: Sequence[CapRow]) -> str:
-    best = min(rows, key=lambda row: row.noise)
-    lines = ["cap   items kept   noise multiplier   noise on the average gradient / C"]
-    lines += [
-        f"{row.cap:3d}   {100 * row.kept:8.1f} %   {row.noise_multiplier:16.4g}   {row.noise:.4g}"
-        + ("   the least" if row is best else "")
-        for row in rows
-    ]
-    return "\n".join(lines)

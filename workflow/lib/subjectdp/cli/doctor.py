@@ -1,7 +1,8 @@
-"""What ``subjectdp doctor`` looks at; each check ends in findings and changes nothing."""
+"""``subjectdp doctor``: checks whether this machine is ready for a run, and changes nothing."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
@@ -13,8 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.run_folders import State, count_states, recorded_runs
+from subjectdp.config import load_scenario, schema
 from subjectdp.errors import SubjectDPError
+from subjectdp.forecast.cluster import cluster_settings
+from subjectdp.io.printing import print_json, print_table
 from subjectdp.places import CHECKOUT
 
 LEAST_DISK_GB = 5.0
@@ -33,7 +40,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """The result of one check."""
 
     check: str
     level: Level
@@ -41,16 +48,44 @@ class Finding:
     advice: str = ""
 
 
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "doctor",
+        help="check environment, devices, data, disk and Slurm",
+        description="Checks Python and packages against the lock, devices, configuration files, data that scenarios "
+        "name, disk and memory, the results folder and Slurm. Exit code 1 if something will not work; a warning alone "
+        "is exit code 0.",
+    )
+    parser.add_argument("--scenario", nargs="+", metavar="FILE", help="check the data of these files")
+    add_results(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints all findings and what to do; 1 if a check failed."""
+    findings = examine(Path(options.results), options.scenario)
+    failed = sum(finding.level is Level.FAIL for finding in findings)
+    warned = sum(finding.level is Level.WARNING for finding in findings)
+    if options.json:
+        print_json({"failed": failed, "warned": warned, "findings": [vars(each) for each in findings]})
+        return 1 if failed else 0
+    print_table(("", "check", "found"), [(each.level, each.check, each.detail) for each in findings])
+    advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
+    if advice:
+        print("\nWhat to do")
+        for line in advice:
+            print(f"  - {line}")
+    print(f"\n{failed} failed, {warned} warnings, {len(findings) - failed - warned} good")
+    return 1 if failed else 0
+
+
 def examine(results: Path, scenario: Sequence[str] | None = None) -> list[Finding]:
     """All findings, in the order in which a run needs things."""
-    findings = [
-        _python(),
-        *_packages(CHECKOUT / "requirements.lock"),
-        _torch(),
-        *_generated(CHECKOUT / "config"),
-    ]
-    findings += [*_data(scenario), _disk(results), _memory(), _writable(results), *_runs(results), *_slurm()]
-    return findings
+    machine = [_python(), *_packages(CHECKOUT / "requirements.lock"), _torch()]
+    files = [*_generated(CHECKOUT / "config"), *_data(scenario)]
+    return [*machine, *files, _disk(results), _memory(), _writable(results), *_runs(results), *_slurm()]
 
 
 def _python() -> Finding:
@@ -89,7 +124,7 @@ def _packages(lock: Path) -> Iterator[Finding]:
 
 def _torch() -> Finding:
     try:
-        import torch
+        import torch  # here, to keep --help light
     except (ImportError, OSError) as problem:
         return Finding("devices", Level.FAIL, f"torch cannot be imported: {problem}", "make venv")
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -104,8 +139,6 @@ def _torch() -> Finding:
 
 
 def _generated(folder: Path) -> Iterator[Finding]:
-    from subjectdp.config import schema
-
     stale = schema.stale_files(folder)
     if stale:
         names = ", ".join(path.name for path in stale)
@@ -115,7 +148,7 @@ def _generated(folder: Path) -> Iterator[Finding]:
 
 
 def _data(files: Sequence[str] | None) -> Iterator[Finding]:
-    """The data of the scenario, or the paths that variables ``SUBJECTDP_*`` of the environment name."""
+    """The data of the scenario; without one, the paths in environment variables ``SUBJECTDP_*``."""
     if files is None:
         named = {
             name: value
@@ -127,8 +160,6 @@ def _data(files: Sequence[str] | None) -> Iterator[Finding]:
         if not named:
             yield Finding("data", Level.GOOD, "no paths in SUBJECTDP_*; embedded data need none")
         return
-    from subjectdp.config import load_scenario
-
     try:
         scenario = load_scenario(files)
     except SubjectDPError as problem:
@@ -151,8 +182,13 @@ def _path(check: str, value: str) -> Finding:
     return Finding(check, Level.FAIL, f"{value} is not there", "correct the path or the variable")
 
 
+def _existing(folder: Path) -> Path:
+    """The folder, or its nearest parent that exists."""
+    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+
+
 def _disk(results: Path) -> Finding:
-    there = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.exists())
+    there = _existing(results)
     free = shutil.disk_usage(there).free / 1e9
     found = f"{free:,.1f} GB free at {there}"
     if free >= LEAST_DISK_GB:
@@ -164,28 +200,22 @@ def _memory() -> Finding:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     except (ValueError, OSError):
-        return Finding("memory", Level.WARNING, "cannot be told here")
+        return Finding("memory", Level.WARNING, "unknown on this system")
     level = Level.GOOD if total >= 3.5 else Level.WARNING
-    return Finding(
-        "memory",
-        level,
-        f"{total:,.1f} GB in this machine",
-        "" if level is Level.GOOD else "one run at a time",
-    )
+    advice = "" if level is Level.GOOD else "one run at a time"
+    return Finding("memory", level, f"{total:,.1f} GB in this machine", advice)
 
 
 def _writable(results: Path) -> Finding:
-    there = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.exists())
+    there = _existing(results)
     if os.access(there, os.W_OK | os.X_OK):
         return Finding("results", Level.GOOD, f"{results} can be written")
     return Finding(
-        "results", Level.FAIL, f"{there} cannot be written", "use --results or mend its permissions"
+        "results", Level.FAIL, f"{there} cannot be written", "use --results or change its permissions"
     )
 
 
 def _runs(results: Path) -> Iterator[Finding]:
-    from subjectdp.cli.run_folders import State, count_states, recorded_runs
-
     if not (results / "runs").is_dir():
         return
     runs = list(recorded_runs(results))
@@ -202,8 +232,6 @@ def _slurm() -> Iterator[Finding]:
     if shutil.which("sinfo") is None:
         yield Finding("slurm", Level.GOOD, "not on this machine; runs are local")
         return
-    from subjectdp.forecast.cluster import cluster_settings
-
     try:
         cluster_settings()
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""The command ``subjectdp``: looks at data, scenarios, privacy and results; the workflow is Snakemake's.
+"""The command ``subjectdp``: inspects data, scenarios, privacy and results; Snakemake runs the workflow.
 
-Exit codes: 0 when all went well, 1 when a check found something (``schema --check``, ``doctor``, a broken run among
-``runs``, one in ``plan`` that will not start), 2 for a mistake of the user, printed as ``error: ...`` on standard error
-without a traceback. Heavy modules are imported when their command runs.
+Exit codes: 0 on success, 1 if a check found something (``schema --check``, ``doctor``, a broken run among ``runs``, a
+run of ``plan`` that will not start), 2 for a user's mistake, printed as ``error: ...`` on standard error without a
+traceback. Commands import torch, pandas and the like when they run, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -12,10 +12,25 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from subjectdp import __version__
+from subjectdp.cli import (
+    account,
+    bench,
+    calibrate,
+    caps,
+    compare,
+    doctor,
+    inspect,
+    plan,
+    pretrain,
+    runs,
+    scenario,
+    schema,
+    show,
+    table1,
+)
 from subjectdp.errors import SubjectDPError
 
 _EPILOG = """\
@@ -29,24 +44,39 @@ examples:
 Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
 """
 
-_COMMANDS = ("data", "accounting", "scenario", "plan", "results", "schema", "doctor", "bench", "pretrain")
-"""Modules ``subjectdp.cli.commands_*`` in the order of the help; each adds its parsers."""
+COMMANDS = (
+    inspect,
+    account,
+    calibrate,
+    caps,
+    table1,
+    scenario,
+    plan,
+    runs,
+    show,
+    compare,
+    schema,
+    doctor,
+    bench,
+    pretrain,
+)
+"""The commands in the order of the help: modules with ``add_parser`` and ``run``."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviated options, in the commands as well: they would break with a new option."""
+    """A parser, of commands as well, that accepts no abbreviated options: a new option would break them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help in which each command stands on one line with what it does, without the line ``COMMAND`` above them."""
+    """Help with one line for each command, and without argparse's line ``COMMAND`` above them."""
 
     def _format_action(self, action: argparse.Action) -> str:
         if action.nargs != argparse.PARSER:
             return super()._format_action(action)
-        self._action_max_length += 2  # argparse forgets that the commands are indented
+        self._action_max_length += 2  # argparse ignores the indentation of the commands
         return super()._format_action(action).partition("\n")[2]
 
 
@@ -68,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader (head, less) has gone; writing to it again at exit would print a warning.
+        # The reader (head, less) has ended; a write at exit would print a warning.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -86,6 +116,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in _COMMANDS:
-        import_module(f"subjectdp.cli.commands_{name}").add_parsers(commands)
+    for command in COMMANDS:
+        command.add_parser(commands)
     return parser

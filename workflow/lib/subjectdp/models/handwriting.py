@@ -1,7 +1,7 @@
 """Fixed features of handwriting, learned only from the project's own synthetic characters.
 
 The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it
-generates an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretrain`).
+generates an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretraining`).
 They depend on no protected data, so the features cost no privacy and may be computed once.
 """
 

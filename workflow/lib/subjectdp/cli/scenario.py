@@ -1,19 +1,18 @@
-"""``subjectdp scenario``: what a scenario would run, and whether it may."""
+"""``subjectdp scenario``: checks a scenario and lists its runs."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from subjectdp.cli.options import add_json
+from subjectdp.config import RunConfig, Scenario, load_scenario
+from subjectdp.errors import unknown
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
 
-if TYPE_CHECKING:
-    from subjectdp.config.run import RunConfig
-    from subjectdp.config.scenario import Scenario
 
-
-def add_parsers(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "scenario",
@@ -23,14 +22,12 @@ def add_parsers(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--figure", help="only the runs that this figure shows")
-    parser.add_argument("--json", action="store_true", help="print JSON, with each run's whole configuration")
-    parser.set_defaults(run=_run)
+    add_json(parser, "print JSON, with each run's whole configuration")
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
-    from subjectdp.config import load_scenario
-    from subjectdp.errors import unknown
-
+def run(options: argparse.Namespace) -> None:
+    """Checks the scenario and prints its runs."""
     scenario = load_scenario(options.files)
     if options.figure is not None and options.figure not in scenario.figures:
         raise unknown("figure of this scenario", options.figure, scenario.figures)
@@ -88,7 +85,7 @@ def _flat(runs: tuple[RunConfig, ...]) -> list[tuple[RunConfig, dict[str, Any]]]
 
 
 def _varying(runs: tuple[RunConfig, ...]) -> list[str]:
-    """The keys that runs of one data set and algorithm differ in, without the seed, which the id shows."""
+    """The keys in which runs of one data set and algorithm differ; the seed is left out, since the id shows it."""
     values: dict[tuple[str, str, str], set[str]] = {}
     for run, flat in _flat(runs):
         for key, value in flat.items():

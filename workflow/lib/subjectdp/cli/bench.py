@@ -6,11 +6,12 @@ import argparse
 import sys
 from typing import Any
 
+from subjectdp.cli.options import add_json
 from subjectdp.errors import ConfigError
 from subjectdp.places import CHECKOUT
 
 
-def add_parsers(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "bench",
@@ -46,7 +47,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of a step (default: %(default)s)")
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_json(parser, "print JSON instead of tables")
     parser.set_defaults(run=run)
 
 

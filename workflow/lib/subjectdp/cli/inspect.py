@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.cli.options import add_json, values_of
+from subjectdp.config.resolve import expand_variables
+from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.io.printing import print_json
 
-_SOURCES = ("embedded", "leaf_json", "upstream")
 
-
-def add_parsers(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "inspect",
         help="print what a data source holds",
-        description="Prints users, items, classes or plays, mean and standard deviation of the items a user, "
-        "and the users left at the split, of a source of a data set.",
+        description="Prints users, items, classes or plays, mean and standard deviation of the items per user, "
+        "and the users left after the split, of a source of a data set.",
     )
     parser.add_argument("dataset", choices=tuple(DATASETS), help="data set")
     parser.add_argument(
-        "--source", choices=_SOURCES, default="upstream", help="where it is (default: %(default)s)"
+        "--source", choices=values_of(Source), default="upstream", help="where it is (default: %(default)s)"
     )
     parser.add_argument(
         "--path", help="leaf_json: folder or zip of LEAF's JSON; upstream: folder of the archives"
@@ -30,13 +30,13 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument(
         "--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
-    from subjectdp.config.resolve import expand_variables
-    from subjectdp.data.inspect import format_summary, inspect_source
+def run(options: argparse.Namespace) -> None:
+    """Prints the summary of a source."""
+    from subjectdp.data.inspect import format_summary, inspect_source  # here, to keep --help light
 
     summary = inspect_source(
         options.dataset,

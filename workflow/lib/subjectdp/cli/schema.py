@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from subjectdp.config import schema
 
-def add_parsers(commands: Any) -> None:
+
+def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "schema",
@@ -19,12 +21,11 @@ def add_parsers(commands: Any) -> None:
     action.add_argument("--write", action="store_true", help="write the files that differ")
     action.add_argument("--check", action="store_true", help="exit 1 if a file differs")
     parser.add_argument("--folder", default="config", help="configuration folder (default: %(default)s)")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from subjectdp.config import schema
-
+def run(options: argparse.Namespace) -> int:
+    """Prints, writes or checks; 1 if a checked file differs."""
     if options.write:
         for path in schema.write_generated(options.folder):
             print(f"wrote {path}")

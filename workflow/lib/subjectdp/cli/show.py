@@ -1,12 +1,16 @@
-"""One finished run as text for people: what was run, the accuracy curve, what it guarantees, its settings."""
+"""``subjectdp show``: one finished run, its accuracy curve, its privacy and its settings."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subjectdp.io.printing import flattened, print_pairs
+from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.run_folders import find_run, read_manifest
+from subjectdp.config import RunConfig
+from subjectdp.io.printing import flattened, print_json, print_pairs
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
@@ -17,8 +21,31 @@ _UNITS = {
 }
 
 
-def print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Prints the manifest of the run in ``folder``, and its curve where rounds.parquet is there."""
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "show",
+        help="show one run: settings, privacy, accuracy",
+        description="Shows a finished run: its settings, what it guarantees, and how accurate the model is.",
+    )
+    parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
+    add_results(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints a finished run."""
+    folder = find_run(Path(options.results), options.run_id)
+    manifest = read_manifest(folder)
+    if options.json:
+        print_json(manifest)
+    else:
+        _print_run(folder, manifest)
+
+
+def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Prints the manifest, and the curve if there is a rounds.parquet."""
     print_pairs(_head(folder, manifest))
     curves = list(_curves(folder))
     if curves:
@@ -36,7 +63,7 @@ def print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
-    """``values`` as blocks from their least to their greatest, every so many if there are more than ``width``."""
+    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
     if len(values) > width:
         values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
     low, high = min(values), max(values)
@@ -63,7 +90,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
     path = folder / "rounds.parquet"
     if not path.is_file():
         return
-    from subjectdp.results.frames import read_frame
+    from subjectdp.results.frames import read_frame  # here, to keep --help light
 
     names = ("test_accuracy", "validation_accuracy")
     rounds = read_frame(path, ("round", *names)).sort_values("round")
@@ -98,15 +125,13 @@ def _epsilon(record: Mapping[str, Any]) -> str:
 
 
 def _assumptions(privacy: Mapping[str, Any]) -> list[str]:
-    """What the statements that give an epsilon rest on, each once."""
+    """The assumptions of the statements that give an ε, each once."""
     records = [record for record in (privacy.get("sound") or {}).values() if isinstance(record, Mapping)]
     stated = [record for record in records if record.get("epsilon") is not None]
     return list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
 
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    from subjectdp.config.run import RunConfig
-
     defaults = dict(flattened(RunConfig().model_dump(mode="json")))
     return [
         (key, value)

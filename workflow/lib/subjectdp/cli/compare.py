@@ -1,12 +1,15 @@
-"""Two finished runs side by side: settings that differ, what they reached, guarantee and cost."""
+"""``subjectdp compare``: two finished runs side by side."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from subjectdp.cli.run_folders import epsilon_of
-from subjectdp.io.printing import flattened, print_table
+from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
+from subjectdp.io.printing import flattened, print_json, print_table
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _UNITS = {
@@ -18,13 +21,37 @@ _UNITS = {
 _COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
 
 
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "compare",
+        help="compare two runs: settings, accuracy, ε, cost",
+        description="Shows two finished runs side by side: the settings in which they differ, their metrics, what they "
+        "guarantee, what they cost, and whether code and machine were the same.",
+    )
+    parser.add_argument("first", metavar="A", help="id of a run, or the beginning of it")
+    parser.add_argument("second", metavar="B", help="id of the other run")
+    add_results(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the comparison of two finished runs."""
+    folders = [find_run(Path(options.results), name) for name in (options.first, options.second)]
+    comparison = compare(*(read_manifest(folder) for folder in folders))
+    if options.json:
+        print_json(comparison)
+    else:
+        _print_comparison(comparison)
+
+
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison of two manifests; each entry is a pair, None where a run does not say.
+    """The comparison of two manifests; each entry is a pair, None if a run's manifest does not have it.
 
-    ``settings`` has the dotted keys that differ, ``epsilon`` is at each run's own δ, ``made_with`` has what differs in
-    code and machine: where it is empty, only the settings explain a difference.
+    ``settings`` has the dotted keys that differ, ``epsilon`` is at each run's own δ, ``made_with`` has the differences
+    in code and machine: if it is empty, only the settings explain different results.
     """
-
     runs = (first, second)
     ids, labels = ([run.get(key) for run in runs] for key in ("run_id", "algorithm"))
     finals = [run.get("final") or {} for run in runs]
@@ -40,8 +67,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def print_comparison(comparison: Mapping[str, Any]) -> None:
-    """Prints :func:`compare`'s result as tables, one below the other."""
+def _print_comparison(comparison: Mapping[str, Any]) -> None:
     print_table(("", "A", "B"), [("run", *comparison["runs"]), ("algorithm", *comparison["algorithms"])])
     _print("Settings that differ", comparison["settings"], "the settings are the same")
     _print("Metrics of the last round", comparison["metrics"], "")

@@ -1,0 +1,53 @@
+"""``subjectdp plan``: what a scenario will cost and guarantee, before it is run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from subjectdp.cli.options import add_json, add_results
+from subjectdp.config import load_scenario
+from subjectdp.io.printing import print_json
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "plan",
+        help="predict a scenario's runs, ε, hours, memory and disk",
+        description="Predicts what the runs of scenario files will guarantee and cost, without fetching, preparing or "
+        "training anything, and writes plan.csv and plan.txt into the scenario's results. Exit code 1 if a run will "
+        "not start.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    add_results(parser)
+    parser.add_argument(
+        "--gflops",
+        type=_positive,
+        help="billions of operations a second of one device (default: measured on finished runs)",
+    )
+    add_json(parser, "print JSON, a row for runs that differ only in their seed")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints and writes the plan; 1 if a run will not start."""
+    from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
+
+    frame, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
+    if options.json:
+        print_json(frame.to_dict("records"))
+    else:
+        print(text, end="")
+    return 1 if frame["problem"].notna().any() else 0

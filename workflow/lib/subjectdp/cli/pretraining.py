@@ -1,0 +1,183 @@
+"""Trains features of handwriting on synthetic characters, for ``subjectdp pretrain``.
+
+Data: an embedded data set (:mod:`subjectdp.data.embedded`), prepared as any run's. Its seed is one that no scenario
+uses, so that even runs on embedded data share no writer with it. A network is trained to tell the 62 characters apart
+under random warps, its outputs on warped characters give the projection, and a linear head fitted to the projected
+characters is where a run's head may start. Everything is keyed, on one thread: the same machine gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from subjectdp.config.sections import DataConfig, EmbeddedConfig
+from subjectdp.data.prepare import fetch_sources, prepare_dataset
+from subjectdp.data.store import load_prepared
+from subjectdp.errors import expected
+from subjectdp.io.atomic import write_bytes
+from subjectdp.models.handwriting import CLASSES, FEATURES, OUTPUTS, HandwritingFeatures, HandwritingNet, half
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.training.items.device_data import INK_SCALE, INK_SHIFT, ResidentData
+
+_PAPER = -INK_SHIFT / INK_SCALE  # what ``ResidentData`` makes of paper
+_CHUNK = 250
+_FEWEST_STEPS = 20  # the schedule warms up over a tenth of them
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One pretraining; ``power``: of a component's variance, that the component is divided by.
+
+    Raises ConfigError for sizes that are too small to generate or to train.
+    """
+
+    writers: int = 1000
+    items_per_writer: int = 100
+    epochs: int = 5
+    batch_size: int = 128
+    learning_rate: float = 4e-3
+    weight_decay: float = 0.02
+    label_smoothing: float = 0.05
+    power: float = 0.25
+    head_decay: float = 1e-4
+    seed: int = 20_260_517
+
+    def __post_init__(self) -> None:
+        for name, least in (("writers", 2), ("items_per_writer", 5), ("epochs", 1), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise expected(name, getattr(self, name), f"at least {least}")
+
+
+def pretrain(settings: Settings, target: Path) -> None:
+    """Generates the data, trains, and writes the weights with how they were made (safetensors, float16)."""
+    images, labels = synthetic_characters(settings)
+    net, accuracy = train_net(images, labels, settings)
+    projection, mean = project(outputs_of(net, images, settings), settings.power)
+    tensors = half({f"net.{name}": value for name, value in net.state_dict().items()})
+    tensors |= half({"projection": projection, "mean": mean})
+    features = HandwritingFeatures(tensors)
+    tensors |= half({"head": fit_head(outputs_of(features, images, settings), labels, settings.head_decay)})
+    made = {**asdict(settings), "training_accuracy": round(accuracy, 4), "torch": torch.__version__}
+    write_bytes(target, save(tensors, {"provenance": json.dumps(made, sort_keys=True)}))
+
+
+def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
+    """All characters of the embedded data set: float32 (n, 1, 28, 28) and int64 (n,)."""
+    size = EmbeddedConfig(
+        subjects=settings.writers, items_per_subject=settings.items_per_writer, seed=settings.seed
+    )
+    data = DataConfig(dataset="femnist", embedded=size)
+    with TemporaryDirectory() as name:
+        source, prepared = Path(name) / "source", Path(name) / "prepared"
+        fetch_sources(data, source)
+        prepare_dataset(data, source, prepared)
+        resident = ResidentData(load_prepared(prepared), torch.device("cpu"))
+        return resident.at(torch.arange(len(resident.labels)))
+
+
+def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[HandwritingNet, float]:
+    """The network, trained to classify warped characters; and its accuracy over the last epoch's batches."""
+    generator = _generator(settings, "train")
+    with torch.random.fork_rng(devices=[]):
+        torch.random.set_rng_state(_generator(settings, "init").get_state())
+        net, head = HandwritingNet(), nn.Linear(OUTPUTS, CLASSES)
+    model = nn.Sequential(net, head).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    batches = len(images) // settings.batch_size
+    if settings.epochs * batches < _FEWEST_STEPS:
+        allowed = (
+            f"so small that all epochs have at least {_FEWEST_STEPS} batches of the {len(images)} characters"
+        )
+        raise expected("batch_size", settings.batch_size, allowed)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, settings.learning_rate, total_steps=settings.epochs * batches, pct_start=0.1
+    )
+    right = torch.zeros(())
+    for epoch in range(settings.epochs):
+        right.zero_()
+        order = torch.randperm(len(images), generator=generator)[: batches * settings.batch_size]
+        for chosen in torch.split(order, settings.batch_size):
+            logits = model(warped(images[chosen], generator))
+            loss = F.cross_entropy(logits, labels[chosen], label_smoothing=settings.label_smoothing)
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            optimiser.step()
+            schedule.step()
+            right += (logits.argmax(1) == labels[chosen]).sum()
+        _LOG.info("epoch %d of %d: accuracy %.3f", epoch + 1, settings.epochs, float(right) / len(order))
+    return net, float(right) / len(order)
+
+
+def warped(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image (B, 1, n, n) under an affine map and a smooth bend of its own, on paper."""
+    count, side = images.shape[0], images.shape[-1]
+
+    def uniform(low: float, high: float) -> Tensor:
+        return torch.rand(count, generator=generator) * (high - low) + low
+
+    scale, aspect = torch.exp(uniform(-0.05, 0.55)), torch.exp(uniform(-0.25, 0.25))
+    turn, slant = uniform(-0.2, 0.2), uniform(-0.4, 0.4)
+    right, down = uniform(-0.1, 0.1), uniform(-0.1, 0.1)
+    cosine, sine = torch.cos(turn), torch.sin(turn)
+    first = torch.stack([scale * aspect * cosine, scale * (slant * cosine - sine), right], dim=1)
+    second = torch.stack([scale * sine, scale / aspect * (cosine + slant * sine), down], dim=1)
+    knots = torch.randn(count, 2, 5, 5, generator=generator) * 0.06
+    bend = F.interpolate(knots, size=(side, side), mode="bicubic", align_corners=True)
+    grid = F.affine_grid(torch.stack([first, second], dim=1), list(images.shape), align_corners=False)
+    grid = grid + bend.permute(0, 2, 3, 1)
+    return F.grid_sample(images - _PAPER, grid, align_corners=False) + _PAPER
+
+
+@torch.no_grad()
+def outputs_of(module: nn.Module, images: Tensor, settings: Settings) -> Tensor:
+    """What ``module`` makes of the images, each warped once; the same warps at every call."""
+    generator = _generator(settings, "outputs")
+    return torch.cat([module(warped(part, generator)) for part in torch.split(images, _CHUNK)])
+
+
+def project(outputs: Tensor, power: float) -> tuple[Tensor, Tensor]:
+    """Projection (p, FEATURES) and mean (p,): features are ``(outputs - mean) @ projection``.
+
+    The principal components of ``outputs`` (n, p) with the largest variances λ, each divided by λ^power and all scaled
+    to a mean square norm of 1. With power 0 strong directions hide the others from gradient descent, with 1/2
+    (whitening) noise drowns the weak ones; what lies between is better than both.
+    """
+    mean = outputs.double().mean(0)
+    values, vectors = torch.linalg.eigh(torch.cov(outputs.double().T))
+    values, vectors = values.flip(0)[:FEATURES].clamp_min(0.0), vectors.flip(1)[:, :FEATURES]
+    largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
+    scales = (values + 1e-3 * values.mean()) ** -power
+    scales = scales / (values * scales**2).sum().sqrt()
+    return (vectors * largest.sign() * scales).float(), mean.float()
+
+
+def fit_head(features: Tensor, labels: Tensor, decay: float) -> Tensor:
+    """Weights (CLASSES, p) of the logistic regression of the labels on the features, with an L2 penalty."""
+    weight = torch.zeros(CLASSES, features.shape[1], requires_grad=True)
+    optimiser = torch.optim.LBFGS([weight], max_iter=40, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = F.cross_entropy(features @ weight.T, labels) + decay / 2 * weight.square().sum()
+        torch.autograd.backward(value)
+        return value
+
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return weight.detach()
+
+
+def _generator(settings: Settings, part: str) -> torch.Generator:
+    return keyed_generator(key_bytes(settings.seed, Purpose.PRETRAINING, part))

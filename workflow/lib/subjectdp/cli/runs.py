@@ -1,0 +1,123 @@
+"""``subjectdp runs``: the runs of a results folder or a scenario, with their results or progress."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.cli.options import add_json, add_results, values_of
+from subjectdp.cli.run_folders import (
+    RunFolder,
+    State,
+    clock,
+    count_states,
+    read_run_folder,
+    recorded_runs,
+)
+from subjectdp.config import load_scenario
+from subjectdp.config.differences import settings_apart
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.errors import unknown
+from subjectdp.io.printing import print_json, print_table
+from subjectdp.results.labels import run_label
+
+_COLUMNS = (
+    *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
+    *("seconds", "left", "settings"),
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "runs",
+        help="list runs: results, progress, time left",
+        description="Lists the runs in the results folder, or those of a scenario: the progress and time left of each, "
+        "its test accuracy and ε, and the settings in which it differs from other runs of its data set and algorithm. "
+        "Exit code 1 if a run is broken.",
+    )
+    parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
+    parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1"
+    )
+    parser.add_argument("--seed", type=int, help="only runs of this seed")
+    parser.add_argument("--state", choices=values_of(State), help="only runs in this state")
+    add_results(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists the runs; 1 if one is broken."""
+    results = Path(options.results)
+    if options.algorithm is not None:
+        _require_algorithm(options.algorithm)
+    found = _scenario_runs(options.scenario, results) if options.scenario else recorded_runs(results)
+    listed = [run for run in found if _fits(run, options)]
+    broken = [run for run in listed if run.state is State.BROKEN]
+    if options.json:
+        print_json([run.as_dict() for run in listed])
+        return 1 if broken else 0
+    _print(listed)
+    return 1 if broken else 0
+
+
+def _print(runs: list[RunFolder]) -> None:
+    settings = settings_apart({run.run_id: run.config for run in runs if run.config is not None})
+    print_table(_COLUMNS, [(*_row(run), settings.get(run.run_id) or None) for run in runs])
+    counts = ", ".join(f"{count} {state}" for state, count in count_states(runs).items())
+    print(f"\n{len(runs)} run{'' if len(runs) == 1 else 's'}{': ' if counts else ''}{counts}")
+    print("* what the paper claims: no guarantee")
+    for run in runs:
+        if run.note is not None:
+            print(f"{run.run_id}: {run.note}")
+
+
+def _row(run: RunFolder) -> tuple[Any, ...]:
+    accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}"
+    left = None if run.seconds_left is None else clock(run.seconds_left)
+    epsilons = (run.epsilon_published, run.epsilon_sound_subject)
+    rounded = (None if epsilon is None else f"{epsilon:.4g}" for epsilon in epsilons)
+    seconds = None if run.wall_seconds is None else f"{run.wall_seconds:.1f}"
+    return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
+
+
+def _require_algorithm(name: str) -> None:
+    """ConfigError for a name that no run can have: a mistake, not an empty list."""
+    variants = {known: algorithm(known).variants for known in ALGORITHMS}
+    names = {*variants, *(f"{known}:{each}" for known, found in variants.items() for each in found if each)}
+    if name not in names:
+        raise unknown("algorithm", name, names)
+
+
+def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
+    if options.state is not None and run.state != options.state:
+        return False
+    if options.dataset is None and options.algorithm is None and options.seed is None:
+        return True
+    if run.config is None:
+        return False
+    algorithm = run.config["algorithm"]
+    names = (algorithm["name"], f"{algorithm['name']}:{algorithm['variant']}")
+    return (
+        (options.dataset is None or run.config["data"]["dataset"] == options.dataset)
+        and (options.algorithm is None or options.algorithm in names)
+        and (options.seed is None or run.config["seed"] == options.seed)
+    )
+
+
+def _scenario_runs(files: list[str], results: Path) -> Iterator[RunFolder]:
+    for run in load_scenario(files).runs:
+        found = read_run_folder(results / "runs" / run.run_id)
+        if found.config is None:
+            found = replace(
+                found,
+                label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
+                config=run.model_dump(mode="json"),
+            )
+        yield found

@@ -135,4 +135,4 @@ def test_one_message_lists_so_many_problems_and_no_more(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_scenario(path)
     lines = str(caught.value).split("\n")
-    assert len(lines) == 41 and lines[-1] == "There are more problems; mend these first."
+    assert len(lines) == 41 and lines[-1] == "There are more problems; correct these first."

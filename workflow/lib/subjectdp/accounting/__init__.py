@@ -1,13 +1,14 @@
 """Privacy accounting: from mechanisms and public facts to noise, and from plans to privacy statements.
 
 =================  ==============================================================================================
-``planning``       ``make_plan``: the plan of a run, calibrated
+``plan_run``       the plan of a run, from its configuration and its partition
+``make_plan``      the plan of a mechanism on a federation, calibrated
 ``statements``     ``privacy_statements``, ``privacy_report_text``, ``epsilon_over_rounds``
 ``events``         every mechanism as mixtures of Gaussians; to and from dp-accounting events
-``sound``          the losses of a unit for what a plan really does
+``sound``          the privacy losses of a unit under a plan
 ``published``      the papers' own accounting
-``epsilon``        ε of a loss by PLD, RDP or PRV
-``calibration``    σ for an ε, from the safe side
+``epsilon``        ε of a privacy loss by PLD, RDP or PRV
+``calibration``    σ for a target ε
 ``joint``          the Skellam accounting of the joint-noise paper; ``table1`` its Table 1
 =================  ==============================================================================================
 

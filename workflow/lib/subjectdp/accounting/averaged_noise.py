@@ -1,7 +1,7 @@
-"""The noise on the gradient averaged over the silos of a round, as a plan lets expect it.
+"""Expected noise on a round's averaged gradient.
 
-Algorithms with different sampling, sums and divisors are compared by this number alone: a small noise multiplier on a
-sum of few subjects may hide more than a large one on a sum of many.
+This number compares algorithms with different sampling, sums and divisors. A small noise multiplier on a sum of few
+subjects may add more noise to the average than a large one on a sum of many.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, T
 def averaged_noise(plan: PrivacyPlan) -> float:
     """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
 
-    The average is what the server's model moves by for a rate of 1 and one local step a round: of the silos' noisy
-    means, or of the one noisy sum over them. Correlated noise counts as it is in a late round, draws of earlier rounds
-    included.
+    The average is the server's step for a learning rate of 1 and one local step a round: the mean of the silos' noisy
+    means, or the one noisy sum over them. Correlated noise counts as in a late round, with the draws of earlier
+    rounds.
 
     Raises:
         PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.

@@ -1,4 +1,4 @@
-"""A small cache of accounting results: in memory always, on disk (one JSON file each) when a folder is given."""
+"""A cache of accounting results: in memory, and on disk (one JSON file each) when a folder is given."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ def versions() -> dict[str, str]:
 
 
 def key_of(kind: str, inputs: Mapping[str, Any]) -> str:
-    """A hash of what was asked and of the libraries that answer."""
+    """A hash of the inputs and of the versions of the libraries that compute the result."""
     content = {"kind": kind, "inputs": inputs, "versions": versions(), "revision": REVISION}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
-    """The stored answer for these inputs, or ``compute()`` (JSON-able), which is then stored.
+    """The stored result for these inputs, or ``compute()`` (JSON-able), which is then stored.
 
-    A file that is corrupt (each carries a hash of its answer) or that answers another question is computed anew and
-    replaced.
+    A file that is corrupt (each carries a hash of its result) or that belongs to other inputs is replaced.
     """
     key = key_of(kind, inputs)
     if key in _memory:

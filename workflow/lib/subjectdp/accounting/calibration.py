@@ -1,4 +1,4 @@
-"""Calibration: the noise multiplier whose ε reaches the target from the safe side."""
+"""Calibration: the noise multiplier whose ε reaches the target and does not exceed it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from scipy import optimize
 
 from subjectdp.accounting import gaussian
-from subjectdp.accounting.epsilon import ACCOUNTANTS, FINAL, SEARCH, epsilon_of
+from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
-from subjectdp.errors import PrivacyError, expected, unknown
+from subjectdp.errors import PrivacyError, expected
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
 _AIM = 0.9995
@@ -28,12 +28,11 @@ def calibrate_noise_multiplier(
 ) -> float:
     """The noise multiplier that, common to all parts of ``loss``, gives ε(σ) in [0.999 ε, ε] at δ.
 
-    ``loss`` lends its steps and shifts; its own noise multipliers are ignored. ε is evaluated by the accountant at
-    full accuracy before a value is accepted, so the result never overshoots the target. A good ``guess``
-    shortens the search. A lower ``resolution`` of the grid is faster and errs on the safe side.
-    Raises ConfigError for an ε or δ out of range, PrivacyError if no value is found.
+    The noise multipliers of ``loss`` are ignored. A value is accepted only after the accountant has evaluated its ε at
+    full accuracy, so that the result never exceeds the target. A good ``guess`` shortens the search. A lower
+    ``resolution`` of the grid is faster and gives more noise, never less.
+    Raises ConfigError for an ε or δ out of range or an unknown accountant, PrivacyError if no value is found.
     """
-    _check(epsilon, delta, accountant)
     return calibrate_scale(
         lambda sigma: with_noise(loss, sigma), epsilon, delta, accountant, guess, resolution
     )
@@ -47,8 +46,8 @@ def calibrate_scale(
     guess: float | None = None,
     resolution: float = FINAL,
 ) -> float:
-    """Like :func:`calibrate_noise_multiplier` for any loss that falls with its one parameter."""
-    _check(epsilon, delta, accountant)
+    """Like :func:`calibrate_noise_multiplier` for any loss that decreases in its one parameter."""
+    _check(epsilon, delta)
     if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss_at(1.0)):
         raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
     if gaussian.exact_mu(loss_at(1.0)) is not None and accountant == "pld":
@@ -59,13 +58,11 @@ def calibrate_scale(
     return search.run(_start(loss_at, epsilon, delta))
 
 
-def _check(epsilon: float, delta: float, accountant: str) -> None:
+def _check(epsilon: float, delta: float) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise expected("epsilon", epsilon, "a positive number")
     if not 0 < delta < 1:
         raise expected("delta", delta, "between 0 and 1")
-    if accountant not in ACCOUNTANTS:
-        raise unknown("accountant", accountant, ACCOUNTANTS)
 
 
 def _exact(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
@@ -78,7 +75,7 @@ def _exact(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float
 
 
 def _start(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
-    """Where the central limit puts σ (a good first guess for many small steps, a usable one otherwise)."""
+    """σ by the central limit theorem: a good first guess for many small steps, a usable one otherwise."""
     goal = gaussian.gdp_mu(epsilon, delta)
 
     def gap(log_sigma: float) -> float:

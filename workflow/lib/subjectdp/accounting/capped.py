@@ -1,8 +1,8 @@
-"""Losses without their far tails: how many of a unit's items meet in one mini-batch is cut at a public count, for δ.
+"""Truncates the sensitivity distribution and charges the tail mass to δ.
 
-A subject with hundreds of items at a silo has all of them in one mini-batch with a probability far below δ, but the
-shift of hundreds of clip norms that comes with it rules the Rényi divergences: the bound is valid and says little. The
-largest shift that counts is therefore the smallest c for which P(any step's shift exceeds c) is a small part of δ.
+A subject with hundreds of items at a silo has all of them in one mini-batch with a probability far below δ. The shift
+of hundreds of clip norms that comes with it dominates the Rényi divergences, and the bound is valid but loose. The
+distribution is therefore cut at the smallest c for which P(any step's shift exceeds c) is a small part of δ.
 
 Let E be the event that no step's shift exceeds c, τ = 1 - P(E), P and Q the laws of all releases with and without the
 unit, P_E that of P given E. If (P_E, Q) are (ε, δ')-indistinguishable, then (P, Q) are (ε - log(1 - τ), δ' + τ)-
@@ -26,7 +26,7 @@ import numpy as np
 
 from subjectdp.accounting.events import PrivacyLoss, Shift
 
-_SHARE = 0.05  # of δ, for the tails
+_SHARE = 0.05  # of δ, charged for the tails
 
 
 def capped_shift(shift: Shift, tail: float) -> tuple[Shift, float]:

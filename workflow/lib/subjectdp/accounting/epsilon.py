@@ -13,13 +13,12 @@ from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.errors import PrivacyError, expected, unknown
-from subjectdp.plan.plan import Adjacency
+from subjectdp.plan.plan import Accountant, Adjacency
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-ACCOUNTANTS = ("pld", "rdp", "rdp_integer", "prv", "gdp")
-CERTIFYING = ("pld", "rdp", "rdp_integer", "prv")  # "gdp" is the central limit: it under-estimates
+ACCOUNTANTS = tuple(Accountant)
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
 _COARSEST = 5e-4  # widest grid of a final value (search: five times that)
 _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
@@ -28,8 +27,8 @@ _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against �
 _RELATIVE_GRID = 2e-5
 _TRUNCATED_GRID = 1e-3
 _WORTH_CAPPING = 50.0  # Rényi bounds above it are tried without the far tails
-_MANY_ATOMS = 64  # from here on a step's far tail costs more time than the sliver of δ that it is worth
-_SLIVER = 1e-3  # of δ, for those tails
+_MANY_ATOMS = 64  # from here on a step's far tail is truncated: it costs more time than a little of δ
+_TAIL_SHARE = 1e-3  # of δ, charged for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
@@ -61,7 +60,7 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
 
 
 def _renyi_or_capped(loss: PrivacyLoss, delta: float, integer_orders: bool) -> float:
-    """The Rényi bound; where that is large the better one of it and the bound, also near order 1, without far tails."""
+    """The Rényi bound. A large one is compared with the bound for truncated tails, which orders near 1 improve."""
 
     def bound(part: PrivacyLoss, remaining: float) -> float:
         found = renyi.renyi_epsilon(part, remaining, integer_orders)
@@ -72,7 +71,7 @@ def _renyi_or_capped(loss: PrivacyLoss, delta: float, integer_orders: bool) -> f
 
 
 def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """Closed form where there is one, the Rényi bound where the loss or δ is out of a grid's reach, else the PLD."""
+    """The closed form if there is one, the Rényi bound if δ is too small for a grid, else the PLD."""
     exact = gaussian.exact_mu(loss)
     if exact is not None:
         return gaussian.gdp_epsilon(exact, delta)
@@ -80,11 +79,11 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
         return renyi.renyi_epsilon(loss, delta)
     if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
         return _pld_or_large(loss, delta, resolution)
-    return capped_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _SLIVER)
+    return capped_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE)
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """The PLD on a grid that suits ε, which is one of its own where a rough bound says that ε is in the thousands."""
+    """The PLD on a grid chosen for ε; :func:`large_epsilon` where a rough bound says that ε is in the thousands."""
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
@@ -95,7 +94,7 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
 
 
 def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """The PLD on a grid that suits an ε of thousands: coarse against 1, fine against the spread of a step's loss."""
+    """The PLD on a grid for ε in the thousands: coarse against 1, fine against the spread of a step's loss."""
     spreads = [(renyi.loss_spread(part.noise_multiplier, part.shift), part) for part in loss]
     total = math.sqrt(sum(part.steps * spread**2 for spread, part in spreads))
     finest = min(spread for spread, part in spreads) / _POINTS_A_SPREAD
@@ -104,7 +103,7 @@ def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
-    """The grid of the PLD: fine against one step's loss (rounding adds variance each step), never needlessly fine."""
+    """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step."""
     per_step = min(
         gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
         for part in loss

@@ -1,6 +1,6 @@
-"""Rényi divergences of sampled noise that is no Gaussian but diverges no more than one at integer orders (Skellam).
+"""Rényi divergences of sampled Skellam noise, whose divergence at integer orders is at most a Gaussian's.
 
-What is known of the noise: for a shift of s clip norms, D_a(shifted ‖ unshifted) ≤ a s²/(2σ²) at every integer order
+Known of the noise: for a shift of s clip norms, D_a(shifted ‖ unshifted) ≤ a s²/(2σ²) at every integer order
 a ≥ 2, and both are symmetric about a point between them, so that their divergences agree in both directions
 (``noise.skellam``). Quadrature of a Gaussian mixture would be no proof, as its cross terms are the Gaussian's own.
 
@@ -12,7 +12,7 @@ One step has the law P = (1 - p) Q + p P', where P' = Σ_j w_j P_j holds the shi
   one shift, which is at most E_Q[(((1-p) Q + p P_j)/Q)^a], the other direction (Mironov, Talwar, Zhang,
   arXiv 1908.10530, theorem 5: the reflection that swaps Q and P_j).
 
-Losses in the thousands have their best order near 1. Divergences do not fall with the order, so that those of 1 < a < 2
+For ε in the thousands the best order is near 1. Divergences do not decrease in the order, so that those of 1 < a < 2
 are at most s²/σ², the bound of order 2; E_Q[(P/Q)^a] and E_Q[(P/Q)^(1-a)] are convex in P, and both directions of the
 mixture are at most log(Σ_j p_j e^((a-1) s_j²/σ²))/(a-1), sampling included.
 """

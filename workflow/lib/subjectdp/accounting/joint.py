@@ -1,4 +1,4 @@
-"""Joint noise as its paper accounts for it: Rényi divergences of the Skellam mechanism under Poisson sampling.
+"""The joint-noise paper's accounting: Rényi divergences of the Skellam mechanism under Poisson sampling.
 
 Sources: Heikkilä et al., arXiv 2407.19286 (joint noise, Theorem 4.7); Agarwal, Kairouz, Liu, NeurIPS 2021 (Skellam's
 divergence); Zhu, Wang, ICML 2019 (Poisson subsampling at integer orders); Mironov, arXiv 1702.07476 (conversion).

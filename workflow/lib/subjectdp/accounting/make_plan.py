@@ -1,4 +1,4 @@
-"""From an algorithm's mechanism, a federation's public facts and the user's settings to the frozen privacy plan."""
+"""Makes the privacy plan from an algorithm's mechanism, a federation's public facts and the user's settings."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     losses = [published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos]
     losses = _near_ones_shared(losses)
     if mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        # sizes that no run will ever draw (a chance of 1e-15) need no noise: drawing one stops the run
+        # Group sizes with a probability below 1e-15 get no noise level; drawing one stops the run.
         possible = max(silo.max_items_per_subject for silo in plan.silos)
         largest = min(possible, published.largest_likely_group(plan.silos, plan.rounds, 1e-15))
         exact = published.exact_group_sizes(plan.silos, plan.rounds)

@@ -42,9 +42,9 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
 
 
 def without_rare_absence(shift: Shift) -> Shift:
-    """The shift with a very small chance of 0 moved to its next value, which errs on the safe side.
+    """The shift with a very small probability of 0 moved to its next value, which can only increase ε.
 
-    A subject at many silos whose joint release nearly always holds it is absent from all with a chance such as 1e-30.
+    A subject at many silos is absent from all mini-batches of a round with a probability such as 1e-30.
     """
     if shift.sensitivities[0] > 0.0 or shift.probabilities[0] >= _RARE:
         return shift

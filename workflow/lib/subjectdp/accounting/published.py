@@ -1,4 +1,4 @@
-"""The papers' own accounting: what they claim and the noise that the claim leads to. None of it is certified."""
+"""The papers' own accounting: what they claim, and the noise that follows from it. None of it is certified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses as a manifest records them: in our own words, and as dp-accounting's events for other accountants."""
+"""Privacy losses as a manifest records them: as JSON, and as dp-accounting events for other accountants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]
 def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
     """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
 
-    None for noise that is no Gaussian, and where the loss has many atoms.
+    None for noise that is not Gaussian, and for a loss with many atoms.
     """
     small = noise is NoiseDistribution.GAUSSIAN and _atoms(loss) <= _MOST_ATOMS
     return repr(dp_event(loss)) if small else None

@@ -1,4 +1,4 @@
-"""What a plan really guarantees: the losses of one unit, for the plan's own sampler, clipping, noise and trust."""
+"""Sound accounting: the privacy losses of one unit under the plan's sampler, clipping, noise and trust model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
-    """The losses a unit may suffer; its ε is the largest over the list.
+    """The privacy losses that a unit may have; its ε is the largest over the list.
 
     ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at
     one silo. An item or a silo's whole data is at one silo by definition. Observer: with LOCAL trust everybody who
@@ -73,9 +73,9 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
 def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
     """Whether what secure aggregation sums is linear in what the silos noised.
 
-    Adam's first step is the sign of each noisy gradient. A silo whose sum is far longer than its noise adds a sign
-    that everybody knows, and none of its noise: what is left to learn hides behind the item's own silo's noise alone.
-    Where whole updates or a subject's parts are noised, the noise comes after any local optimiser.
+    Adam's first step is the sign of each noisy gradient. Where a silo's sum is far longer than its noise, the sign is
+    known and its noise is lost, so that an item is protected by its own silo's noise alone. Where whole updates or a
+    subject's parts are noised, the noise comes after any local optimiser.
     """
     return plan.mechanism.noised_after_steps or plan.settings.linear_updates
 

@@ -1,4 +1,4 @@
-"""Privacy statements of a run: what its paper claims, and what the very same run gives, as JSON-able records."""
+"""Privacy statements of a run: what its paper claims, and what the same run provably gives, as JSON-able records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _POINTS = 5
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
-    ``predicted`` is null but for a run with the noise of more subjects than it has (:func:`predicted_statement`).
+    ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
 
     ``as_published`` always carries ``guarantee: false``. A sound ε is null where none can be given, with the reason;
     where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
@@ -97,9 +97,9 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
-    """What the subjects that the noise was made for would get; null for a run with noise for its own subjects.
+    """ε for the number of subjects that the noise was made for; null for a run with noise for its own subjects.
 
-    Nothing of it holds for the run itself: ``sound`` says what does.
+    It does not hold for the run itself, whose statements are in ``sound``.
     """
     full, prediction = predicted_plan(plan), plan.prediction
     if full is None or prediction is None:

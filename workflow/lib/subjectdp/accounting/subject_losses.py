@@ -1,8 +1,8 @@
-"""Losses of plans in which a subject's clip norms at its silos are parts of one budget: one release a round.
+"""Privacy losses of plans in which a subject's clip norms at its silos are parts of one budget: one release a round.
 
-All silos' sums of a round, whitened by their noise, move by at most one clip norm for one subject, whichever silos hold
-it (``noise.subject_weights``). The round is thus one Gaussian release, subsampled with the subject's probability,
-as if a single trusted silo held everybody.
+One subject moves the sums of all silos, in units of their noise, by at most one clip norm, whichever silos hold it
+(``noise.subject_weights``). A round is thus one Gaussian release, subsampled with the subject's probability, as if a
+single trusted silo held all subjects.
 """
 
 from __future__ import annotations

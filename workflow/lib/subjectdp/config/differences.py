@@ -1,4 +1,4 @@
-"""What tells runs apart beyond data set, algorithm and seed, in a few words."""
+"""The settings by which runs of one data set and algorithm differ, in a few words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APART = ("data.dataset", "algorithm.name", "algorithm.variant")
 def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas.
 
-    A value that is the default is left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
+    Defaults are left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
     run configurations as manifests hold them, of this version or an older one.
     """
     flat = {run_id: _flat(config) for run_id, config in configs.items()}

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the project's words: a line for each, with dotted key, value and what is allowed."""
+"""Pydantic's errors in the project's form: a line for each, with dotted key, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def join_errors(problems: Iterable[str]) -> ConfigError:
         lines[problem] = None
         if len(lines) > MOST_LINES:
             lines = dict.fromkeys([*lines][:MOST_LINES]) | {
-                "There are more problems; mend these first.": None
+                "There are more problems; correct these first.": None
             }
             break
     return ConfigError("\n".join(lines))

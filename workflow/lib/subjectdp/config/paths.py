@@ -1,4 +1,4 @@
-"""Where every file of a workflow lies: pure functions of ids, usable with Snakemake wildcards as well.
+"""Paths of all files of a workflow: pure functions of ids, usable with Snakemake wildcards too.
 
 All paths are relative to the working directory and start with ``results`` unless another root is given.
 """
@@ -35,8 +35,8 @@ RUN_FILES = (
 
 
 FINISHED = "finished.json"
-"""A second copy of a run's manifest, until the scenario is collected: Snakemake deletes the manifests of all runs of a
-job that failed, those of finished ones too, and of a job that it was killed over and that finished without it."""
+"""A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
+deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""
 
 
 def data_dir(data_key: str, results: str = RESULTS) -> str:

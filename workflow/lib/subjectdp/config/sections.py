@@ -126,15 +126,15 @@ class DataConfig(Section):
 
 
 class PartitionConfig(Section):
-    """How the subjects' items are dealt over the silos."""
+    """How the subjects' items are distributed over the silos."""
 
     silos: Annotated[int, Field(ge=1, le=100_000), NotBool] = Field(
         default=16, description="Number of silos S."
     )
     distribution: Distribution = Field(
         default="uniform",
-        description="Law by which an item of a subject chooses a silo: uniform, or power with exponent alpha "
-        "over an order of the silos drawn anew for each subject.",
+        description="Distribution of a subject's items over the silos: uniform, or power with exponent alpha over "
+        "an order of the silos drawn for each subject.",
     )
     alpha: Positive = Field(
         default=1.0, description="Exponent of the power distribution; 1 is even, 16 very skewed."
@@ -174,7 +174,7 @@ class AlgorithmConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """Privacy target and accounting; without effect on fed_avg."""
+    """Privacy target and accounting; not read by fed_avg."""
 
     mode: AccountingMode = Field(
         default=AccountingMode.AS_PUBLISHED,
@@ -213,16 +213,16 @@ class PrivacyConfig(Section):
 
 
 class JointConfig(Section):
-    """Joint noise only: what the noise is drawn from, who is honest, and how silos differ."""
+    """Joint noise: its distribution, its trust assumptions, and differences between silos (joint_noise only)."""
 
     noise: NoiseDistribution = Field(
         default=PlanSettings.noise_distribution,
-        description="Real noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). "
+        description="Gaussian noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). "
         "skellam needs privacy.accountant rdp and plain sgd.",
     )
     bits: GradientBits = Field(
         default=PlanSettings.gradient_bits,
-        description="skellam: a clip norm is 2^bits steps of the grid that gradients are rounded to.",
+        description="skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to.",
     )
     ring_bits: RingBits | None = Field(
         default=None,
@@ -241,7 +241,7 @@ class JointConfig(Section):
     )
     colluding_silos: NaturalNumber = Field(
         default=0,
-        description="Silos of a round that may tell their noise; 1 for honest but curious silos (N-1).",
+        description="Colluding silos of a round, whose noise does not count; 1 for honest-but-curious silos (N-1).",
     )
     own_noise_only: bool = Field(
         default=False,
@@ -291,12 +291,12 @@ class SubjectConfig(Section):
     )
     every: Count = Field(
         default=SubjectSettings.every,
-        description="Rounds from one turn of a subject to its next; 1: each round is everybody's turn.",
+        description="A subject takes part in one of every so many rounds, from a secret start; 1: in all rounds.",
     )
     noise_band: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
         default=SubjectSettings.noise_band,
-        description="Rounds that a draw of noise reaches over: 1 for independent noise, more for noise that later "
-        "rounds partly take back (needs sampling_probability 1); null: the best for rounds and every.",
+        description="Rounds that one draw of noise affects: 1 for independent noise, more for correlated noise, which "
+        "later rounds partly cancel (needs sampling_probability 1); null: the best for rounds and every.",
     )
 
 
@@ -322,7 +322,7 @@ class ServerOptimizerConfig(Section):
 
 
 class AveragingConfig(Section):
-    """Average of the global model over rounds, which is evaluated and saved; post-processing, free of privacy cost."""
+    """Average of the global model over rounds, which is evaluated and saved; post-processing without privacy cost."""
 
     name: Literal["none", "tail", "polynomial", "exponential"] = Field(
         default="none",
@@ -335,26 +335,26 @@ class AveragingConfig(Section):
 
 
 class AugmentationConfig(Section):
-    """Several views of each item: the mean of their gradients is the item's, before anything is clipped."""
+    """Augmented copies (views) of each item. The mean of their gradients is the item's, before clipping."""
 
     name: Literal["none", "warp"] = Field(
         default="none",
-        description="none, or warp (images): an item is trained on as the plain image and fixed small warps of it, the "
-        "same for all items. The mean gradient over these views is the item's, before anything is clipped: privacy is "
-        "the same. Evaluation sees plain images.",
+        description="none, or warp (images): items are trained on as the original image and fixed small warps of it, "
+        "the same for all items. The mean gradient over these views is the item's, before clipping, so that privacy "
+        "is the same. Evaluation uses original images.",
     )
     views: Annotated[int, Field(ge=2, le=64), NotBool] = Field(
-        default=4, description="warp: views of an item, the plain one among them."
+        default=4, description="warp: views of an item, the original among them."
     )
     magnitude: Annotated[float, Field(gt=0, le=4), NotBool] = Field(
         default=1.0,
-        description="warp: size of the warps; 1 is up to one pixel of shift, 8 degrees of turn and 8 % of scaling and "
-        "of slant.",
+        description="warp: size of the warps; 1 is up to one pixel of translation, 8 degrees of rotation and 8 % of "
+        "scaling and shear.",
     )
 
     @property
     def seen(self) -> int:
-        """Views of an item that are trained on; 1 without augmentation."""
+        """Views of an item in training; 1 without augmentation."""
         return 1 if self.name == "none" else self.views
 
 
@@ -386,7 +386,8 @@ class TrainingConfig(Section):
         default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
     )
     augmentation: AugmentationConfig = Field(
-        default=AugmentationConfig(), description="Views of an item that are averaged before it is clipped."
+        default=AugmentationConfig(),
+        description="Augmented copies of an item, averaged before it is clipped.",
     )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."
@@ -429,8 +430,8 @@ class PerformanceConfig(Section):
     )
     physical_batch_size: NaturalNumber = Field(
         default=0,
-        description="Items that go through the model at once; 0: 192 on the CPU, where more are hardly faster but take "
-        "more memory than plain SGD does, 1,024 on a GPU.",
+        description="Items in one forward and backward pass; 0: 192 on the CPU (more is hardly faster and takes more "
+        "memory than plain SGD), 1,024 on a GPU.",
     )
     evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
     checkpoint_every: NaturalNumber = Field(
@@ -445,7 +446,7 @@ class PerformanceConfig(Section):
     )
 
     def items_at_once(self, device_type: str) -> int:
-        """Items that go through the model at once on a device of this type (cpu, cuda)."""
+        """Items in one forward and backward pass on a device of this type (cpu, cuda)."""
         return self.physical_batch_size or (192 if device_type == "cpu" else 1024)
 
 

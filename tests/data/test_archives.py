@@ -178,6 +178,18 @@ def test_a_damaged_member_is_refused(tmp_path: Path, method: int) -> None:
                 pass
 
 
+def test_a_damaged_header_is_not_quoted_at_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("x", bytes(100_000))
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<H", raw, 26, 60_000)  # length of the name in the local header
+    path.write_bytes(raw)
+    with open_archive(path) as archive, pytest.raises(DataError, match="damaged") as caught:
+        archive.read(archive.members[0])
+    assert len(str(caught.value)) < 500
+
+
 @pytest.mark.parametrize(("declared", "problem"), [(10, "damaged"), (30, "its size differs")])
 def test_a_wrong_size_is_refused(tmp_path: Path, declared: int, problem: str) -> None:
     path = write_zip(tmp_path / "a.zip", {"x": b"twenty bytes of text"})

@@ -68,7 +68,7 @@ class Archive:
         try:
             stream = self.packed.open(member.name) if self.packed else (self.path / member.name).open("rb")
         except _BROKEN as error:
-            raise DataError(f"{name} is damaged or cannot be read ({error}).") from None
+            raise DataError(f"{name} is damaged or cannot be read ({_reason(error)}).") from None
         with stream:
             yield _Checked(stream, name)
 
@@ -98,7 +98,9 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
         try:
             packed = zipfile.ZipFile(stack.enter_context(_PositionedFile(path)))
         except _BROKEN as error:
-            raise DataError(f"{path} is not a readable zip file ({error}): truncated or corrupt.") from None
+            raise DataError(
+                f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt."
+            ) from None
         yield Archive(path, _checked(path, _list_zip(path, packed), largest), packed)
 
 
@@ -114,7 +116,9 @@ def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
             content = stream.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read or is a damaged gzip file ({error}): get it again.") from None
+        raise DataError(
+            f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again."
+        ) from None
     if len(content) > largest:
         raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
     return content
@@ -159,7 +163,7 @@ class _Checked:
         try:
             return self._stream.read(size)
         except _BROKEN as error:
-            raise DataError(f"{self._name} is truncated or damaged ({error}).") from None
+            raise DataError(f"{self._name} is truncated or damaged ({_reason(error)}).") from None
 
 
 class _PositionedFile(io.FileIO):
@@ -184,6 +188,12 @@ class _PositionedFile(io.FileIO):
 
     def _size(self) -> int:
         return os.fstat(self.fileno()).st_size
+
+
+def _reason(error: Exception) -> str:
+    """The error's text on one short line; zipfile may quote 64 kB of a damaged header."""
+    text = str(error) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _checked(path: Path, members: list[Member], largest: int) -> list[Member]:

@@ -1,4 +1,4 @@
-"""What a source holds: counts and statistics, without preparing it."""
+"""Counts and statistics of a source, without preparing it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Names that a source gives to people and plays: text that may stand in a table, a log and a message.
+"""Names of people and plays in a source: safe in tables, logs and messages, and distinct.
 
-A name never becomes part of a path. It is still refused where it could not be told from another one, because two names
-of one person would be two subjects, and the privacy of neither would be that of the person.
+A name never becomes part of a path. Look-alike names are refused, because one person under two names would be two
+subjects, and the guarantee would not be that of the person.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALLOWED = f"1 to {LONGEST_NAME} printable characters without path separators"
 def check_name(name: str, kind: str, where: str) -> None:
     """DataError unless ``name`` is short, visible, printable (no control, format or surrogate character) and no path.
 
-    ``kind`` is what messages call it, ``where`` the place it was found at.
+    Messages call it ``kind`` and say ``where`` it was found.
     """
     good = 0 < len(name) <= LONGEST_NAME and name.isprintable() and name.strip() != ""
     if not good or "/" in name or "\\" in name or name in (".", ".."):

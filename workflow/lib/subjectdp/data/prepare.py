@@ -36,10 +36,9 @@ def fetch_sources(
 ) -> list[Path]:
     """Brings the source files of ``data`` into ``folder``, writes ``source.json`` there, returns the files.
 
-    ``embedded``: generated. ``upstream``: from ``data.path`` if set, else from the mirrors of
-    config/datasets.yaml. ``leaf_json``: nothing is copied; what lies at ``data.path`` is hashed.
-    ``lock_file`` is the record of fetched files (default: beside the data folders, so that all of them share
-    it).
+    ``embedded``: generated. ``upstream``: from ``data.path`` if set, else from the mirrors of config/datasets.yaml.
+    ``leaf_json``: the files at ``data.path`` are hashed, not copied. ``lock_file`` records the fetched files (default:
+    beside the data folders, shared by all of them).
     """
     facts_of(data.dataset)
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Counts work done and logs a line now and then; ``total`` None: unknown, no ETA."""
+    """Counts work done and logs a line every few seconds; ``total`` None: unknown, no ETA."""
 
     def __init__(self, logger: logging.Logger, label: str, total: int | None, unit: str, scale: float = 1.0):
         """``unit`` names the shown quantity, which is the counted one divided by ``scale``."""
@@ -20,7 +20,7 @@ class Progress:
         self.count = 0
 
     def start_at(self, count: int) -> None:
-        """Work that was done before (a resumed download): shown, but not counted in the rate."""
+        """Start at work done earlier (a resumed download), which does not count in the rate."""
         self.count = self._start_count = count
 
     def add(self, amount: int) -> None:

@@ -68,7 +68,7 @@ class PreparedData:
 
     @property
     def classes(self) -> int:
-        """Number of classes that a model has to tell apart."""
+        """Number of classes."""
         return int(self.meta["classes"])
 
     @property
@@ -78,7 +78,7 @@ class PreparedData:
 
     @property
     def synthetic(self) -> bool:
-        """True for generated data: to be said wherever results are shown."""
+        """True for generated data; every result made from them is labelled so."""
         return bool(self.meta["synthetic"])
 
     @property
@@ -104,7 +104,7 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Checks ``content`` and writes the folder; returns its meta.
 
-    meta.json goes away first and comes last, so that its presence means that the folder is complete.
+    meta.json is removed first and written last: its presence means that the folder is complete.
     """
     check_content(content)
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def write_prepared(
 def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
     """Opens a prepared folder; DataError if a file is missing, truncated or changed.
 
-    The small files are hashed always, the features only with ``verify`` (else their size is compared).
+    Always hashes the small files; hashes the features only with ``verify``, otherwise compares their size.
     """
     folder = Path(folder)
     meta = _read_meta(folder)

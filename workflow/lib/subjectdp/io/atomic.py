@@ -68,9 +68,9 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
 
 def _why_not_written(error: OSError, target: Path) -> str | None:
-    """The reason in words; None for an error that is not about writing ``target``.
+    """The reason in words; None if the error is not about writing ``target``.
 
-    numpy and pyarrow give some errors of a full disk without their number.
+    numpy and pyarrow raise some errors of a full disk without an errno.
     """
     if error.errno in (errno.EACCES, errno.EPERM) and not _beside(error.filename, target):
         return None

@@ -1,4 +1,4 @@
-"""JSON that carries a hash of itself, so that a changed digit in it is noticed."""
+"""JSON with a checksum of its own content, so that any change is noticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_intact(content: Any) -> bool:
-    """Whether ``content``, read from a file, is a mapping with the hash that it was sealed with."""
+    """Whether ``content``, read from a file, is a mapping whose checksum fits."""
     return isinstance(content, Mapping) and content.get(SEAL) == _digest(content)
 
 

@@ -1,4 +1,4 @@
-"""What a workflow job prints and logs: into its log file, user errors in one line instead of a traceback."""
+"""The log file of a workflow job, with user errors in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def job_log(path: Path | str) -> Iterator[None]:
 
 
 class _LogFile(io.TextIOBase):
-    """A text file whose lines are lost, and nothing else, when the disk is full: no log may end a training."""
+    """A text file that drops lines when the disk is full: a log must not end a training."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", buffering=1, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request: noted when it comes, obeyed where the work can be left.
+"""SIGTERM and SIGINT as a request to stop, checked at points where the work can be interrupted.
 
 Slurm sends SIGTERM ahead of a time limit and on ``scancel``, Snakemake and Ctrl-C send SIGINT. A second one of the same
 kind ends the process at once, as without this module.

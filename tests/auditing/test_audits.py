@@ -9,11 +9,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing.cases import monte_carlo_cases
 from subjectdp.auditing.findings import COLUMNS, Finding, summary, table
 from subjectdp.auditing.suite import audit_case, audit_divisor, write_suite
 from subjectdp.auditing.training_setup import generated_setup
 from subjectdp.figures.catalogue import make_figure
+from subjectdp.plan.plan import AccountingMode
 from subjectdp.results.inputs import FigureInputs
 
 
@@ -147,8 +149,9 @@ def test_the_full_audit_covers_the_papers_scale() -> None:
 
 
 def test_a_summary_is_json() -> None:
-    finding = Finding("leak", "a", None, "sound", "s", 4.0, math.nan, 5.0, 10, "present", {"x": math.inf})
+    declared = mechanism("user_ldp", None, AccountingMode.SOUND)
+    finding = Finding("leak", declared, "s", 4.0, math.nan, 5.0, 10, "present", {"x": math.inf})
     content = json.loads(json.dumps(summary([finding], {"seed": 1}), allow_nan=False))
     assert content["findings"][0]["true_epsilon"] is None and content["findings"][0]["x"] is None
-    assert content["refuted"] == ["leak a sound, s"]
+    assert content["refuted"] == ["leak user_ldp sound, s"]
     assert list(table([finding]).columns) == list(COLUMNS)

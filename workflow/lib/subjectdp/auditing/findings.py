@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.plan.plan import Mechanism
 
 COLUMNS = (
     "audit",
@@ -33,9 +34,7 @@ class Finding:
     """One row of the table; ``details`` appear in the summary only."""
 
     audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
-    algorithm: str
-    variant: str | None
-    mode: str
+    mechanism: Mechanism
     setting: str
     claimed_epsilon: float
     true_epsilon: float  # as if σ and divisor were constants; NaN where the attack is on them
@@ -53,8 +52,9 @@ class Finding:
     @property
     def name(self) -> str:
         """Audit, algorithm, mode and setting in one line."""
-        variant = "" if self.variant is None else f":{self.variant}"
-        return f"{self.audit} {self.algorithm}{variant} {self.mode}, {self.setting}"
+        declared = self.mechanism
+        variant = "" if declared.variant is None else f":{declared.variant}"
+        return f"{self.audit} {declared.algorithm}{variant} {declared.mode.value}, {self.setting}"
 
     @property
     def line(self) -> str:
@@ -66,7 +66,9 @@ class Finding:
 
     def row(self) -> dict[str, Any]:
         """The values of :data:`COLUMNS`."""
-        values = {**asdict(self), "verdict": self.verdict}
+        declared = self.mechanism
+        named = {"algorithm": declared.algorithm, "variant": declared.variant, "mode": declared.mode.value}
+        values = {**vars(self), **named, "verdict": self.verdict}
         return {name: values[name] for name in COLUMNS}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from subjectdp.accounting.make_plan import make_plan
@@ -79,9 +79,7 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
     }
     return Finding(
         audit="monte_carlo",
-        algorithm=case.algorithm,
-        variant=case.variant,
-        mode=case.mode.value,
+        mechanism=plan.mechanism,
         setting=case.setting,
         claimed_epsilon=cases.EPSILON if case.unit is None else true,
         true_epsilon=true,
@@ -113,9 +111,7 @@ def audit_one_run(
     outcome = result.outcome
     return Finding(
         audit="one_run_subjects" if subjects else "one_run_items",
-        algorithm=declared.algorithm,
-        variant=declared.variant,
-        mode=declared.mode.value,
+        mechanism=declared,
         setting=f"{len(silos)} silo{'s' * (len(silos) > 1)}, {result.plan.rounds} rounds of {size.steps} steps",
         claimed_epsilon=settings.epsilon,
         true_epsilon=unit_epsilon(planned, unit, every_silo=subjects),
@@ -139,34 +135,24 @@ def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None
     plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None, cache_dir))
     bound = noise_level_leak(plan, parameters, steps, runs, seed)
     setting = f"{parameters} parameters, {steps} steps, all others one item"
-    return _leak("noise_level_leak", declared, setting, bound, _rates(bound))
+    return _leak("noise_level_leak", declared, setting, bound)
 
 
 def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
     """v3's realised divisor in one step, given who else is in the mini-batch."""
     bound = divisor_leak(_SUBJECTS_IN_BATCH, parameters, runs, cases.DELTA, seed)
-    details = {"separation": divisor_separation(_SUBJECTS_IN_BATCH, parameters), **_rates(bound)}
     setting = f"{parameters:,} parameters, 1 step, {_SUBJECTS_IN_BATCH} other subjects"
     declared = mechanism("higrad_avg_dp", "v3", cases.PUBLISHED)
-    return _leak("divisor_leak", declared, setting, bound, details)
+    found = _leak("divisor_leak", declared, setting, bound)
+    separation = {"separation": divisor_separation(_SUBJECTS_IN_BATCH, parameters)}
+    return replace(found, details={**separation, **found.details})
 
 
-def _leak(
-    audit: str, declared: Mechanism, setting: str, bound: LowerBound, details: dict[str, float]
-) -> Finding:
+def _leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound) -> Finding:
     """A finding about data-dependent noise, whose true ε is not defined."""
+    claimed, true = cases.EPSILON, math.nan
     return Finding(
-        audit=audit,
-        algorithm=declared.algorithm,
-        variant=declared.variant,
-        mode=declared.mode.value,
-        setting=setting,
-        claimed_epsilon=cases.EPSILON,
-        true_epsilon=math.nan,
-        lower_bound=bound.epsilon,
-        runs=bound.runs,
-        direction=bound.direction,
-        details=details,
+        audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, _rates(bound)
     )
 
 

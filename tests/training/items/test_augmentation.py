@@ -15,12 +15,11 @@ from scipy import ndimage
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.statements import privacy_report_text, privacy_statements
 from subjectdp.config import RunConfig, load_run
-from subjectdp.config.sections import ModelConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError
-from subjectdp.forecast.cost_model import model_size, work_of
+from subjectdp.forecast.cost_model import ModelCost, work_of
 from subjectdp.forecast.run_time import predicted_memory_mb
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
@@ -276,9 +275,8 @@ def test_views_are_work_and_memory() -> None:
         return load_run({"training": {"augmentation": augmentation}, **changes})
 
     none, four = {"name": "none"}, {"name": "warp", "views": 4}
-    plain, views = work_of(run(none)), work_of(run(four))
-    passes = 2.0 * model_size(ModelConfig(name="leaf_cnn"), "femnist").multiplications
-    assert views.operations - plain.operations == pytest.approx(3 * 3 * passes * plain.train_items)
+    plain, views = work_of(run(none), ModelCost(7)), work_of(run(four), ModelCost(7))
+    assert views.operations - plain.operations == pytest.approx(3 * 3 * 7 * plain.train_items)
     assert (views.steps, views.train_items) == (plain.steps, plain.train_items)
     head = {"model": "scattering_head"}
     items = 60 * 120

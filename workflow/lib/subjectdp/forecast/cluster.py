@@ -1,7 +1,7 @@
-"""What a job asks a cluster for: GPUs in the site's own way, time and memory by the run's size and the attempt.
+"""The resources that a job requests: GPUs as the site names them, time and memory by the run's size and the attempt.
 
-The Slurm profile (``workflow/profiles/slurm``) sets the environment variables that its site has not set; the rules read
-them here, in the submitting process and again in each job. Without the profile no GPU is asked for.
+The Slurm profile (``workflow/profiles/slurm``) sets the environment variables that the site has not set. The rules read
+them in the submitting process and again in each job. Without the profile no GPU is requested.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _STYLES = (
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """The site's settings; without a cluster, those that ask for nothing special."""
+    """The site's settings; the defaults, without a cluster, request nothing special."""
 
-    gpu: str  # how a GPU is asked for; "none": not at all
-    minutes: Mapping[SizeClass, int]  # time limit of a training of each class at its first attempt
-    memory_mb: Mapping[SizeClass, int]  # memory of a training of each class at its first attempt
-    runs_per_job: int  # short runs that one job trains, one after another
-    light_jobs_local: bool  # tables and figures are made by the submitting process
+    gpu: str  # how a GPU is requested; "none": not at all
+    minutes: Mapping[SizeClass, int]  # time limit of a training by class, first attempt
+    memory_mb: Mapping[SizeClass, int]  # memory of a training by class, first attempt
+    runs_per_job: int  # short runs trained in one job, one after another
+    light_jobs_local: bool  # the submitting process makes tables and figures
 
     def minutes_of(self, run: RunConfig, attempt: int) -> int:
         """Time limit of a training job in minutes; grows with the attempt."""
@@ -49,7 +49,7 @@ class ClusterSettings:
         return self.memory_mb[size_class(run)] * run.performance.processes * attempt
 
     def gpu_resources(self, gpus: int) -> dict[str, int | str]:
-        """The resources, as the executor names them, that ask for ``gpus`` GPUs of one node; none for none."""
+        """The request for ``gpus`` GPUs of one node, by the executor's names of resources."""
         if self.gpu == "none":
             return {}
         gres, model = _GRES.match(self.gpu), _MODEL.match(self.gpu)
@@ -58,17 +58,17 @@ class ClusterSettings:
         return {"gpu": gpus} | ({} if model is None else {"gpu_model": model[1]})
 
     def gpus_of(self, run: RunConfig) -> dict[str, int | str]:
-        """The resources that ask for the GPUs that a run trains on."""
+        """The request for the GPUs that a run trains on."""
         return self.gpu_resources(gpus(run))
 
     def group_of(self, run: RunConfig) -> str | None:
-        """The group of runs that may share a job: a data set's short runs, where a job may hold more than one."""
-        together = self.runs_per_job > 1 and size_class(run) == "short"
-        return f"short_{run.data.dataset}_runs" if together else None
+        """The group of short runs that share a job, by data set; None for a run with a job of its own."""
+        shared = self.runs_per_job > 1 and size_class(run) == "short"
+        return f"short_{run.data.dataset}_runs" if shared else None
 
 
 def gpus(run: RunConfig) -> int:
-    """GPUs that a run's configuration uses on a machine that has them."""
+    """GPUs that a run uses on a machine that has them."""
     return 0 if run.performance.device == "cpu" else run.performance.processes
 
 
@@ -76,7 +76,7 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
     """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
 
     Raises:
-        ConfigError: a variable that cannot be read, with what it may be.
+        ConfigError: a variable that cannot be read, with the allowed values.
     """
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
     gpu = values.get("GPU", "none")

@@ -1,4 +1,4 @@
-"""The federation that a run will train on: its partition where that is there, else one made from what is known."""
+"""The federation that a run will train on: its partition if it has been made, else a predicted one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 from subjectdp.config import paths
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.embedded.plays import role_sizes
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
 from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.statistics import SHAKESPEARE_VARIATION, shakespeare_counts
-from subjectdp.forecast.cost_model import LEAF_ITEMS_OF_SUBJECT, expected_subjects
+from subjectdp.data.store import load_prepared
+from subjectdp.forecast.cost_model import expected_subjects, test_fraction
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
@@ -22,19 +24,19 @@ FEMNIST_VARIATION = 88.94 / 226.83
 """Standard deviation / mean of a writer's images, as LEAF publishes them."""
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
-"""What a federation was taken from, the surest first."""
+"""The sources of a federation, the most reliable first."""
 
 
 def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
-    From prepared data it is the very partition that the workflow will make. From expected counts it is one of as many
-    subjects with as many items as the configuration (embedded data) or LEAF's statistics say, dealt over the silos by
-    the partition's own law: the subjects' sizes are quantiles of a law, not the real ones.
+    From prepared data it is the partition that the workflow will make. From expected counts it has the subjects and
+    items of the configuration (embedded data) or of LEAF's statistics, spread over the silos as the partition will be;
+    the subjects' sizes are quantiles of a distribution, not the real ones.
 
     Raises:
-        DataError: files that are there but corrupt.
-        ConfigError: a partition that cannot be made, for instance with an empty silo.
+        DataError: corrupt files.
+        ConfigError: an impossible partition, for instance with an empty silo.
     """
     if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
         return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION
@@ -46,21 +48,15 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
 
 
 def _from_prepared(run: RunConfig, folder: str) -> Partition:
-    from subjectdp.data.store import load_prepared
-
     prepared = load_prepared(folder)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
-    splits = split_items(prepared, run.seed, _test_fraction(run.data), run.data.validation_fraction)
+    splits = split_items(prepared, run.seed, test_fraction(run.data), run.data.validation_fraction)
     return partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
 
 
-def _test_fraction(data: DataConfig) -> float:
-    return DATASETS[data.dataset].test_fraction if data.test_fraction is None else data.test_fraction
-
-
 def _expected_splits(run: RunConfig) -> tuple[Splits, int]:
-    """Splits of made-up items, one address after another, with the sizes that the data are expected to have."""
+    """Splits of numbered items with the expected sizes, and the number of subjects."""
     train, validation, test = _expected_sizes(run.data)
     columns = []
     for sizes in (train, validation, test):
@@ -73,7 +69,7 @@ def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
     """Train, validation and test items of each subject, int64 (subjects,), by the rules of the real split."""
     items = _expected_items(data)
     kind = DATASETS[data.dataset].kind
-    train, test, kept = sizes_after_split(items, _test_fraction(data), kind)
+    train, test, kept = sizes_after_split(items, test_fraction(data), kind)
     fit, validation = part_sizes(train[kept], data.validation_fraction)
     return fit, validation, test[kept]
 
@@ -82,12 +78,10 @@ def _expected_items(data: DataConfig) -> Integers:
     """Items of each subject before any split."""
     embedded = data.embedded
     if data.source != "embedded":
-        subjects, mean = expected_subjects(data), LEAF_ITEMS_OF_SUBJECT[data.dataset]
-        varying = FEMNIST_VARIATION if DATASETS[data.dataset].kind == IMAGE else SHAKESPEARE_VARIATION
-        return shakespeare_counts(subjects, mean, varying)
+        subjects, mean = expected_subjects(data), DATASETS[data.dataset].items_per_subject
+        variation = FEMNIST_VARIATION if DATASETS[data.dataset].kind == IMAGE else SHAKESPEARE_VARIATION
+        return shakespeare_counts(subjects, mean, variation)
     if data.dataset == "shakespeare":
-        from subjectdp.data.embedded.plays import role_sizes
-
         sizes = role_sizes(embedded.subjects, embedded.items_per_subject, embedded.seed)
     else:
         share = (np.arange(embedded.subjects) + 0.5) / embedded.subjects

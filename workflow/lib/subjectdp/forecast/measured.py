@@ -1,4 +1,4 @@
-"""How long runs really take here: the finished runs' wall time over the core-seconds that their work comes to."""
+"""The pace of this machine: the finished runs' wall time over the core-seconds of their work."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 from subjectdp.config import paths
 from subjectdp.config.run import RunConfig
 from subjectdp.forecast.cost_model import RATE, work_of
+from subjectdp.forecast.model_cost import model_cost
 
 REFERENCE_GFLOPS = RATE / 1e9
 """Billions of operations a second behind the core-seconds of :mod:`subjectdp.forecast.cost_model`."""
 
-_NEWEST = 400  # manifests that are read; older ones say no more
+_NEWEST = 400  # manifests that are read
 _Key = tuple[str, ...]
 
 
@@ -34,17 +35,17 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Pace:
-    """What measured runs say of a run that has not been run."""
+    """The pace of a run that has not been run."""
 
     factor: float  # multiplies core-seconds
     memory_mb: float | None  # median peak; None: not measured for this model and algorithm
-    basis: str  # for people: where the factor comes from
+    basis: str  # source of the factor, for people
 
 
 class Paces:
-    """The measurements by device, model and algorithm, the closest match first.
+    """The measurements by device, model and algorithm; the closest match counts.
 
-    Where both kinds of device have been used, only runs on GPUs count: those are what a plan is asked for.
+    If there are runs on GPUs, only those count: that is where the scenario will run.
     """
 
     def __init__(self, measurements: list[Measurement], gflops: float | None = None) -> None:
@@ -77,7 +78,7 @@ class Paces:
 
 
 def measurements(results: str = paths.RESULTS) -> list[Measurement]:
-    """The newest finished runs under ``results``; a manifest that cannot be read is passed over."""
+    """The newest finished runs under ``results``; manifests that cannot be read are skipped."""
     files = Path(paths.run_dir("", results)).glob("*/manifest.json")
     newest = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)[:_NEWEST]
     return list(_read(newest))
@@ -88,13 +89,14 @@ def _read(files: list[Path]) -> Iterator[Measurement]:
         try:
             yield _measurement(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # an older format, or half of a file that another program left
+            continue  # an older format, or a damaged file
 
 
 def _measurement(manifest: dict[str, Any]) -> Measurement:
     run, partition = RunConfig.model_validate(manifest["config"]), manifest["partition"]
     pooled = int(partition["counts"]["validation_items"]) + int(partition["counts"]["test_items"])
-    work = work_of(run, partition["silo_items"], pooled, int(manifest["plan"]["rounds"]))
+    cost = model_cost(run.model, run.data.dataset)
+    work = work_of(run, cost, partition["silo_items"], pooled, int(manifest["plan"]["rounds"]))
     return Measurement(
         device=str(manifest["environment"]["device"]).partition(":")[0],
         model=str(run.model.name),

@@ -22,18 +22,20 @@ from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 
 _HEADER = (
-    *(
-        "runs",
-        "done",
-        "data",
-        "algorithm",
-        "settings",
-        "rounds",
-        "published ε",
-        "ε item",
-        "ε subject, 1 silo",
-    ),
-    *("ε subject", "class", "a run", "left", "MB"),
+    "runs",
+    "done",
+    "data",
+    "algorithm",
+    "settings",
+    "rounds",
+    "published ε",
+    "ε item",
+    "ε subject, 1 silo",
+    "ε subject",
+    "class",
+    "a run",
+    "left",
+    "MB",
 )
 _WIDTH = 110
 _EMBEDDED_ITEM_BYTES = {"femnist": 1200.0, "shakespeare": 1.5}
@@ -48,7 +50,7 @@ def plan_scenario(
     Args:
         scenario: the checked scenario.
         results: the results folder, read for finished runs, prepared data and partitions.
-        gflops: billions of operations a second of one device, instead of what finished runs took.
+        gflops: billions of operations a second of one device; None: measured on finished runs.
     """
     rows = forecast(scenario, results, Paces(measurements(results), gflops))
     frame = pd.DataFrame([asdict(row) for row in rows])
@@ -60,9 +62,9 @@ def plan_scenario(
 
 
 def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
-    """The plan for people: what runs, what it promises, what it costs, and how that was estimated.
+    """The plan for people: runs, their guarantees and costs, and how those were estimated.
 
-    ``data`` is the disk that data and partitions take, in MB.
+    ``data`` is the disk space of data and partitions, in MB.
     """
     runs, done = sum(row.runs for row in rows), sum(row.finished for row in rows)
     left = sum(row.hours for row in rows)
@@ -107,7 +109,7 @@ def _cells(row: Forecast) -> tuple[Any, ...]:
 
 
 def _span(hours: float) -> str:
-    """A time that people can picture: 14 s, 3.2 min, 5.1 h, 1,240 h."""
+    """A time in a suitable unit: 14 s, 3.2 min, 5.1 h, 1,240 h."""
     for unit, hours_of_it in (("s", 1 / 3600), ("min", 1 / 60), ("h", 1.0)):
         count = hours / hours_of_it
         if count < 99.5 or unit == "h":
@@ -116,7 +118,7 @@ def _span(hours: float) -> str:
 
 
 def _notes(rows: Sequence[Forecast]) -> list[str]:
-    """How the numbers came about, and what cannot be run."""
+    """How the numbers were estimated, and the runs that will not start."""
     federations = sorted({row.federation for row in rows} - {"none"})
     notes = [
         "ε: of the federation of the first seed, taken from: "
@@ -129,7 +131,7 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:
-    """A line for each reason why runs will not start, with all of them."""
+    """A line for each reason why runs will not start."""
     found: dict[str, list[Forecast]] = {}
     for row in rows:
         if row.problem is not None:

@@ -1,4 +1,4 @@
-"""The forecast of a scenario: one row for runs that differ in nothing but their seed."""
+"""The forecast of a scenario: one row for runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -6,46 +6,50 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from subjectdp.accounting.plan_run import draft_run, plan_run
+from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config import paths
 from subjectdp.config.differences import settings_apart
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.cost_model import SizeClass, expected_items, model_size, size_class, work_of
+from subjectdp.forecast.cost_model import SizeClass, expected_items, size_class, work_of
 from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
+from subjectdp.forecast.model_cost import model_cost
 from subjectdp.results.labels import run_label
 
 BASE_MEMORY_MB = 450.0
 """Interpreter, torch and the rest of the libraries, before anything is loaded."""
 
 _COPIES = 8  # of the parameters: model, gradient, noise, optimisers, updates of silos
+_BUFFERS = 3  # of the saved values: themselves, their gradients, unfolded inputs of convolutions
 _ROW_BYTES = 40  # of steps.parquet, a row a local step
 _MANIFEST_BYTES = 60_000
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What runs that differ in their seed alone will give and cost; ε by the federation of the first seed."""
+    """Privacy and cost of runs that differ only in their seed; ε for the federation of the first seed."""
 
     runs: int
-    finished: int  # of them, those whose results are there
+    finished: int  # of them
     dataset: str
     label: str
-    settings: str  # what tells the runs apart from others of the data set and algorithm
-    federation: str  # what the federation was taken from
-    problem: str | None  # why a run cannot be planned (and will refuse to start)
+    settings: str  # that differ from other runs of the data set and algorithm
+    federation: str  # its source
+    problem: str | None  # why a run will not start
     rounds: int  # executed
     local_steps: int  # of all silos in all rounds
     epsilon_as_published: float | None
     epsilon_sound_item: float | None
     epsilon_sound_subject_one_silo: float | None
     epsilon_sound_subject: float | None
-    size: SizeClass  # class of time and memory that a cluster is asked for
+    size: SizeClass  # class of time and memory on a cluster
     hours_a_run: float
-    hours: float  # of the runs that are not finished, one after another on one device
-    basis: str  # where the hours come from
+    hours: float  # of the unfinished runs, one after another on one device
+    basis: str  # source of the hours
     memory_mb: float  # of one run
     disk_mb: float  # results of all runs together
 
@@ -55,10 +59,10 @@ def forecast(
     results: str = paths.RESULTS,
     paces: Paces | None = None,
 ) -> list[Forecast]:
-    """One row for each set of runs that differ in their seed alone, in the scenario's order.
+    """One row for each set of runs that differ only in their seed, in the scenario's order.
 
-    Nothing is fetched, prepared or trained; noise is calibrated, which takes seconds for each row and is kept in the
-    results' cache for the runs themselves. A run that could not start has its reason in ``problem``.
+    Nothing is fetched, prepared or trained. Noise is calibrated, which takes seconds for each row; the runs find it in
+    the results' cache. The reason why a run will not start is in ``problem``.
     """
     families: dict[str, list[RunConfig]] = {}
     for run in scenario.runs:
@@ -84,12 +88,12 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
         rounds, epsilons = _privacy(run, partition, results)
     except SubjectDPError as error:
         problem = str(error)
-    work = work_of(run, *_held(partition), rounds)
+    cost = model_cost(run.model, run.data.dataset)
+    work = work_of(run, cost, *_held(partition), rounds)
     pace = paces.pace(run)
     hours = work.core_seconds * pace.factor / 3600
-    size = model_size(run.model, run.data.dataset)
-    memory = pace.memory_mb or predicted_memory_mb(run)
-    disk = (4 * size.parameters + _ROW_BYTES * work.steps + _MANIFEST_BYTES) / 1e6
+    memory = predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb
+    disk = (4 * cost.parameters + _ROW_BYTES * work.steps + _MANIFEST_BYTES) / 1e6
     return Forecast(
         runs=len(runs),
         finished=finished,
@@ -119,21 +123,18 @@ _EPSILONS = (
 
 
 def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
-    """Items of each silo and pooled evaluation items; None where they are not known."""
+    """Items of each silo and pooled evaluation items; None if unknown."""
     if partition is None:
         return None, None
     return partition.facts["silo_items"], len(partition.validation_items) + len(partition.test_items)
 
 
 def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, dict[str, float | None]]:
-    """Executed rounds, and ε by name: those that the run's manifest will state."""
-    from subjectdp.accounting.plan_run import draft_run, plan_run
-    from subjectdp.accounting.statements import privacy_statements
-
+    """Executed rounds, and ε by name, as the run's manifest will state them."""
     draft, target = draft_run(run, partition), run.privacy.epsilon
     published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
     if published and draft.mechanism.data_dependence:
-        # No sound ε can be given whatever the noise, whose table (a σ for each group size) would take minutes.
+        # No noise gives a sound ε, and the table of noise by group size would take minutes.
         return draft.rounds, {name: target if name == _EPSILONS[0] else None for name in _EPSILONS}
     plan = plan_run(run, partition, Path(paths.calibration_cache_dir(results)))
     stated = privacy_statements(plan, over_rounds=False)
@@ -145,9 +146,9 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, d
 
 def predicted_memory_mb(run: RunConfig) -> float:
     """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
-    size = model_size(run.model, run.data.dataset)
+    cost = model_cost(run.model, run.data.dataset)
     batch = min(run.training.batch_size, run.performance.items_at_once("cpu"))
-    batch = max(batch, run.performance.evaluation_batch_size // 3)  # no gradients: a third is kept at a time
+    batch = max(batch, run.performance.evaluation_batch_size // 3)  # without gradients about a third is held
     items = expected_items(run)
-    kept = size.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
-    return BASE_MEMORY_MB + 4e-6 * (_COPIES * size.parameters + 2 * batch * size.values + kept)
+    kept = cost.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
+    return BASE_MEMORY_MB + 4e-6 * (_COPIES * cost.parameters + _BUFFERS * batch * cost.saved_values + kept)

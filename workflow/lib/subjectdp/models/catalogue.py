@@ -20,28 +20,33 @@ class ModelFacts:
         kind: kind of data that it takes.
         builder: ``module.name`` in this package, called with the number of classes and the parameters.
         parameters: all its parameters, with their defaults (``model.parameters`` overrides them).
+        forward_flops: floating point operations of a forward pass on one item, with the default parameters and
+            without a fixed feature map. ``subjectdp.forecast.model_cost`` measures them; a test compares.
         fixed_features: whether all layers but the last are a fixed feature map, computed once for each item.
     """
 
     kind: Kind
     builder: str
     parameters: Mapping[str, bool | int]
+    forward_flops: int
     fixed_features: bool = False
 
 
 MODELS: dict[str, ModelFacts] = {
-    "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": 2048}),
-    "small_cnn": ModelFacts("image", "image.SmallCNN", {"width": 16}),
-    "logistic": ModelFacts("image", "linear.Logistic", {"pool": 2}),
+    "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": 2048}, 34_423_808),
+    "small_cnn": ModelFacts("image", "image.SmallCNN", {"width": 16}, 6_583_680),
+    "logistic": ModelFacts("image", "linear.Logistic", {"pool": 2}, 24_428),
     "scattering_head": ModelFacts(
-        "image", "fixed.scattering_head", {"scales": 2, "angles": 8}, fixed_features=True
+        "image", "fixed.scattering_head", {"scales": 2, "angles": 8}, 492_156, fixed_features=True
     ),
     "handwriting_head": ModelFacts(
-        "image", "fixed.handwriting_head", {"from_synthetic": True}, fixed_features=True
+        "image", "fixed.handwriting_head", {"from_synthetic": True}, 15_872, fixed_features=True
     ),
-    "leaf_lstm": ModelFacts("text", "text.LeafLSTM", {"embedding": 8, "hidden": 256, "dense": 256}),
-    "small_lstm": ModelFacts("text", "text.LeafLSTM", {"embedding": 8, "hidden": 64, "dense": 64}),
-    "char_ngram": ModelFacts("text", "ngram.CharacterNGram", {"singles": 4, "pairs": 2}),
+    "leaf_lstm": ModelFacts(
+        "text", "text.LeafLSTM", {"embedding": 8, "hidden": 256, "dense": 256}, 127_311_872
+    ),
+    "small_lstm": ModelFacts("text", "text.LeafLSTM", {"embedding": 8, "hidden": 64, "dense": 64}, 8_210_432),
+    "char_ngram": ModelFacts("text", "ngram.CharacterNGram", {"singles": 4, "pairs": 2}, 0),
 }
 """The first model of each kind is LEAF's, the default."""
 

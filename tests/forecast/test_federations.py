@@ -1,0 +1,76 @@
+"""The federation of a plan against the one that the run will train on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecast.small_runs import folders, prepare, run_of
+from subjectdp.accounting.plan_run import draft_run
+from subjectdp.config import load_scenario
+from subjectdp.data.partition import make_partition
+from subjectdp.errors import DataError
+from subjectdp.forecast.federations import COUNTS, PARTITION, PREPARED, federation_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = ("silo_items", "silo_subjects", "silo_largest_subject", "counts")
+
+
+def test_a_federation_is_the_partition_before_and_after_it_has_been_made(tmp_path):
+    run = run_of()
+    prepare(run, tmp_path)
+    foreseen, source = federation_of(run, str(tmp_path))
+    assert source == PREPARED
+    prepared, folder, _ = folders(run, tmp_path)
+    made = make_partition(prepared, folder, run)
+    assert {key: foreseen.facts[key] for key in FACTS} == {key: made.facts[key] for key in FACTS}
+    again, source = federation_of(run, str(tmp_path))
+    assert source == PARTITION
+    assert np.array_equal(again.train_items, made.train_items)
+
+
+def test_a_corrupt_partition_is_an_error_and_no_prediction(tmp_path):
+    run = run_of()
+    prepare(run, tmp_path)
+    prepared, folder, _ = folders(run, tmp_path)
+    make_partition(prepared, folder, run)
+    (folder / "train_items.npy").write_bytes(b"")
+    with pytest.raises(DataError):
+        federation_of(run, str(tmp_path))
+
+
+@pytest.mark.parametrize("cap", [None, 6])
+def test_without_data_the_papers_federation_is_foreseen(tmp_path, cap):
+    settings = {"data": {"source": "upstream", "subjects": 3500}, "partition": {"silos": 16}}
+    run = run_of(**settings, training={"batch_size": 512})
+    run = run.model_copy(
+        update={"partition": run.partition.model_copy(update={"max_items_per_subject": cap})}
+    )
+    partition, source = federation_of(run, str(tmp_path))
+    assert source == COUNTS
+    assert partition.facts["counts"]["subjects"] == 3500
+    if cap is None:
+        assert partition.facts["counts"]["train_items"] == pytest.approx(3500 * 145, rel=0.01)
+    assert (max(partition.facts["silo_largest_subject"]) == 6) == (cap == 6)
+
+
+def test_subjects_that_are_kept_are_the_first_ones(tmp_path):
+    few = run_of(data={"embedded": {"subjects": 30, "items_per_subject": 40}, "subjects": 10})
+    partition, _ = federation_of(few, str(tmp_path))
+    assert partition.facts["counts"]["subjects"] == 10
+
+
+@pytest.mark.parametrize(("page", "below"), [("README.md", ["embedded"]), ("config/README.md", [])])
+def test_the_sweeps_in_the_docs_would_start(page, below, tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (block,) = [text for text in blocks if "sweep:" in text]
+    (tmp_path / "mine.yaml").write_text(block)
+    files = [ROOT / f"config/scenarios/{name}.yaml" for name in below]
+    runs = load_scenario([*files, tmp_path / "mine.yaml"]).runs
+    assert len(runs) > 5
+    for run in runs:
+        partition, _ = federation_of(run, str(tmp_path))
+        draft_run(run, partition)  # refuses what cannot be trained

@@ -1,0 +1,91 @@
+"""Counted operations of models against their layers' shapes, and the catalogue's numbers against the counted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from subjectdp.config.sections import ModelConfig
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.forecast.model_cost import model_cost
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import MODELS
+from subjectdp.models.fixed import fixed_features
+
+
+class Multiplications:
+    """Counts the multiplications of a model's forward pass by watching its layers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.count = 0
+        for layer in model.modules():
+            layer.register_forward_hook(self._seen)
+
+    def _seen(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(layer, nn.Linear):
+            self.count += layer.weight.numel() * inputs[0].shape[0]
+        elif isinstance(layer, nn.Conv2d):
+            self.count += layer.weight.numel() * output.shape[2] * output.shape[3]
+        elif isinstance(layer, nn.LSTM):
+            weights = sum(p.numel() for name, p in layer.named_parameters() if name.startswith("weight"))
+            self.count += weights * inputs[0].shape[1]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name", "parameters"),
+    [
+        ("femnist", "leaf_cnn", {}),
+        ("femnist", "leaf_cnn", {"hidden": 100}),
+        ("femnist", "small_cnn", {}),
+        ("femnist", "small_cnn", {"width": 8}),
+        ("femnist", "logistic", {}),
+        ("femnist", "logistic", {"pool": 4}),
+        ("femnist", "scattering_head", {}),
+        ("femnist", "scattering_head", {"scales": 1, "angles": 3}),
+        ("femnist", "handwriting_head", {}),
+        ("shakespeare", "leaf_lstm", {}),
+        ("shakespeare", "leaf_lstm", {"hidden": 100, "dense": 40, "embedding": 16}),
+        ("shakespeare", "small_lstm", {}),
+        ("shakespeare", "small_lstm", {"hidden": 16}),
+    ],
+)
+def test_operations_and_parameters_are_those_of_the_layers(dataset, name, parameters):
+    cost, facts = model_cost(ModelConfig(name=name, parameters=parameters), dataset), DATASETS[dataset]
+    model = build_model(name, facts.classes, facts.kind, 0, parameters)
+    counter = Multiplications(model)
+    item = torch.zeros(1, 1, 28, 28) if facts.kind == "image" else torch.zeros(1, 80, dtype=torch.int64)
+    features = fixed_features(model)
+    with torch.no_grad():
+        if features is not None:
+            item = features(item)
+            counted, counter.count = counter.count, 0
+            assert cost.features == item.numel()
+            if name == "handwriting_head":
+                assert cost.feature_flops == 2 * (counted + 864 * 128), "the layers and the projection"
+        model(item)
+    assert cost.forward_flops == 2 * counter.count
+    assert cost.parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_catalogue_has_the_counted_operations_of_the_default_parameters(name):
+    dataset = next(key for key, facts in DATASETS.items() if facts.kind == MODELS[name].kind)
+    assert model_cost(ModelConfig(name=name), dataset).forward_flops == MODELS[name].forward_flops
+
+
+def test_saved_values_grow_with_the_layers_and_leave_out_the_weights():
+    def saved(name: str, dataset: str, **parameters: int) -> int:
+        return model_cost(ModelConfig(name=name, parameters=parameters), dataset).saved_values
+
+    inputs, conv1, conv2 = 784, 28 * 28 * 32, 14 * 14 * 64
+    assert inputs + conv1 + conv2 < saved("leaf_cnn", "femnist") < 4 * (inputs + conv1 + conv2)
+    small = saved("leaf_lstm", "shakespeare", hidden=64)
+    assert 2 * small < saved("leaf_lstm", "shakespeare", hidden=256) < 5 * small
+
+
+def test_a_fourier_transform_is_counted():
+    cost = model_cost(ModelConfig(name="scattering_head"), "femnist")
+    assert 1e6 < cost.feature_flops < 1e8

@@ -1,0 +1,61 @@
+"""The forecast of a scenario against what its runs then are: ε, rounds, steps, time, memory."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from forecast.small_runs import folders, prepare, run_of, train
+from subjectdp.config import load_scenario_from_mapping
+from subjectdp.forecast.measured import Paces, measurements
+from subjectdp.forecast.run_time import forecast, predicted_memory_mb
+from training import small_world
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3", "local_group_dp"]
+)
+def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
+    run = run_of(algorithm=algorithm)
+    prepare(run, tmp_path)
+    scenario = load_scenario_from_mapping({"name": "x", "run": small_world.config(algorithm=algorithm)})
+    (row,) = forecast(scenario, str(tmp_path))
+    manifest = train(run, tmp_path)
+    stated = manifest["privacy"]
+    published = stated["as_published"]["epsilon"]
+    assert row.epsilon_as_published == (None if published is None else pytest.approx(published, rel=2e-3))
+    for name, statement in stated["sound"].items():
+        assert getattr(row, f"epsilon_sound_{name}") == statement["epsilon"], name
+    steps = pd.read_parquet(folders(run, tmp_path)[2] / "steps.parquet")
+    assert row.rounds == manifest["plan"]["rounds"]
+    assert row.local_steps == len(steps)
+    assert (row.runs, row.finished) == (1, 0)
+
+
+def test_finished_runs_are_counted_and_their_pace_is_used(tmp_path):
+    run = run_of(algorithm="fed_avg")
+    prepare(run, tmp_path)
+    manifest = train(run, tmp_path)
+    content = {"name": "x", "run": small_world.config(algorithm="fed_avg"), "sweep": [{"seed": [0, 1]}]}
+    found = measurements(str(tmp_path))
+    (row,) = forecast(load_scenario_from_mapping(content), str(tmp_path), Paces(found))
+    assert (row.runs, row.finished) == (2, 1)
+    assert row.hours_a_run * 3600 == pytest.approx(manifest["wall_seconds"])
+    assert row.hours == row.hours_a_run, "one of two is left"
+    assert row.memory_mb == manifest["peak_memory_mb"]
+    assert row.basis == "by finished runs of the same algorithm and model on cpu"
+
+
+def test_larger_models_and_batches_take_more_memory():
+    small, large = run_of(), run_of(model={"name": "leaf_cnn", "parameters": {}})
+    assert predicted_memory_mb(small) < predicted_memory_mb(large)
+    batch = run_of(
+        model={"name": "leaf_cnn", "parameters": {}},
+        training={"batch_size": 512},
+        performance={"evaluation_batch_size": 1},
+    )
+    assert predicted_memory_mb(batch) > predicted_memory_mb(
+        batch.model_copy(
+            update={"performance": batch.performance.model_copy(update={"physical_batch_size": 8})}
+        )
+    )

@@ -1,0 +1,72 @@
+"""Cost of one item in a model: operations and memory, counted by torch on tensors without data."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.forecast.cost_model import ModelCost
+from subjectdp.models.build import build_model
+from subjectdp.models.fixed import fixed_features
+
+if TYPE_CHECKING:
+    from subjectdp.config.sections import ModelConfig
+
+_WINDOW = 80  # characters of a text item
+
+
+def model_cost(model: ModelConfig, dataset: str) -> ModelCost:
+    """The cost of one item in a resolved model."""
+    return _model_cost(str(model.name), json.dumps(model.parameters, sort_keys=True), dataset)
+
+
+@lru_cache(maxsize=64)
+def _model_cost(name: str, parameters: str, dataset: str) -> ModelCost:
+    facts = DATASETS[dataset]
+    # on the device "meta" tensors have shapes and no data, and an LSTM is the matrix products that are counted
+    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters)).to("meta")
+    shape, kind = ((1, 1, 28, 28), torch.float32) if facts.kind == "image" else ((1, _WINDOW), torch.int64)
+    item = torch.zeros(shape, dtype=kind, device="meta")
+    feature_map, feature_flops, features = fixed_features(model), 0, 0
+    if feature_map is not None:
+        with torch.no_grad(), _flop_counter() as counter:
+            item = feature_map(item)
+        feature_flops, features = counter.get_total_flops(), item.numel()
+    with _flop_counter() as counter:
+        saved = _saved_values(model, item)
+    size = sum(p.numel() for p in model.parameters())
+    return ModelCost(counter.get_total_flops(), size, saved, feature_flops, features)
+
+
+def _flop_counter() -> FlopCounterMode:
+    aten = torch.ops.aten
+    transforms = (aten._fft_c2c, aten._fft_r2c, aten._fft_c2r)
+    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(transforms, _fft_flops))
+
+
+def _fft_flops(shape: tuple[int, ...], dimensions: list[int], *_: Any, **__: Any) -> int:
+    """5 N log2 n of a transform of length n, N numbers in all: torch counts none."""
+    return round(5 * math.prod(shape) * math.log2(math.prod(shape[d] for d in dimensions)))
+
+
+def _saved_values(model: nn.Module, item: Tensor) -> int:
+    """Numbers that autograd saves in the forward pass for the backward pass, parameters left out."""
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    saved = {}
+
+    def save(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()  # views share it
+        saved[storage._cdata] = storage
+        return tensor
+
+    with saved_tensors_hooks(save, lambda tensor: tensor):
+        model(item)
+    return sum(storage.nbytes() // 4 for key, storage in saved.items() if key not in parameters)

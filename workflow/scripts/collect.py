@@ -1,4 +1,4 @@
-"""Gathers runs into the tables that figures are drawn from."""
+"""Collects runs into the tables that figures and tables are made from."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Accounts for what the papers claim, at their own settings."""
+"""Computes claimed and sound ε at the papers' own settings."""
 
 from subjectdp.io.job_log import job_log
 from subjectdp.scorecard.paper_accounting import write_paper_accounting

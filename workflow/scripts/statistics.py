@@ -1,4 +1,4 @@
-"""Draws the mini-batches of the papers' settings from sampling alone."""
+"""Draws mini-batches at the papers' settings, without training."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The papers' figures and the tables that they read."""
+"""The figures: drawn from the collected tables of a scenario."""

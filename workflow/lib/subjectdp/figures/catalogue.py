@@ -1,6 +1,6 @@
-"""The figures by name: a new one is one module with ``build(inputs, name)`` and one line here.
+"""The figures by name. A new figure is one module with ``build(inputs, name)``, one line here, and a caption.
 
-Imports nothing heavy, so that the Snakefile may read it; modules are imported when a figure is made.
+The Snakefile reads this catalogue, so that it imports nothing heavy: modules are imported when a figure is made.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import unknown
+from subjectdp.errors import DataError, unknown
 
 if TYPE_CHECKING:
     from subjectdp.figures.panels import Sheet
@@ -22,7 +22,7 @@ SUFFIXES = (".svg", ".png", ".csv", ".json")
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """Where a figure is built, which inputs it reads, and where it stands in the report."""
+    """A figure's module, the inputs that it reads, and its place in the report."""
 
     module: str  # below subjectdp.figures.each
     needs: tuple[str, ...]  # fields of FigureInputs
@@ -70,14 +70,12 @@ FIGURES: dict[str, FigureEntry] = {
 def entry(name: str) -> FigureEntry:
     """The entry of a figure; DataError with the nearest known name for an unknown one."""
     if name not in FIGURES:
-        from subjectdp.errors import DataError
-
         raise unknown("figure", name, FIGURES, DataError)
     return FIGURES[name]
 
 
 def outputs(name: str) -> list[str]:
-    """The file names that a figure always has in its folder (panel files come on top of them)."""
+    """The file names that every figure has in its folder, besides those of its panels."""
     entry(name)
     return [name + suffix for suffix in SUFFIXES]
 
@@ -85,17 +83,16 @@ def outputs(name: str) -> list[str]:
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
     """Builds a figure and writes its files into ``folder``; returns all paths written.
 
-    Raises DataError for an unknown figure, for inputs that are missing or broken, and when there is nothing
-    to draw.
+    Raises DataError for an unknown figure, for missing or damaged inputs, and if there is nothing to draw.
     """
-    module = importlib.import_module(entry(name).module_path)
-    from subjectdp.figures.panels import write_sheet
+    from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
+    module = importlib.import_module(entry(name).module_path)
     return write_sheet(_with_predictions(module.build(inputs, name), inputs), folder)
 
 
 def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:
-    """The sheet, with a note before all others where it shows runs with the noise of subjects that they do not have."""
+    """The sheet, with a note in front if it shows runs with predicted noise."""
     if inputs.runs is None or not sheet.runs:
         return sheet
     runs = inputs.read_runs()

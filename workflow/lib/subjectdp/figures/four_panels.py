@@ -1,7 +1,4 @@
-"""The papers' main figure for each data set.
-
-Accuracy and loss over rounds, group sizes and subjects by mini-batch.
-"""
+"""The papers' main panels for each data set: accuracy, loss, and mini-batches by group size and by subjects."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ SUBJECTS = ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP")
 
 
 def selected_runs(inputs: FigureInputs, hidden: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that a paper's figure shows: one setting, without the algorithms of other papers."""
+    """The runs of a paper's figure: one setting, without the algorithms of other papers."""
     return choose_setting(without_labels(inputs.read_runs(), hidden))
 
 
@@ -54,7 +51,7 @@ def group_sizes_of(part: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, St
 
 
 def counted_note(panels: list[Panel]) -> str:
-    """Whose mini-batches the panels count."""
+    """A note that names the runs whose mini-batches the panels count."""
     words = []
     for endings, name in ((("_group_size", "_largest_group"), "Group sizes"), (("_subjects",), "subjects")):
         labels = {str(panel.values["series"].iloc[0]) for panel in panels if panel.key.endswith(endings)}
@@ -81,10 +78,7 @@ def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """v1 Figure 1 (a)-(h), and v1 Figure 3 where the scenario holds Small-FEMNIST alone.
-
-    Four panels a data set.
-    """
+    """v1 Figure 1 (a)-(h): four panels per data set."""
     runs, notes = selected_runs(inputs, OTHER_VERSION["v1"])
     rounds, steps = inputs.read_rounds(), inputs.read_steps()
     rows = [curves_of(runs, rounds, dataset) + counts_of(runs, steps, dataset) for dataset in present(runs)]

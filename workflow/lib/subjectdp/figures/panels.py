@@ -1,7 +1,7 @@
-"""From panels to files: each panel on its own, all of them as one figure, and the plotted values as CSV.
+"""Writes a figure: all panels as one picture, each panel by itself, and the plotted values as CSV.
 
-A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); this module lays it out, so that
-all figures share letters, legends, notes, limits and file names.
+A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures share
+letters, legends, notes, axis limits and file names.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _TYPICAL_DPI = 200
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes: ``draw`` fills them, ``values`` (:data:`VALUE_COLUMNS`) holds what is drawn."""
+    """One set of axes: ``draw`` fills them, ``values`` (:data:`VALUE_COLUMNS`) has the plotted values."""
 
     key: str  # part of the file name, e.g. femnist_accuracy
-    heading: str  # behind the letter, e.g. FEMNIST
+    heading: str  # follows the letter, e.g. FEMNIST
     draw: Callable[[Axes], None]
     values: pd.DataFrame
     synthetic: bool
     scale: str | None = None  # panels of one scale share their y-range
     weight: float = 1.0  # share of the row's width
-    keyed: bool = True  # False: the legend says nothing about this panel, which on its own goes without it
+    keyed: bool = True  # False: the legend does not concern this panel
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A whole figure: rows of panels, one legend, notes below it, and the runs it was made from."""
+    """A whole figure: rows of panels, one legend, notes below it, and the ids of the runs shown."""
 
     name: str
     rows: tuple[tuple[Panel, ...], ...]
@@ -63,7 +63,7 @@ class Sheet:
     runs: tuple[str, ...] = ()
     row_height: float = _ROW_HEIGHT
     panel_width: float = _PANEL_WIDTH
-    row_heights: tuple[float, ...] = ()  # inches, one a row where they differ
+    row_heights: tuple[float, ...] = ()  # inches, one per row if they differ
 
     @property
     def heights(self) -> tuple[float, ...]:
@@ -77,10 +77,9 @@ class Sheet:
 
 
 def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
-    """Writes ``<name>.{svg,png,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,csv}``; their
-    paths.
+    """Writes ``<name>.{svg,png,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,csv}``.
 
-    Panel files of an earlier version of the figure are removed. Raises DataError for a sheet without panels.
+    Returns their paths. Deletes panel files of earlier versions. Raises DataError for a sheet without panels.
     """
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
@@ -182,7 +181,7 @@ def _draw(panel: Panel, axes: Axes, letter: str) -> None:
 
 
 def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
-    """One y-range for all panels of a scale, logarithmic for all if it is for one."""
+    """Gives all panels of a scale one y-range, logarithmic if any of them is; returns the limits."""
     limits: dict[str, tuple[float, float, str]] = {}
     for scale in sorted({panel.scale for panel, _ in drawn if panel.scale is not None}):
         group = [axes for panel, axes in drawn if panel.scale == scale]
@@ -198,7 +197,7 @@ def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, fl
 
 
 class _Strip:
-    """The legend and the notes below the panels, with a height known before the layout."""
+    """The legend and the notes below the panels; the height is known before the layout."""
 
     def __init__(self, legend: Sequence[LegendEntry], notes: Sequence[str], width: float) -> None:
         self.legend = list(legend)
@@ -211,7 +210,7 @@ class _Strip:
         self.height = self.legend_height + 0.14 * len(self.notes) + 0.1
 
     def add(self, figure: Figure, height: float) -> None:
-        """Puts legend and notes into the bottom of ``figure``, whose height is in inches."""
+        """Places legend and notes at the bottom of ``figure``; ``height`` of the whole figure in inches."""
         if self.legend:
             handles = [_handle(entry) for entry in self.legend]
             top = self.height / height

@@ -1,7 +1,7 @@
-"""One look for every figure: each algorithm has one colour, marker and line everywhere.
+"""The style of all figures: each algorithm has the same colour, marker and line everywhere.
 
-Colours are from the Okabe-Ito set, which people with colour-blindness tell apart; marker and line differ for
-every algorithm, so that a figure also reads in grey.
+Colours are from the Okabe-Ito set, which is safe for colour-blind readers; marker and line differ between algorithms as
+well, so that a figure is readable in grey.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SPARE = (
     Style("#44AA99", "1", (0, (5, 3))),
 )
 RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # the font matplotlib ships: the same figure on every machine
+    "font.family": "DejaVu Sans",  # shipped with matplotlib: the same figure on every machine
     "font.size": 9.0,
     "axes.labelsize": 9.0,
     "axes.titlesize": 9.5,
@@ -66,14 +66,14 @@ RC: dict[str, Any] = {
     "xtick.labelsize": 8.0,
     "ytick.labelsize": 8.0,
     "svg.fonttype": "path",
-    "svg.hashsalt": "subjectdp",  # element ids by content, not by chance
+    "svg.hashsalt": "subjectdp",  # element ids by content, not random
     "path.simplify": True,
 }
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """The project's matplotlib settings, for the time of a with block."""
+    """The project's matplotlib settings, within a with block."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         settings: Any = matplotlib.rcParams
@@ -82,8 +82,9 @@ def figure_style() -> Iterator[None]:
 
 
 def styles_for(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of each label; algorithms that the map does not know get spare styles in the order of their
-    names. Predicted noise does not change an algorithm's style.
+    """The style of each label; unknown algorithms get spare styles in the order of their names.
+
+    Predicted noise does not change an algorithm's style.
     """
     names = sorted(set(labels))
     unknown = sorted({algorithm_label(name) for name in names} - ALGORITHM_STYLES.keys())
@@ -99,7 +100,7 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def sequence_styles(count: int) -> list[Style]:
-    """Styles for ``count`` ordered series of one algorithm, dark to light, markers and lines different."""
+    """Styles for ``count`` ordered series of one algorithm: from dark to light, with different markers and lines."""
     known = list(ALGORITHM_STYLES.values())
     lines = [(style.marker, style.line) for style in known]
     shades = matplotlib.colormaps["viridis"]

@@ -1,6 +1,6 @@
-"""Accuracy of sound runs against something that a scenario sweeps: ε, number of subjects, their spread over silos.
+"""Accuracy of sound runs against a swept setting: ε, the number of subjects, their distribution over silos.
 
-Runs with predicted noise are told apart everywhere: hollow marks, broken lines, a heading and notes that say so.
+Runs with predicted noise are marked everywhere: hollow marks, dotted lines, the heading and the notes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FAR = 15.0  # points
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the runs are drawn against.
+    """The swept setting on the horizontal axis.
 
     Attributes:
         column: of the runs (:func:`subjectdp.results.sound_runs.sound_runs`).
         words: the label of the axis.
-        ticks: text of a place on the axis.
+        ticks: format of a tick label.
     """
 
     column: str
@@ -63,7 +63,7 @@ def sweep_values(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> pd.DataFram
 
 
 def sweep_panels(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> tuple[Panel, ...]:
-    """A panel for each data set; algorithms without a place of their own (FedAvg) are lines across the panel."""
+    """A panel for each data set; algorithms without noise are horizontal lines if ε is swept."""
     return tuple(
         _panel(runs[runs["dataset"] == dataset], sweep, quantity, styles_for(runs["name"]))
         for dataset in present(runs)
@@ -87,7 +87,7 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, styles: dict[str, St
 
 
 def prediction_words(runs: pd.DataFrame) -> str:
-    """``, predicted noise of N subjects`` for a heading; nothing where the noise is for the runs' own subjects."""
+    """``, predicted noise of N subjects`` for a heading; empty if the noise is for the runs' own subjects."""
     predicted = runs["predicted_subjects"].dropna()
     if predicted.empty:
         return ""
@@ -118,7 +118,7 @@ def _draw(
 
 
 def draw_across(axes: Axes, part: pd.DataFrame, style: Style) -> None:
-    """A level that depends on no place: a line over the whole width, its interval as a band."""
+    """A level that does not depend on the swept setting: a horizontal line with its interval as a band."""
     row = part.iloc[0]
     axes.axhline(float(row["mean"]), color=style.color, linestyle=style.line, linewidth=1.3)
     if np.isfinite(row["low"]):
@@ -126,9 +126,9 @@ def draw_across(axes: Axes, part: pd.DataFrame, style: Style) -> None:
 
 
 def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift: float = 0.0) -> None:
-    """Marks with bars, joined by a line; ``hollow`` for predicted noise, which also thins and breaks the line.
+    """Marks with error bars, joined by a line; ``hollow`` marks predicted noise, with a thin dotted line.
 
-    ``shift``: points to the right, so that equal accuracies do not hide one another.
+    ``shift``: horizontal shift in points, so that equal accuracies do not hide one another.
     """
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
@@ -150,7 +150,7 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift
 
 
 def shifts(names: Sequence[str]) -> dict[str, float]:
-    """Points by which each algorithm's marks stand aside, around 0."""
+    """Horizontal shift of each algorithm's marks in points, centred at 0."""
     return {name: 2.2 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
 
 
@@ -168,9 +168,9 @@ def logarithmic(axes: Axes, places: Sequence[float], sweep: Sweep) -> None:
 
 
 def accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
-    """From below the lowest mark to above the highest; algorithms far below all others are named at the edge.
+    """An axis of accuracy around the marks; algorithms far below all others are named at its lower edge instead.
 
-    Far below: never within 15 points of the median of all marks.
+    Far below: their best accuracy is more than 15 points below the median of all marks.
     """
     best = values.groupby("series")["mean"].max()
     far = best[best < float(values["mean"].median()) - _FAR]
@@ -188,7 +188,7 @@ def accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
 
 
 def sweep_legend(runs: pd.DataFrame) -> tuple[LegendEntry, ...]:
-    """An entry an algorithm; those that protect no subject say so."""
+    """An entry per algorithm; those that protect no subject are marked."""
     styles = styles_for(runs["name"])
     return tuple(
         LegendEntry(f"{name}{_aside(runs.loc[runs['name'] == name, 'unit'].iloc[0])}", styles[name])
@@ -202,7 +202,7 @@ def _aside(unit: str) -> str:
 
 
 def notes_of(runs: pd.DataFrame) -> tuple[str, ...]:
-    """Seeds, δ, and what ε holds for."""
+    """Notes on seeds, δ, and the unit of ε."""
     places = ["epsilon", "noise_subjects", "subjects", "alpha", "silos_per_subject"]
     counts = runs.groupby(["name", "dataset", *places])["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())

@@ -1,6 +1,4 @@
-"""Tables of a scenario: what the runs reached and what they guarantee, and sampling beside the papers'
-numbers.
-"""
+"""The table of runs by setting, and sampling at the papers' scale beside the papers' numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ SETTING = (
     "delta",
     "batch_size",
 )
-_PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # without meaning where there is no noise
+_PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # meaningless without noise
 _EPSILONS = (
     "epsilon_as_published",
     "epsilon_sound_item",
@@ -41,12 +39,11 @@ _EPSILONS = (
 
 
 def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
+    """One row per setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
 
-    Runs of one row differ in nothing but the seed, also in what the columns do not show.
-    ``epsilon_*`` are the largest over the seeds (a partition's largest subject differs between seeds), empty
-    where no ε is stated; ``published_guarantee`` says "no" wherever a published ε stands. Raises DataError
-    for no runs.
+    Runs of one row differ only in the seed, also in settings that no column shows. ``epsilon_*`` are the largest over
+    the seeds (a partition's largest subject differs between seeds), empty if no ε is stated; ``published_guarantee`` is
+    "no" beside every published ε. Raises DataError without runs.
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)

@@ -1,8 +1,7 @@
-"""Collection: one index of the runs of a scenario, one long table of their rounds, counts of their mini-
-batches.
+"""Collects finished runs into three tables: an index of runs, their rounds, and counts of their mini-batches.
 
-A run is refused, with the file named, when a file is missing, empty, truncated or belongs to another run: a
-figure must never show fewer rounds or mini-batches than were computed without saying so.
+A run with a missing, empty, truncated or foreign file is refused by name: no figure may silently show fewer rounds or
+mini-batches than were computed.
 """
 
 from __future__ import annotations
@@ -83,10 +82,7 @@ _ADVICE = "Remove the run's manifest.json and run the workflow again."
 
 
 def read_rounds(folder: Path | str) -> pd.DataFrame:
-    """One run's rounds.parquet, checked.
-
-    Rounds rise strictly from 1 or later, no gaps in what is required.
-    """
+    """One run's rounds.parquet; DataError unless its rounds rise strictly and all belong to the run."""
     path = Path(folder) / "rounds.parquet"
     frame = read_frame(path, ROUND_COLUMNS)
     rounds = frame["round"].to_numpy()
@@ -99,9 +95,8 @@ def read_rounds(folder: Path | str) -> pd.DataFrame:
 def read_run(folder: Path | str) -> dict[str, Any]:
     """One row of runs.parquet from a run folder's manifest and rounds.
 
-    ``config`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text.
-    Raises DataError when the manifest is another run's, a file is not the one that it was written for, or the rounds
-    end before the plan's last round.
+    ``config`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text. Raises DataError if
+    the manifest is another run's, a file differs from the one that it lists, or the rounds end before the plan's last.
     """
     folder = Path(folder)
     manifest = read_json(folder / "manifest.json")
@@ -115,7 +110,7 @@ def read_run(folder: Path | str) -> dict[str, Any]:
 
 
 def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes runs.parquet, one row for each run folder in :data:`RUN_COLUMNS`' layout, and returns it."""
+    """Writes and returns runs.parquet: one row per run folder with :data:`RUN_COLUMNS`."""
     rows = [read_run(folder) for folder in run_folders]
     if not rows:
         raise expected("runs to collect", [], "at least one run folder", DataError)
@@ -128,17 +123,17 @@ def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) 
 
 
 def collect_rounds(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes the rounds of all runs below each other (columns of rounds.parquet) and returns them."""
+    """Writes and returns the rounds of all runs, concatenated."""
     table = concatenate([read_rounds(folder) for folder in run_folders], "rounds to collect")
     write_frame(target_parquet, table)
     return table
 
 
 def collect_steps_summary(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes how many mini-batches of each run had each value of items, subjects and largest_group.
+    """Writes and returns the number of mini-batches of each run by value of items, subjects and largest_group.
 
-    Columns: run_id, quantity (one of :data:`QUANTITIES`), value, minibatches. The single steps, 10^5 rows a
-    run at the papers' scale, are read once here and never again.
+    Columns: run_id, quantity (one of :data:`QUANTITIES`), value, minibatches. The steps themselves, 10^5 rows per run
+    at the papers' scale, are read only here.
     """
     table = concatenate([_step_counts(Path(folder)) for folder in run_folders], "mini-batches to collect")
     write_frame(target_parquet, table)
@@ -154,7 +149,7 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> N
 
 
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """The manifest is as it was written, and so are the sizes of the run's files and the hashes of its tables."""
+    """Refuses a changed manifest, files of another size than it lists, and tables of another hash."""
     if not is_intact(manifest):
         raise DataError(
             f"{folder / 'manifest.json'} was changed after the run (its seal is broken). {_ADVICE}"
@@ -202,40 +197,14 @@ def _same_run(path: Path, frame: pd.DataFrame) -> None:
 
 def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str, Any]:
     try:
-        config, privacy = manifest["config"], manifest["privacy"]
-        data, algorithm, settings = config["data"], config["algorithm"], config["privacy"]
-        partition, executed = manifest["partition"], int(manifest["plan"]["rounds"])
-        variant = algorithm.get("variant")
-        row = {
-            "run_id": manifest["run_id"],
-            "seed": config["seed"],
-            "dataset": data["dataset"],
-            "source": data["source"],
-            "synthetic": bool(manifest["synthetic"]),
-            "algorithm": algorithm["name"],
-            "variant": variant,
-            "label": _label(manifest["algorithm"], privacy.get("predicted")),
-            "mode": settings["mode"],
-            "horizontal": settings["horizontal"],
-            "alpha": alpha_of(config["partition"]),
-            "silos": config["partition"]["silos"],
-            "subjects": partition["counts"]["subjects"],
-            "train_items": partition["counts"]["train_items"],
-            "epsilon": settings["epsilon"],
-            "delta": settings["delta"],
-            "rounds": config["training"]["rounds"],
-            "rounds_executed": executed,
-            "batch_size": config["training"]["batch_size"],
-            "model": config["model"]["name"],
-            "wall_seconds": manifest["wall_seconds"],
-            "peak_memory_mb": manifest["peak_memory_mb"],
-            "config": json.dumps(config, sort_keys=True),
-        }
+        row = _settings(manifest["config"]) | _facts(manifest)
+        privacy = manifest["privacy"]
+        row["label"] = _label(manifest["algorithm"], privacy.get("predicted"))
     except (KeyError, TypeError) as problem:
         raise DataError(
             f"Expected {path} to be a whole run manifest, got one without {problem}."
         ) from problem
-    last = rounds.iloc[-1]
+    last, executed = rounds.iloc[-1], row["rounds_executed"]
     if int(last["round"]) != executed:
         raise expected(
             f"last round of {path.parent / 'rounds.parquet'}", int(last["round"]), str(executed), DataError
@@ -243,8 +212,43 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
     return row | _final_metrics(last) | _epsilons(privacy)
 
 
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The columns that are settings of the run."""
+    return {
+        "seed": config["seed"],
+        "dataset": config["data"]["dataset"],
+        "source": config["data"]["source"],
+        "algorithm": config["algorithm"]["name"],
+        "variant": config["algorithm"].get("variant"),
+        "mode": config["privacy"]["mode"],
+        "horizontal": config["privacy"]["horizontal"],
+        "alpha": alpha_of(config["partition"]),
+        "silos": config["partition"]["silos"],
+        "epsilon": config["privacy"]["epsilon"],
+        "delta": config["privacy"]["delta"],
+        "rounds": config["training"]["rounds"],
+        "batch_size": config["training"]["batch_size"],
+        "model": config["model"]["name"],
+        "config": json.dumps(config, sort_keys=True),
+    }
+
+
+def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The columns that the manifest states besides settings and ε."""
+    counts = manifest["partition"]["counts"]
+    return {
+        "run_id": manifest["run_id"],
+        "synthetic": bool(manifest["synthetic"]),
+        "subjects": counts["subjects"],
+        "train_items": counts["train_items"],
+        "rounds_executed": int(manifest["plan"]["rounds"]),
+        "wall_seconds": manifest["wall_seconds"],
+        "peak_memory_mb": manifest["peak_memory_mb"],
+    }
+
+
 def alpha_of(partition: dict[str, Any]) -> float:
-    """The power of the subjects' distribution over silos: 1 is the uniform one."""
+    """The power α of the distribution of subjects over silos; 1 is uniform."""
     return float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0
 
 
@@ -267,21 +271,21 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
 
 
 def _label(label: str, predicted: dict[str, Any] | None) -> str:
-    """The algorithm's label; runs with predicted noise are never taken for others of the algorithm."""
+    """The algorithm's label, marked if the noise is predicted, so that such runs are never mixed with others."""
     return label if predicted is None else predicted_label(label, int(predicted["subjects"]))
 
 
 def _predicted(record: dict[str, Any] | None) -> dict[str, float]:
-    """Of a run with the noise of N subjects that it does not have: N, and their ε; NaN for any other run."""
+    """The number of subjects that predicted noise is for, and their ε; NaN for any other run."""
     if record is None:
         return {"predicted_subjects": math.nan, "epsilon_predicted": math.nan}
     return {"predicted_subjects": float(record["subjects"]), "epsilon_predicted": epsilon_of(record)}
 
 
 def epsilon_of(statement: Any) -> float:
-    """The ε of one privacy statement: a number, an object with ``epsilon``, or NaN where none is stated.
+    """The ε of one privacy statement: a number, an object with ``epsilon``, or null (NaN).
 
-    JSON has no infinity, so that the words ``inf`` and ``infinity`` stand for one.
+    JSON has no infinity; the texts ``inf`` and ``infinity`` stand for it.
     """
     if isinstance(statement, dict):
         statement = statement.get("epsilon")

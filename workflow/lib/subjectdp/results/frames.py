@@ -1,4 +1,4 @@
-"""Reading parquet and JSON inputs: whole, non-empty and with the columns they should have, or a DataError."""
+"""Reads parquet and JSON inputs; DataError if one is damaged, empty or lacks a column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from subjectdp.errors import DataError, expected
 def read_frame(path: Path | str, columns: Iterable[str], only: bool = False) -> pd.DataFrame:
     """A parquet file as a frame; ``only`` reads just ``columns``.
 
-    Raises DataError naming the file when it is missing, empty, truncated, has no rows or lacks a column.
+    Raises DataError naming the file if it is missing, empty, truncated, has no rows or lacks a column.
     """
     path, wanted = Path(path), list(columns)
     _require_file(path)
@@ -37,9 +37,7 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False) -> 
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """A JSON object from a file; DataError naming the file when it is missing, empty, truncated or not an
-    object.
-    """
+    """A JSON object from a file; DataError naming the file if it is missing, empty, truncated or no object."""
     path = Path(path)
     _require_file(path)
     try:
@@ -54,7 +52,7 @@ def read_json(path: Path | str) -> dict[str, Any]:
 
 
 def concatenate(frames: list[pd.DataFrame], what: str) -> pd.DataFrame:
-    """Frames below each other; DataError when there are none."""
+    """The frames concatenated; DataError if there are none."""
     if not frames:
         raise expected(what, "nothing", "at least one run", DataError)
     return pd.concat(frames, ignore_index=True)

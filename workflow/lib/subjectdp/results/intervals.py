@@ -1,4 +1,4 @@
-"""Means over seeds with Student-t intervals, and paired differences between algorithms of the same seeds."""
+"""Means over seeds with Student-t intervals, and paired differences between algorithms with the same seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``count`` seeds; ``low`` and ``high`` are NaN where one seed gives no interval."""
+    """A mean over ``count`` seeds with its interval; ``low`` and ``high`` are NaN for a single seed."""
 
     mean: float
     low: float
@@ -45,9 +45,9 @@ def t_half_width(deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> Estimate:
-    """Mean and t-interval of one value a seed; values that are not finite are left out of the count.
+    """Mean and t-interval of one value per seed; nonfinite values are left out.
 
-    Raises DataError when nothing finite is left.
+    Raises DataError if no finite value is left.
     """
     array = np.asarray(values, dtype=np.float64).ravel()
     array = array[np.isfinite(array)]
@@ -62,8 +62,8 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> Estimate:
 def paired_difference(first: ArrayLike, second: ArrayLike, level: float = LEVEL) -> Estimate:
     """Mean of first - second over the same seeds, with the t-interval of the pairs' differences.
 
-    Sharper than two separate intervals because algorithms of one seed share partition and sampling. Raises
-    DataError where the lengths differ.
+    Sharper than two separate intervals, because algorithms with the same seed share partition and sampling. Raises
+    DataError if the lengths differ.
     """
     one, two = np.asarray(first, dtype=np.float64).ravel(), np.asarray(second, dtype=np.float64).ravel()
     if one.shape != two.shape:
@@ -72,7 +72,7 @@ def paired_difference(first: ArrayLike, second: ArrayLike, level: float = LEVEL)
 
 
 def largest_of(values: ArrayLike) -> float:
-    """The largest value over the seeds, NaN as soon as one seed has none: the ε that holds for each of them."""
+    """The largest value over the seeds, which holds for each of them; NaN if one seed has none."""
     return float(np.max(np.asarray(values, dtype=np.float64)))
 
 

@@ -1,6 +1,4 @@
-"""Which runs a figure shows: one setting, each algorithm once a seed, and never two settings mixed into one
-mean.
-"""
+"""Chooses the runs that a figure shows: one setting, one run per algorithm and seed."""
 
 from __future__ import annotations
 
@@ -22,10 +20,9 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 def choose_setting(runs: pd.DataFrame, vary: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
     """The runs of one setting for each data set, and a note for each choice that left runs out.
 
-    Where a scenario sweeps something that the figure does not show (``vary`` lists what it shows), the
-    papers' value is taken if it is there (as published, α = 1), else the one most runs have. Algorithms that
-    were run at another single value keep it: FedAvg has no ε. Raises DataError when two runs of an algorithm
-    and seed remain.
+    ``vary`` lists the swept columns that the figure shows. For other swept columns the papers' value is taken if
+    present (as published, α = 1), else the most frequent one. An algorithm that was run at a single other value keeps
+    it. Raises DataError if two runs of an algorithm and seed remain.
     """
     parts, notes = [], []
     for dataset in datasets_in_order(runs["dataset"]):
@@ -46,7 +43,7 @@ def choose_setting(runs: pd.DataFrame, vary: Collection[str] = ()) -> tuple[pd.D
 
 
 def without_labels(runs: pd.DataFrame, hidden: Collection[str]) -> pd.DataFrame:
-    """The runs of all algorithms but ``hidden``; DataError when none is left."""
+    """The runs of all algorithms except ``hidden``; DataError if none is left."""
     kept = runs[~runs["label"].isin(list(hidden))]
     if kept.empty:
         raise expected(
@@ -56,11 +53,11 @@ def without_labels(runs: pd.DataFrame, hidden: Collection[str]) -> pd.DataFrame:
 
 
 def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
-    """The runs whose mini-batches a figure counts: of the first algorithm in ``preferred`` that is there.
+    """The runs whose mini-batches a figure counts: those of the first label in ``preferred`` that was run.
 
-    Algorithms of one seed share their sampling and differ only in the number of rounds; the papers count
-    LocalGroupDP's group sizes and HiGradAvgDP's subjects. Without any of these the algorithm with the most
-    rounds is taken.
+    Algorithms with the same seed share their sampling and differ only in the number of rounds; the papers count
+    LocalGroupDP's group sizes and HiGradAvgDP's subjects. Without any of them the algorithm with the most rounds is
+    taken.
     """
     present = set(runs["label"])
     for label in preferred:
@@ -72,7 +69,7 @@ def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
 
 
 def local_steps_of(config: str) -> int | None:
-    """The configured local steps a round of a run (``config`` as in runs.parquet); None for one epoch."""
+    """The configured local steps per round of a run (``config`` as in runs.parquet); None for one epoch."""
     steps = json.loads(config)["training"].get("local_steps")
     return None if steps is None else int(steps)
 
@@ -93,9 +90,9 @@ def steps_words(config: str) -> str:
 
 
 def privacy_note(rows: pd.DataFrame) -> str:
-    """What one algorithm's runs guarantee, in one line for a legend; the star says: no guarantee.
+    """The ε that one algorithm's runs claim and guarantee, as one line of a legend; a star marks a mere claim.
 
-    Several data sets are parted by a slash.
+    Slashes separate data sets.
     """
     claimed = set(claimed_units(rows))
     if claimed == {""}:
@@ -156,7 +153,7 @@ def _require_one_run_a_seed(runs: pd.DataFrame, vary: Collection[str]) -> None:
 
 
 def differing_keys(first: Any, second: Any, prefix: str = "") -> list[str]:
-    """The dotted keys at which two configurations differ, sorted."""
+    """The dotted keys in which two configurations differ, sorted."""
     if not (isinstance(first, dict) and isinstance(second, dict)):
         return [] if first == second else [prefix]
     names = sorted(set(first) | set(second))

@@ -1,1 +1,1 @@
-"""The papers' numbers beside ours: targets, measures, verdicts."""
+"""The papers' numbers beside ours: targets, measurements, verdicts."""

@@ -1,6 +1,6 @@
-"""Tables that people write (config/targets.csv, config/goals.csv): rows and fields, read and checked.
+"""Reads and checks hand-written tables (config/targets.csv, config/goals.csv).
 
-Every mistake is one ConfigError that names the file, the row, the column, the value and what is allowed.
+Every mistake is a ConfigError that names the file, the row, the column, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from subjectdp.errors import ConfigError, expected, unknown
 
 
 def read_rows(path: Path, what: str, columns: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    """The rows of a CSV with exactly ``columns``, each with the words that name it in a message.
+    """The rows of a CSV with exactly ``columns``, each with its name for error messages.
 
-    Raises ConfigError for a file that is missing (``what`` it should be), other columns, a row with too few or too many
-    values, and a value of the first column (the id) that comes twice.
+    Raises ConfigError for a missing file (``what`` it should be), other columns, a row with too few or too many values,
+    and a repeated value of the first column (the id).
     """
     if not path.is_file():
         raise expected(what, str(path), "an existing file", ConfigError)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets put a mark before the text
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte-order mark
             reader = csv.DictReader(stream)
             names, content = list(reader.fieldnames or ()), list(reader)
     except (UnicodeDecodeError, csv.Error) as problem:
@@ -44,14 +44,14 @@ def read_rows(path: Path, what: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def needed(row: Mapping[str, str], name: str, where: str) -> str:
-    """The text of a column that may not be empty; ConfigError where it is."""
+    """The text of a column; ConfigError if it is empty."""
     if not row[name].strip():
         raise expected(f"{where}, {name}", row[name], "some text", ConfigError)
     return row[name]
 
 
 def one_of(value: str, allowed: Iterable[str], where: str) -> str:
-    """``value`` where it is allowed; ConfigError with the nearest allowed one where not."""
+    """``value`` if it is allowed; else ConfigError with the nearest allowed one."""
     allowed = list(allowed)
     if value not in allowed:
         raise unknown(where, value, [name or "nothing" for name in allowed])
@@ -59,7 +59,7 @@ def one_of(value: str, allowed: Iterable[str], where: str) -> str:
 
 
 def known_algorithm(text: str, where: str) -> str:
-    """``name``, ``name:variant`` or nothing, as given; ConfigError for an algorithm that there is not."""
+    """``name``, ``name:variant`` or nothing, as given; ConfigError for an unknown algorithm."""
     if not text:
         return ""
     name, _, variant = text.partition(":")
@@ -70,7 +70,7 @@ def known_algorithm(text: str, where: str) -> str:
 
 
 def number(text: str, where: str) -> float:
-    """A number, NaN for nothing; ConfigError for anything else."""
+    """A number, NaN for an empty text; ConfigError for anything else."""
     try:
         return float(text) if text else math.nan
     except ValueError as problem:
@@ -78,7 +78,7 @@ def number(text: str, where: str) -> float:
 
 
 def positive(text: str, where: str) -> float | None:
-    """A finite number above 0, None for nothing; ConfigError for anything else."""
+    """A finite number above 0, None for an empty text; ConfigError for anything else."""
     value = number(text, where)
     if value <= 0 or math.isinf(value):
         raise expected(where, text, "a finite number above 0, or nothing", ConfigError)
@@ -86,7 +86,7 @@ def positive(text: str, where: str) -> float | None:
 
 
 def whole_number(text: str, where: str) -> int | None:
-    """A whole number of at least 1, None for nothing; ConfigError for anything else."""
+    """A whole number of at least 1, None for an empty text; ConfigError for anything else."""
     if text and not (text.isdigit() and int(text) > 0):
         raise expected(where, text, "a whole number of at least 1, or nothing", ConfigError)
     return int(text) if text else None

@@ -1,4 +1,4 @@
-"""Sound algorithms side by side at one setting: accuracy, lead of one of them with its interval, gap to no privacy."""
+"""Sound algorithms at equal settings: accuracy, and SubjectRelease's lead over each with its interval."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFERENCE = label(_REFERENCE_NAME, None)
 """The algorithm whose lead over the others is stated, by its label."""
 COLUMNS = (
     "dataset",
-    "noise_subjects",  # whose noise it is: predicted, or the runs' own
+    "noise_subjects",  # number of subjects that the noise is for: predicted, or the runs' own
     "epsilon",  # the target
     "algorithm",
     "unit",  # that ε is for; empty: no privacy
@@ -28,14 +28,14 @@ COLUMNS = (
     "lead_low",
     "lead_high",
     "epsilon_stated",  # at the unit, for noise_subjects
-    "epsilon_own_subject",  # what the very same runs give their own subjects over all silos
+    "epsilon_own_subject",  # of the same runs, for their own subjects over all silos
 )
 
 
 def leads(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each data set, number of subjects, ε and algorithm (:data:`COLUMNS`).
 
-    Only runs whose subjects lie evenly over all silos count; FedAvg stands at every ε.
+    Only runs whose subjects lie evenly over all silos count; algorithms without privacy have a row at every ε.
 
     Raises:
         DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.

@@ -1,8 +1,7 @@
-"""What the papers' own settings amount to by accounting alone: rounds, noise, claimed and sound ε. Nothing is trained.
+"""Rounds, noise, claimed and sound ε at the papers' own settings, by accounting alone; nothing is trained.
 
-The federation is the one of :mod:`subjectdp.data.statistics`: 3,500 subjects of 145 items or 660 of modelled sizes,
-spread evenly over 16 silos. Its largest subject at a silo stands for the bound k where the papers take one from the
-data.
+The federation is that of :mod:`subjectdp.data.statistics`: 3,500 subjects of 145 items, or 660 of modelled sizes,
+spread evenly over 16 silos. Its largest subject at a silo is the bound k if the papers take k from the data.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class _Row:
 def write_paper_accounting(
     targets: list[Target], target_parquet: Path | str, cache_dir: Path | str | None = None
 ) -> pd.DataFrame:
-    """Writes and returns a row (:data:`COLUMNS`) for each target that accounting at the paper's setting answers.
+    """Writes and returns a row (:data:`COLUMNS`) for each target that accounting alone measures.
 
-    Raises DataError where there is none.
+    Raises DataError if there is none.
     """
     folder = None if cache_dir is None else str(cache_dir)
     rows = [_row(target, folder) for target in targets if is_accounted(target)]
@@ -67,7 +66,7 @@ def write_paper_accounting(
 
 
 def is_accounted(target: Target) -> bool:
-    """Whether a target is answered here: it concerns an algorithm on a data set, and no training."""
+    """Whether accounting alone measures a target: it concerns an algorithm on a data set, but no training."""
     return target.metric in METRICS and target.setting.dataset != ""
 
 
@@ -98,7 +97,7 @@ def paper_plan_settings(
 ) -> PlanSettings:
     """The privacy settings of a target's paper; C = 1, since only the noise multiplier is accounted.
 
-    Raises DataError where the paper's rounds, mini-batch size, ε or δ are not given.
+    Raises DataError if the paper's rounds, mini-batch size, ε or δ are not given.
     """
     rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
     if rounds is None or batch is None or epsilon is None or delta is None:
@@ -155,7 +154,7 @@ def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
 
 
 def _claim(target: Target, cache_dir: str | None) -> _Row:
-    """Published and sound ε of the plan as published; the sound one is infinite where none can be stated."""
+    """Published and sound ε of the plan as published; the sound one is infinite if none can be stated."""
     published, sound, unit, note = _statements(target.algorithm, target.setting, cache_dir)
     stated = math.nan if math.isinf(sound) else sound
     subject = stated if unit is PrivacyUnit.SUBJECT else math.nan
@@ -166,9 +165,9 @@ def _claim(target: Target, cache_dir: str | None) -> _Row:
 def _statements(
     algorithm: str, setting: Setting, cache_dir: str | None
 ) -> tuple[float, float, PrivacyUnit, str]:
-    """Published ε, sound ε at the claimed unit, the unit, and why the sound one is infinite where it is.
+    """Published ε, sound ε at the claimed unit, the unit, and the reason if the sound one is infinite.
 
-    Kept, because several versions of a paper claim the same.
+    Cached, because several versions of a paper make the same claim.
     """
     plan = _plan(algorithm, setting, "pld", cache_dir)
     unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM

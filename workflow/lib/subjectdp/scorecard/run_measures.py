@@ -1,4 +1,4 @@
-"""Targets measured on trained runs: which runs stand for a target's setting, and the metric over their seeds."""
+"""Targets measured on trained runs: the choice of runs for a target's setting, and the metric over their seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SETTLES_TRAINING = ("rounds", "batch_size", "local_steps", "model", "epsilon", 
 
 @dataclass(frozen=True)
 class Side:
-    """The runs of one algorithm and setting, one a seed."""
+    """The runs of one algorithm and setting, one per seed."""
 
     runs: pd.DataFrame
     at_setting: bool
@@ -44,9 +44,9 @@ class Side:
 
 
 def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
-    """A target by the runs of a scenario (``runs``, ``rounds``: its collected tables); None where none fits.
+    """Measures a target on the runs of a scenario (``runs``, ``rounds``: its collected tables); None if none fits.
 
-    Only runs as published stand for a paper. Where several settings fit, the one that agrees with the paper's in most
+    Only runs as published represent a paper. If several settings fit, the one that agrees with the paper's in most
     points is taken, then the one with most seeds.
     """
     table = _described(runs)
@@ -69,7 +69,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
 
 
 def _described(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs as published, with what tells settings apart as columns of their own."""
+    """The runs as published, with columns that distinguish settings."""
     configs = [json.loads(text) for text in runs["config"]]
     steps = [local_steps_of(text) for text in runs["config"]]
     table = runs.assign(
@@ -84,7 +84,7 @@ def _described(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _setting_text(config: dict[str, Any]) -> str:
-    """All that two seeds of one setting share, as text."""
+    """The configuration without seed, performance settings and paths, as text: equal for all seeds of a setting."""
     data = {key: value for key, value in config["data"].items() if key not in ("path", "expected")}
     left_out = ("seed", "performance", "data")
     shared = {key: value for key, value in config.items() if key not in left_out}
@@ -99,7 +99,7 @@ def choose_side(
     beside: Side | None = None,
     beside_setting: Setting | None = None,
 ) -> Side | None:
-    """The runs that stand for an algorithm in a setting; ``beside``: the side that they are compared with."""
+    """The runs that represent an algorithm in a setting; ``beside``: the side that they are compared with."""
     rows = table[table["dataset"] == setting.dataset]
     rows = _federation(rows, setting)
     if algorithm:
@@ -120,7 +120,7 @@ def choose_side(
 
 
 def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """All subjects of the data set; for a target of Small-FEMNIST its size, else the smallest federation there is."""
+    """Runs on all subjects of the data set; for Small-FEMNIST of its size, else of the smallest federation."""
     if rows.empty or setting.subjects is None:
         return rows
     wanted, most = rows["subjects"].max(), rows["subjects"].max()
@@ -136,7 +136,7 @@ def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 def _by_local_steps(
     rows: pd.DataFrame, setting: Setting, beside: Side | None, beside_setting: Setting | None
 ) -> pd.DataFrame:
-    """Where local steps are what is compared, the most of them against one, at equal rounds and data."""
+    """If local steps are compared: the most of them against the other side's, at equal rounds, data and ε."""
     partner = None if beside_setting is None else beside_setting.local_steps
     if rows.empty or "most" not in (setting.local_steps, partner):
         return rows
@@ -207,9 +207,9 @@ def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.Da
 
 
 def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
-    """Over the seeds that both have, else over each side's own: lead, or difference in per cent of the other.
+    """The lead, or the difference in per cent of the other side, over common seeds; unpaired if there are none.
 
-    None where the other has nothing to take per cents of: runs so short that no test item is classified rightly.
+    None if the other side's accuracy is 0, so that no percentage exists.
     """
     one, two = _values(first, target.metric), _values(other, target.metric)
     if target.metric == "accuracy_at_equal_rounds":
@@ -226,14 +226,14 @@ def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) 
 
 
 def _unpaired(one: pd.Series, two: pd.Series, kind: Kind) -> Estimate:
-    """Without a common seed the means are compared, and no interval is given."""
+    """The difference of the means, without an interval, for sides without a common seed."""
     a, b = float(np.mean(one)), float(np.mean(two))
     value = a - b if kind is Kind.ORDER else 100 * (a / b - 1)
     return Estimate(value, math.nan, math.nan, 1)
 
 
 def _accuracy_at(side: Side, round_: int, rounds: pd.DataFrame) -> pd.Series:
-    """Test accuracy (%) of each seed at the last evaluated round that is not after ``round_``."""
+    """Test accuracy (%) of each seed at the last evaluated round up to ``round_``."""
     table = rounds.merge(side.runs[["run_id", "seed"]], on="run_id")
     table = table[table["round"] <= round_].sort_values("round")
     return table.groupby("seed")["test_accuracy"].last() * 100
@@ -270,7 +270,7 @@ def _data_words(row: pd.Series) -> str:
 
 
 def _scale(row: pd.Series, others: Sequence[pd.Series]) -> str:
-    """What the runs were made on: data, federation, model, and the schedule of each side."""
+    """Data, federation, model, and the schedule of each side, in words."""
     common = f"{_data_words(row)}, {int(row['silos'])} silos, {row['model']}"
     return f"{common}; {'; '.join(_schedule(each) for each in (row, *others))}"
 

@@ -1,7 +1,7 @@
-"""The scorecard: each printed number of the papers, ours with its interval, the ε of the very same runs, a verdict.
+"""The scorecard: each printed number of the papers, ours with its interval, the ε of the same runs, and a verdict.
 
-A row a target, in the order of the targets' file, those that nothing in the scenario measures last. The rule is
-:func:`subjectdp.scorecard.verdicts.judge`; docs/scorecard.md states it for people.
+One row per target, in the order of the targets' file; targets that nothing in the scenario measures come last. The rule
+is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/scorecard.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead"}
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a scenario has to measure targets by; a table that it does not make is None."""
+    """The tables of a scenario that targets are measured by; None for a table that it does not make."""
 
     runs: pd.DataFrame
     rounds: pd.DataFrame
@@ -78,7 +78,7 @@ def _measured(
 
 
 def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
-    """A row (:data:`COLUMNS`) for each target; those not run come last."""
+    """A row (:data:`COLUMNS`) per target; those not run come last."""
     rows = [_row(target, evidence.measure(target)) for target in targets]
     rows.sort(key=lambda row: row["verdict"] == Verdict.NOT_RUN.value)  # stable: the targets' order otherwise
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -136,12 +136,12 @@ def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
 
 
 def _unit(target: Target) -> str:
-    """What ``ours`` is in: an order has its lead, a bound the loss above it, the others the target's unit."""
+    """The unit of ``ours``: of an order its lead, of a bound the loss above it, else the target's unit."""
     if target.kind is Kind.ORDER:
         return _LEADS[target.metric]
     return "nats above the bound" if target.kind is Kind.BOUND else target.unit
 
 
 def _rounded(value: float) -> float:
-    """Six figures: more are no information, and the last ones differ between machines."""
+    """Rounds to six significant digits: further ones differ between machines."""
     return value if math.isnan(value) or math.isinf(value) else float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""Targets measured without the scenario's runs: from sampling alone, from accounting, from the convex model."""
+"""Targets measured without the scenario's runs: by sampling alone, by accounting, by the convex model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | None:
-    """A target by mini-batches drawn at the papers' scale (``data.statistics``); None for another setting.
+    """Measures a target on mini-batches drawn at the papers' scale (``data.statistics``); None for another setting.
 
-    The interval is of the mean over the mini-batches, which share one partition; a mode has none.
+    The interval is that of the mean over the mini-batches of one partition; a mode has none.
     """
     name = _statistics_name(target.setting)
     if name is None:
@@ -53,7 +53,7 @@ def _statistics_name(setting: Setting) -> str | None:
 
 
 def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
-    """A target of the joint-noise paper by its recomputed Table 1 (``accounting.table1``); None for no such row."""
+    """Measures a target of the joint-noise paper by its recomputed Table 1; None if it has no such row."""
     setting = target.setting
     rows = table1[
         (table1["local_steps"].astype(str) == setting.local_steps) & (table1["parties"] == setting.silos)
@@ -78,7 +78,7 @@ def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
 
 
 def measure_accounting(target: Target, accounting: pd.DataFrame) -> Measured | None:
-    """A target by accounting at the paper's setting (``scorecard.paper_accounting``); None where it has no row."""
+    """Measures a target by accounting at the paper's setting; None if the table has no row for it."""
     rows = accounting[accounting["target"] == target.id]
     if rows.empty:
         return None
@@ -100,7 +100,7 @@ def measure_accounting(target: Target, accounting: pd.DataFrame) -> Measured | N
 
 
 def measure_bound(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """A theorem on the population loss by the convex model: measured excess less the bound, over the seeds.
+    """Measures a bound on the population loss by the convex model: excess minus bound, over the seeds.
 
     The theorems hold for any data, so that generated data count as well.
     """

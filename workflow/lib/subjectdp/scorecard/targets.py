@@ -1,7 +1,6 @@
-"""The papers' printed numbers and statements as data: config/targets.csv, read and checked.
+"""The papers' printed numbers and statements: config/targets.csv, read and checked, one row per target.
 
-One row a target. What each column holds, and the rule behind the tolerances, is in docs/scorecard.md; how a target
-is judged is in :mod:`subjectdp.scorecard.verdicts`.
+Columns and tolerances are described in docs/scorecard.md, verdicts in :mod:`subjectdp.scorecard.verdicts`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from subjectdp.scorecard.csv_fields import (
 
 PAPERS = ("v0", "v1", "v3", "joint")
 OTHER_DATASETS = ("fashion_mnist", "cifar10", "acs_income")
-"""Data sets of the joint-noise paper, which this project does not hold."""
+"""Data sets of the joint-noise paper that this project does not have."""
 DATASETS = ("", "femnist", "shakespeare", *OTHER_DATASETS)
 METRICS = (
     "test_accuracy",
@@ -63,7 +62,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a target's number was obtained with; None where the paper has, or needs, no such thing."""
+    """The setting of a target's number; None if the paper does not state or need a value."""
 
     dataset: str
     subjects: int | None = None
@@ -79,7 +78,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Target:
-    """One number or statement of a paper. ``printed`` and ``tolerance`` are NaN where nothing is printed."""
+    """One number or statement of a paper; ``printed`` and ``tolerance`` are NaN if no number is printed."""
 
     id: str
     paper: str
@@ -126,7 +125,7 @@ COLUMNS = [
 def read_targets(path: Path | str) -> list[Target]:
     """All targets of a CSV with :data:`COLUMNS`, in its order.
 
-    Raises ConfigError naming the file's row, column, value and what is allowed; also for an id that comes twice.
+    Raises ConfigError naming the row, the column, the value and what is allowed; also for a repeated id.
     """
     return [_target(row, where) for where, row in read_rows(Path(path), "targets", COLUMNS)]
 
@@ -175,7 +174,7 @@ def _setting(row: Mapping[str, str], where: str) -> Setting:
 
 
 def _overridden(setting: Setting, text: str, where: str) -> Setting:
-    """The other side's setting: that of the row with the pairs ``key=value`` of ``versus_setting`` replaced."""
+    """The other side's setting: the row's, changed by the pairs ``key=value`` of ``versus_setting``."""
     changes: dict[str, Any] = {}
     for pair in text.split():
         key, _, value = pair.partition("=")
@@ -192,7 +191,7 @@ def _overridden(setting: Setting, text: str, where: str) -> Setting:
 
 
 def _check(target: Target, where: str) -> None:
-    """What the kinds need: a number where one is compared, another side where sides are compared."""
+    """Requires what the kind needs: a printed number, another side, or neither."""
     compared = target.kind in (Kind.RELATIVE, Kind.ORDER)
     if compared != bool(target.versus):
         allowed = "another algorithm" if compared else "empty"
@@ -219,4 +218,4 @@ def _local_steps(text: str, where: str) -> str | None:
 
 
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
-"""Names of a setting's parts."""
+"""Names of the fields of :class:`Setting`."""

@@ -1,7 +1,7 @@
-"""From a target and what was measured to a verdict: one pure function, the rule of docs/scorecard.md.
+"""The verdict on a target: one pure function, the rule of docs/scorecard.md. No verdict is written by hand.
 
-A number is compared by its interval: inside the printed value's tolerance it reproduces, wholly outside it differs,
-and an interval across the edge decides nothing at this scale. No verdict is ever written by hand.
+A number is compared by its interval: within the tolerance of the printed value it is reproduced, entirely outside it
+differs; an interval across the edge is not decided at this scale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from subjectdp.scorecard.targets import OTHER_DATASETS, Kind, Target
 
 
 class Verdict(StrEnum):
-    """What can be said of a target; in the order of the scorecard."""
+    """The possible verdicts, in the order of the scorecard."""
 
     REPRODUCED = "reproduced"
     DIFFERS = "differs"
@@ -27,20 +27,20 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """Ours, for one target.
+    """Our measurement of one target.
 
-    ``mean``, ``low``, ``high``: value with its 95 % interval in the target's unit; for an order the smallest lead over
-    the others, for a claim the sound ε (infinite where none can be stated), for a bound the measured loss less the
-    bound. ``low`` and ``high`` are NaN where one seed gives no interval, and equal to ``mean`` where nothing is random.
+    ``mean``, ``low``, ``high``: the value with its 95 % interval in the target's unit; for an order the smallest lead
+    over the others, for a claim the sound ε (infinite if none can be stated), for a bound the measured loss minus the
+    bound. ``low`` and ``high`` are NaN for a single seed, and equal to ``mean`` if nothing is random.
     """
 
     mean: float
     low: float
     high: float
     seeds: int  # 0: nothing was trained
-    scale: str  # what it was measured on, for people
+    scale: str  # data and runs that it was measured on, in words
     at_setting: bool = True  # the paper's own setting
-    synthetic: bool = False  # rests on training on generated data whose values matter
+    synthetic: bool = False  # trained on generated data
     epsilon_published: float = math.nan
     epsilon_sound: float = math.nan  # at the unit that the paper claims; NaN: none can be stated, or no claim
     epsilon_sound_subject: float = math.nan  # of a subject over all its silos
@@ -74,7 +74,7 @@ def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
 
 
 def verdict_counts(table: pd.DataFrame) -> dict[str, int]:
-    """How many targets have each verdict, every verdict named, in their order."""
+    """The number of targets with each verdict, zeros included, in the order of :class:`Verdict`."""
     counts = table["verdict"].value_counts()
     return {verdict.value: int(counts.get(verdict.value, 0)) for verdict in Verdict}
 

@@ -1,4 +1,1 @@
-"""One module for each figure: ``build(inputs, name) -> Sheet``.
-
-Shared panels in curves, histograms and sweeps.
-"""
+"""One module per figure: ``build(inputs, name) -> Sheet``. Shared panels are in curves, histograms and sweeps."""

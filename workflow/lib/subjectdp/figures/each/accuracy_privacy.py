@@ -1,7 +1,7 @@
-"""What an accuracy costs: test accuracy against the ε that the very same runs guarantee, the claim beside it.
+"""Test accuracy against the ε that the same runs guarantee, beside the ε that the papers claim.
 
-The honest reading of the papers' Figure 1. Filled marks stand at the sound ε, open ones at the ε that the paper claims;
-algorithms without a finite ε stand in a strip of their own at the right. Runs at several target ε have a mark each.
+Filled marks are at the sound ε, open ones at the published ε; algorithms without a finite ε are in a strip at the
+right. Runs at several target ε have a mark each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PUBLISHED, _SOUND = "published", "sound"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """Two panels a data set: ε of a subject over all its silos, and of one item."""
+    """Two panels per data set: ε of a subject over all its silos, and of one item."""
     runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps", "epsilon"))
     claimed = claimed_units(runs)
     runs = runs.assign(series=_with_targets(runs).where(claimed != "", runs["label"]), claimed=claimed)
@@ -60,13 +60,13 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _with_targets(runs: pd.DataFrame) -> pd.Series:
-    """The series' names, with the target ε of algorithms that were run at several."""
+    """The series' names, with the target ε if an algorithm was run at several."""
     swept = runs.groupby("label")["epsilon"].transform("nunique") > 1
     return series_names(runs) + (_TARGET + runs["epsilon"].map(format_epsilon)).where(swept, "")
 
 
 def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    """The algorithms, what open marks are, and rings where runs in sound mode are shown."""
+    """The algorithms, the meaning of open marks, and of rings if there are runs in sound mode."""
     entries = [LegendEntry(label, _unlined(styles[label])) for label in in_order(runs["label"])]
     if (runs["mode"] == "as_published").any():
         entries.append(
@@ -95,7 +95,7 @@ def _panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
 
 
 def _looks(runs: pd.DataFrame, styles: dict[str, Style]) -> dict[str, tuple[Style, bool]]:
-    """The style of each series, its algorithm's, and whether it gets a ring."""
+    """The style of each series, and whether it gets a ring."""
     return {
         str(series): (styles[str(part["label"].iloc[0])], bool((part["mode"] == "sound").all()))
         for series, part in runs.groupby("series", sort=True)
@@ -103,9 +103,9 @@ def _looks(runs: pd.DataFrame, styles: dict[str, Style]) -> dict[str, tuple[Styl
 
 
 def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Accuracy of each series at its sound ε, and at the published one where it is claimed for this unit.
+    """Accuracy of each series at its sound ε, and at the published one if it is claimed for this unit.
 
-    x is infinite where there is no finite ε.
+    x is infinite if there is no finite ε.
     """
     rows = []
     for series, part in runs.groupby("series", sort=True):
@@ -131,7 +131,7 @@ def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
 
 
 def _finite(values: pd.Series) -> float:
-    """The largest ε over the seeds, infinite where one seed has none."""
+    """The largest ε over the seeds; infinite if one seed has none."""
     largest = largest_of(values)
     return largest if math.isfinite(largest) else math.inf
 
@@ -156,7 +156,7 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
 
 
 def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
-    """A line through the sound ε of what differs in the target ε alone."""
+    """Joins the marks of series that differ only in the target ε."""
     sound = values[(values["quantity"] == f"accuracy_at_{_SOUND}_epsilon") & np.isfinite(values["x"])]
     swept = sound[sound["series"].str.contains(_TARGET, regex=False)]
     for _, part in swept.groupby(swept["series"].map(lambda name: str(name).rpartition(_TARGET)[0])):
@@ -184,7 +184,7 @@ def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edg
             markersize=7,
             clip_on=False,
         )
-    # Whole marks also where nothing was learnt: 0 % lies on the axis.
+    # Not clipped: an accuracy of 0 % lies on the axis.
     axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3, clip_on=False)
     if ringed:
         y = [sound["mean"]]
@@ -192,9 +192,9 @@ def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edg
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:
-    """The claims, powers of ten (thinned where many) and "none" for the strip; what would overlap is left out.
+    """Ticks at the claims, at powers of ten, and "none" at the strip; overlapping ticks are left out.
 
-    Of ``claims`` the first go before the later ones.
+    Earlier ``claims`` take precedence over later ones.
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / 6))

@@ -1,4 +1,4 @@
-"""Audits: for each attack the claim, the lower bound that it proves, and the ε that accounting proves."""
+"""Audits: for each attack the claimed ε, the lower bound that the attack proves, and the ε by accounting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {"one_run_subjects": "subjects, ", "one_run_items": "single items, "}
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """One panel a kind of audit, one line an attack."""
+    """One panel per kind of audit, one line per attack."""
     findings = inputs.read("audit", COLUMNS)
     labels = [
         algorithm_label(algorithm, None if pd.isna(variant) else variant)
@@ -115,7 +115,7 @@ def _draw(axes: Axes, findings: pd.DataFrame, colors: dict[str, str]) -> None:
 
 
 def _draw_claims(axes: Axes, claims: list[float]) -> None:
-    """A line beside each attack (from top to bottom), in one piece over neighbours with the same claim."""
+    """A line at each attack's claim, from top to bottom, joined over neighbours with the same claim."""
     top = len(claims) - 0.3
     for place, (claim, below) in enumerate(zip(claims, [*claims[1:], float("nan")], strict=True)):
         bottom = len(claims) - 1.5 - place

@@ -1,4 +1,4 @@
-"""What sound subject-level privacy costs: test accuracy against ε, a line an algorithm, between two ceilings."""
+"""Test accuracy of sound subject-level privacy against ε, below two ceilings: no privacy, and item level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CEILINGS = "Ceilings: FedAvg has no noise, LocalItemDP's ε is for one item onl
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A panel a data set; DataError without sound runs, or with two of one algorithm, seed and ε."""
+    """A panel per data set; DataError without sound runs, or with two of one algorithm, seed and ε."""
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
     panels = sweep_panels(runs, SWEEP, "accuracy_by_epsilon")
     told = (*notes_of(runs), _CEILINGS, *notes)

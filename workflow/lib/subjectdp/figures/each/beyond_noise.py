@@ -1,4 +1,4 @@
-"""The number that decides: noise on the averaged gradient in clip norms, as planned and as measured in rounds."""
+"""Noise on the averaged gradient in clip norms: as planned, and as measured in two rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ITEM = "item"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A panel for the runs' own schedule and one for the papers', a row an algorithm."""
+    """A panel for the runs' own schedule and one for the papers'; a row per algorithm."""
     table = inputs.read("noise", COLUMNS)
     epsilons = sorted(table["epsilon"].unique())
     if len(epsilons) > 1 or table.duplicated(["dataset", "label", "schedule"]).any():

@@ -1,4 +1,4 @@
-"""Accuracy over the rounds of sound runs, a panel for each ε: what more rounds cost and bring."""
+"""Accuracy of sound runs over the rounds, a panel for each ε."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from subjectdp.results.sound_runs import sound_runs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A row a data set, a panel an ε; runs without noise stand in each of them."""
+    """A row per data set, a panel per ε; runs without noise are in each of them."""
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
     rounds, styles = inputs.read_rounds(), styles_for(runs["name"])
     rows = tuple(_row(runs[runs["dataset"] == dataset], rounds, styles) for dataset in present(runs))

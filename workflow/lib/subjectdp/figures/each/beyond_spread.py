@@ -1,4 +1,4 @@
-"""How subjects lie over the silos: accuracy against the power α of their spread, and against the silos of a subject."""
+"""Accuracy against the distribution of subjects: by its power α, and by the number of silos of a subject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVEN = 1.0
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A row a data set and two panels; DataError where the runs sweep neither."""
+    """Two panels per data set; DataError if the runs sweep neither."""
     runs, notes = sound_runs(inputs.read_runs(), vary=("alpha", "silos_per_subject"))
     everywhere = runs["silos_per_subject"] == runs["silos"]
     kinds = [
@@ -47,7 +47,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _swept(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> tuple[Panel, ...]:
-    """The panels of the data sets that have more than one place."""
+    """The panels of the data sets with more than one value of the swept setting."""
     counts = runs.groupby("dataset")[sweep.column].transform("nunique")
     part = runs[counts > 1]
     return () if part.empty else sweep_panels(part, sweep, quantity)

@@ -1,7 +1,7 @@
-"""How many subjects privacy needs: accuracy against their number, as it is and by the predicted-noise experiment.
+"""Accuracy against the number of subjects: their own number, and predicted numbers.
 
-Where noise is predicted the training data stay the same and only the noise on the average falls, so that the curve is
-of the noise alone: more subjects would bring more data as well.
+With predicted noise the training data stay the same and only the noise on the average falls. The curve shows the effect
+of noise alone; more subjects would bring more data as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GREY, _RED = "#404040", "#A00000"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A panel a data set: filled marks at the runs' own number of subjects, hollow ones at predicted numbers."""
+    """A panel per data set: filled marks at the runs' own number of subjects, hollow ones at predicted numbers."""
     runs, notes = sound_runs(inputs.read_runs(), vary=("subjects", "noise_subjects"))
     styles = styles_for(runs["name"])
     panels = tuple(_panel(runs[runs["dataset"] == dataset], styles) for dataset in present(runs))

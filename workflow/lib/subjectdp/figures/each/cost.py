@@ -24,7 +24,7 @@ QUANTITIES = {
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A row a data set: seconds a run, seconds a round, peak memory; each algorithm over all its runs."""
+    """A row per data set: seconds per run, seconds per round, peak memory; each algorithm over all its runs."""
     runs = inputs.read_runs()
     runs = runs.assign(seconds_a_round=runs["wall_seconds"] / runs["rounds_executed"])
     styles = styles_of(runs)

@@ -1,4 +1,4 @@
-"""How ε grows while a run goes on: sound ε of an item and of a subject over its silos, round by round."""
+"""Sound ε after each round of a run, of an item and of a subject over all its silos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GREY = "#404040"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """Two panels a data set: a subject over all its silos, and one item; DataError where no run states a curve."""
+    """Two panels per data set: a subject over all its silos, and one item; DataError if no run states a curve."""
     runs = inputs.read_runs()
     runs, notes = choose_setting(runs[are_private(runs)], vary=("horizontal",))
     curves = _curves(runs)
@@ -55,7 +55,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a run, unit and number of rounds: run_id, dataset, label, unit, round, epsilon, assumed."""
+    """One row per run, unit and number of rounds: dataset, label, unit, round, epsilon, assumed."""
     rows: list[dict[str, Any]] = []
     for _, run in runs.iterrows():
         stated = json.loads(run["epsilon_over_rounds"])

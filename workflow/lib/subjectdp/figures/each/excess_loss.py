@@ -1,4 +1,4 @@
-"""v3 section 4: bounds on the excess loss of a convex model beside what the same algorithms really lose."""
+"""v3 section 4: bounds on the excess loss of a convex model beside the measured excess."""
 
 from __future__ import annotations
 
@@ -99,31 +99,13 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
 
 def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> None:
     for place, name in enumerate(reversed(order)):
-        part = values[values["series"] == name].set_index("quantity")
+        part, color = values[values["series"] == name].set_index("quantity"), styles[name].color
         means = part["mean"].astype(float)
-        axes.plot(
-            [means.min(), means.max()], [place, place], color=styles[name].color, linewidth=2.0, alpha=0.35
-        )
-        for column, (_, marker, filled) in MARKS.items():
-            if f"population_{column}" not in part.index:
-                continue
-            row = part.loc[f"population_{column}"]
-            face = styles[name].color if filled else "white"
-            axes.plot(
-                [row["mean"]], [place], marker, color=styles[name].color, markerfacecolor=face, markersize=6.5
-            )
-            if filled and np.isfinite(row["low"]):
-                axes.plot([row["low"], row["high"]], [place, place], color=styles[name].color, linewidth=1.2)
-            axes.annotate(
-                format_epsilon(float(f"{row['mean']:.2g}")),
-                (row["mean"], place),
-                xytext=(0, -8 if filled else 7),
-                textcoords="offset points",
-                ha="center",
-                va="top" if filled else "bottom",
-                fontsize=7.5,
-                color=_GREY,
-            )
+        axes.plot([means.min(), means.max()], [place, place], color=color, linewidth=2.0, alpha=0.35)
+        for column in MARKS:
+            rows = part[part.index == f"population_{column}"]
+            if not rows.empty:
+                _draw_mark(axes, rows.iloc[0], place, color, column)
     axes.set_xscale("log")
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_yticks(range(len(order)), list(reversed(order)))
@@ -132,12 +114,31 @@ def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[s
     _plain_decades(axes.xaxis)
 
 
+def _draw_mark(axes: Axes, row: pd.Series, place: int, color: str, column: str) -> None:
+    """The mark of one of :data:`MARKS` at height ``place``, with its value."""
+    _, marker, filled = MARKS[column]
+    face = color if filled else "white"
+    axes.plot([row["mean"]], [place], marker, color=color, markerfacecolor=face, markersize=6.5)
+    if filled and np.isfinite(row["low"]):
+        axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=1.2)
+    axes.annotate(
+        format_epsilon(float(f"{row['mean']:.2g}")),
+        (row["mean"], place),
+        xytext=(0, -8 if filled else 7),
+        textcoords="offset points",
+        ha="center",
+        va="top" if filled else "bottom",
+        fontsize=7.5,
+        color=_GREY,
+    )
+
+
 def _plain(value: float, _: object) -> str:
     return format_epsilon(value) if value >= 1 else f"{value:g}"
 
 
 def _plain_decades(axis: object) -> None:
-    """Powers of ten in plain figures, at most eight of them."""
+    """Ticks at powers of ten, at most eight, as plain numbers."""
     axis.set_major_locator(LogLocator(base=10, numticks=8))  # type: ignore[attr-defined]
     axis.set_minor_locator(NullLocator())  # type: ignore[attr-defined]
     axis.set_major_formatter(FuncFormatter(_plain))  # type: ignore[attr-defined]

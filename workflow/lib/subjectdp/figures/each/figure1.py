@@ -1,7 +1,4 @@
-"""v1 Figure 1: accuracy, loss, mini-batches by group size and by distinct subjects.
-
-FEMNIST (a)-(d), Shakespeare (e)-(h).
-"""
+"""v1 Figure 1: accuracy, loss, and mini-batches by group size and by subjects; FEMNIST (a)-(d), Shakespeare (e)-(h)."""
 
 from __future__ import annotations
 
@@ -11,5 +8,5 @@ from subjectdp.results.inputs import FigureInputs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """The four panels of each data set in the scenario; DataError when there is none to draw."""
+    """The four panels of each data set in the scenario; DataError if there is none to draw."""
     return four_panels.build(inputs, name)

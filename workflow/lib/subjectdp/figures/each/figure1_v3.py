@@ -1,6 +1,4 @@
-"""v3 Figure 1: accuracy and loss over rounds, FEMNIST (a), (b) and Shakespeare (c), (d), with v3's
-HiGradAvgDP.
-"""
+"""v3 Figure 1: accuracy and loss over rounds with v3's HiGradAvgDP; FEMNIST (a), (b), Shakespeare (c), (d)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from subjectdp.results.inputs import FigureInputs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """Two panels for each data set in the scenario; DataError when there is none to draw."""
+    """Two panels for each data set in the scenario; DataError if there is none to draw."""
     runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v3"])
     rounds = inputs.read_rounds()
     rows = [four_panels.curves_of(runs, rounds, dataset) for dataset in present(runs)]

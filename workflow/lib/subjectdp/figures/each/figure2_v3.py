@@ -9,7 +9,7 @@ from subjectdp.results.inputs import FigureInputs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """One panel for each data set in the scenario; DataError when there is none to draw."""
+    """One panel for each data set in the scenario; DataError if there is none to draw."""
     runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v3"])
     steps, styles = inputs.read_steps(), styles_of(runs)
     panels = [

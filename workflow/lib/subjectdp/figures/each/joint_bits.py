@@ -1,4 +1,4 @@
-"""Panels of integer noise: accuracy and ε of joint noise over the bits that gradients are rounded to."""
+"""Panels of integer noise: accuracy and ε of joint noise by the bits that gradients are rounded to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def joint_of(config: str) -> dict[str, Any]:
 
 
 def bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
-    """Accuracy and ε over bits for one data set's runs with Skellam noise, beside Gaussian runs that are else the same.
+    """Accuracy and ε over bits for one data set's runs with Skellam noise, beside otherwise equal Gaussian runs.
 
     ``runs``: all runs of the data set, for the Gaussian ones; ``integers``: those with Skellam noise.
     """
@@ -41,13 +41,13 @@ def bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
     real = runs[
         [joint_of(text)["noise"] == "gaussian" and _but_noise(text) in alike for text in runs["config"]]
     ]
-    ends = (table["x"].min(), table["x"].max())  # a run without rounding is the same at every number of bits
+    ends = (table["x"].min(), table["x"].max())  # runs without rounding do not depend on the bits
     table = pd.concat([table, *(real.assign(series=REALS, x=bits) for bits in dict.fromkeys(ends))])
     return tuple(_panel(table, metric) for metric in _METRICS)
 
 
 def _but_noise(config: str) -> str:
-    """The configuration without its seed and its kind of noise: what compared runs have in common."""
+    """The configuration without seed and kind of noise, which compared runs have in common."""
     content = json.loads(config)
     del content["seed"]
     content["joint"] = {

@@ -1,7 +1,7 @@
-"""The counterexample to joint noise over several local steps: what is claimed, what is released, what an attack proves.
+"""The counterexample to joint noise over several local steps: the claimed ε, the released one, and an attack's bound.
 
-Reads the table of ``auditing.counterexample`` and draws its cases with the most common number of silos and sampling
-probability over the local steps; the others are in the scenario's table.
+Draws the cases of ``auditing.counterexample`` with the most frequent number of silos and sampling probability over the
+local steps; the others are in the scenario's table.
 """
 
 from __future__ import annotations

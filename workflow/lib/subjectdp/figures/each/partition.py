@@ -1,6 +1,4 @@
-"""Who is where: items of each subject in each silo as a heat map, and items and subjects of each silo as
-bars.
-"""
+"""The partition: items of each subject in each silo as a heat map, items and subjects of each silo as bars."""
 
 from __future__ import annotations
 
@@ -24,10 +22,7 @@ _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A heat map and bars for each partition.
-
-    Of the smallest seed, at most four of different data set and α.
-    """
+    """A heat map and bars for each data set and α, at most four of them, of the smallest seed."""
     chosen, notes = _choose([load_partition(folder) for folder in inputs.read_partitions()])
     rows = tuple((_heat_panel(partition), _bar_panel(partition)) for partition in chosen)
     seeds = sorted({int(partition.facts["seed"]) for partition in chosen})
@@ -70,7 +65,7 @@ def _key(partition: Partition, what: str) -> str:
 
 
 def _heat_panel(partition: Partition) -> Panel:
-    """The heat map; its CSV leaves out the empty cells."""
+    """The heat map; its CSV leaves out empty cells."""
     counts = partition.counts()
     order = np.argsort(-counts.max(axis=0), kind="stable")
     counts = counts[:, order]

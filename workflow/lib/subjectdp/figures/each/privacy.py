@@ -1,4 +1,4 @@
-"""Published and sound ε of each algorithm as pairs: the claim, and what the very same run guarantees."""
+"""Published and sound ε of each algorithm: the claim, and the guarantee of the same runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GREY = "#404040"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """One panel a data set, one line an algorithm and mode; DataError without a private run."""
+    """One panel per data set, one line per algorithm and mode; DataError without a private run."""
     runs = inputs.read_runs()
     private = runs[are_private(runs)]
     if private.empty:
@@ -61,7 +61,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def series_names(runs: pd.DataFrame) -> pd.Series:
-    """The label of each run with its mode, horizontal rule and local steps, where the runs differ in them."""
+    """The label of each run, with mode, horizontal rule and local steps if the runs differ in them."""
     names = runs["label"].astype(str)
     if runs["mode"].nunique() > 1:
         names = names + np.where(runs["mode"] == "sound", ", sound", ", as published")
@@ -77,7 +77,7 @@ def series_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def _natural(name: str) -> tuple[bool, str, int]:
-    """Orders names that end in local steps by their number, an epoch last."""
+    """A sort key: names that end in local steps by their number, an epoch last."""
     head, _, steps = name.rpartition(", ")
     number = int(steps.split()[0]) if steps.split()[0].isdigit() else 0
     return "epoch" in steps, head if number else name, number
@@ -103,10 +103,7 @@ def _panel(runs: pd.DataFrame) -> Panel:
 
 
 def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
-    """One statement's largest ε over the seeds, by series: what holds for each of the runs.
-
-    Left out where a seed states none.
-    """
+    """One statement's largest ε over the seeds, by series; left out if a seed states none."""
     found = [
         {"dataset": dataset, "series": series, "mean": largest_of(part[statement]), "seeds": len(part)}
         for (dataset, series), part in runs.groupby(["dataset", "series"], sort=True)
@@ -121,37 +118,7 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
     edge = high * (high / low) ** 0.12 * 1.6
     for name, place in places.items():
-        part = values[values["series"] == name]
-        shown = part["mean"].astype(float).clip(upper=edge).to_numpy()
-        if len(shown):
-            axes.plot(
-                [shown.min(), shown.max()], [place, place], color=colors[name], linewidth=2.2, alpha=0.35
-            )
-        if set(part["x"]) == {"epsilon_as_published"}:
-            axes.annotate(
-                "no sound ε",
-                (float(shown[0]), place),
-                xytext=(12, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7.5,
-                color=_GREY,
-            )
-        for x, mean, statement in zip(shown, part["mean"].astype(float), part["x"], strict=True):
-            _, marker, filled = STATEMENTS[str(statement)]
-            axes.plot(
-                [x],
-                [place],
-                marker=marker,
-                color=colors[name],
-                markersize=6.5 if filled else 12,
-                linestyle="none",
-                markerfacecolor=colors[name] if filled else "none",
-                markeredgewidth=1.5,
-                zorder=3,
-            )
-            if statement in ("epsilon_as_published", "epsilon_sound_subject"):
-                _annotate(axes, float(x), place, mean, above=statement == "epsilon_sound_subject")
+        _draw_series(axes, values[values["series"] == name], place, colors[name], edge)
     axes.set_xscale("log")
     axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
@@ -162,8 +129,40 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
 
 
+def _draw_series(axes: Axes, part: pd.DataFrame, place: int, color: str, edge: float) -> None:
+    """The statements of one series on the line at ``place``; an infinite ε is drawn at ``edge``."""
+    shown = part["mean"].astype(float).clip(upper=edge).to_numpy()
+    if len(shown):
+        axes.plot([shown.min(), shown.max()], [place, place], color=color, linewidth=2.2, alpha=0.35)
+    if set(part["x"]) == {"epsilon_as_published"}:
+        axes.annotate(
+            "no sound ε",
+            (float(shown[0]), place),
+            xytext=(12, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color=_GREY,
+        )
+    for x, mean, statement in zip(shown, part["mean"].astype(float), part["x"], strict=True):
+        _, marker, filled = STATEMENTS[str(statement)]
+        axes.plot(
+            [x],
+            [place],
+            marker=marker,
+            color=color,
+            markersize=6.5 if filled else 12,
+            linestyle="none",
+            markerfacecolor=color if filled else "none",
+            markeredgewidth=1.5,
+            zorder=3,
+        )
+        if statement in ("epsilon_as_published", "epsilon_sound_subject"):
+            _annotate(axes, float(x), place, mean, above=statement == "epsilon_sound_subject")
+
+
 def _ticks(ratio: float) -> tuple[float, ...]:
-    """Which multiples of powers of ten are labelled: fewer, the more decades an axis spans."""
+    """The labelled multiples of powers of ten: fewer if the axis spans more decades."""
     if ratio < 30:
         return (1.0, 2.0, 5.0)
     return (1.0, 3.0) if ratio < 3000 else (1.0,)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from docutils.core import publish_parts
 from jinja2 import Environment
 
@@ -30,7 +31,9 @@ SCENARIOS = [
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # as `snakemake --report` renders
     source = path.read_text() + "\n\n.. _Workflow: https://example.org\n"
-    text = environment.from_string(source).render(snakemake=SimpleNamespace(config=config, rule=path.stem))
+    phrases = yaml.safe_load((REPORT / "phrases.yaml").read_text())
+    snakemake = SimpleNamespace(config=config | {"phrases": phrases}, rule=path.stem)
+    text = environment.from_string(source).render(snakemake=snakemake)
     warnings = io.StringIO()
     settings = {"warning_stream": warnings, "report_level": 2}
     page = publish_parts(text, writer="html", settings_overrides=settings)["body"]
@@ -39,4 +42,11 @@ def test_captions_render_without_complaint(path: Path, config: dict[str, object]
     assert not set("{}`") & set(words)
     if path.stem == "workflow" and "sweep" in config:
         assert page.count("<li>") == 5 + 2
-    assert ("Generated glyphs." in words) == ("synthetic_note" in config and "synthetic" in path.read_text())
+    assert ("Generated glyphs." in words) == (
+        "synthetic_note" in config and "synthetic_note" in path.read_text()
+    )
+
+
+def test_every_shared_phrase_is_used_and_known() -> None:
+    used = {name for path in REPORT.glob("*.rst") for name in re.findall(r"phrases\.(\w+)", path.read_text())}
+    assert used == set(yaml.safe_load((REPORT / "phrases.yaml").read_text()))

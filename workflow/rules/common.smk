@@ -42,7 +42,7 @@ def checked(read, *arguments):
 # Snakemake silently keeps the last of duplicate keys: read the files again to refuse them.
 for file in workflow.configfiles:
     checked(read_yaml, file)
-SETTINGS = dict(config)  # without the key that report.smk adds for captions
+SETTINGS = dict(config)  # without the keys that report.smk adds for captions
 SCENARIO = checked(load_scenario_from_mapping, SETTINGS)
 CLUSTER = checked(cluster_settings)
 RUNS = SCENARIO.runs_by_id

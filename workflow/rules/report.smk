@@ -4,8 +4,9 @@ OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
 TEMPLATE = Path(workflow.basedir) / "workflow" / "report" / "workflow.rst"
 
 
-# Read by the captions. The scenario has been read before, so that this is no setting of it.
+# Read by the captions; the scenario has been read before, so that these are no settings of it.
 config["configuration_option"] = configuration_option()
+config["phrases"] = checked(read_yaml, TEMPLATE.with_name("phrases.yaml"))
 
 
 # Until the opening page is written, its template stands in for it.

@@ -8,7 +8,7 @@ some items are clipped and some are not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -64,17 +64,22 @@ class Float64Loop:
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         return torch.autograd.grad(F.cross_entropy(self.model(inputs), labels), self.parameters)
 
-    def clipped(self, parts: Sequence[Tensor], weights: Tensor, clip_norm: float) -> Reference:
-        """Σ_p w_p min(1, C/|g_p|) g_p with g_p the mean gradient of part p, and all |g_p|."""
-        total = [torch.zeros_like(p) for p in self.parameters]
+    def sums(
+        self, parts: Sequence[Tensor], weights: Mapping[Target, Tensor], clip_norms: Mapping[Target, float]
+    ) -> dict[Target, Reference]:
+        """For each target Σ_p w_p min(1, C/|g_p|) g_p with g_p the mean gradient of part p, and all |g_p|."""
+        totals = {target: [torch.zeros_like(p) for p in self.parameters] for target in weights}
         norms = torch.zeros(len(parts), dtype=torch.float64)
         for number, items in enumerate(parts):
             gradient = self.gradient(items)
             norms[number] = _norm(gradient)
-            scale = min(1.0, clip_norm / float(norms[number])) * float(weights[number])
-            torch._foreach_add_(total, gradient, alpha=scale)
+            for target, total in totals.items():
+                scale = min(1.0, clip_norms[target] / float(norms[number]))
+                torch._foreach_add_(total, gradient, alpha=scale * float(weights[target][number]))
         names = [name for name, _ in self.model.named_parameters()]
-        return Reference(dict(zip(names, total, strict=True)), norms)
+        return {
+            target: Reference(dict(zip(names, total, strict=True)), norms) for target, total in totals.items()
+        }
 
 
 def gate_problem(problem: Problem) -> Problem:
@@ -93,19 +98,17 @@ def gate_problem(problem: Problem) -> Problem:
 
 
 def references(problem: Problem, targets: Collection[Target]) -> dict[Target, Reference]:
-    """The correct sums and norms of a problem, by loops over items and over subjects."""
-    loop, clip_norm = Float64Loop(problem), problem.clip_norm
+    """The correct sums and norms of a problem, by a loop over items and one over subjects."""
+    loop, ones = Float64Loop(problem), torch.ones(problem.case.batch)
+    clip_norms = dict.fromkeys(Target, problem.clip_norm) | {Target.PLAIN: float("inf")}
+    by_item = {Target.PLAIN: ones, Target.ITEM: ones, Target.WEIGHTED: 1.0 / problem.group_sizes.double()}
+    wanted = {target: weights for target, weights in by_item.items() if target in targets}
     items = [torch.tensor([item]) for item in range(problem.case.batch)]
-    ones, found = torch.ones(len(items)), {}
-    if Target.PLAIN in targets:
-        plain = loop.clipped(items, ones, float("inf"))
-        found[Target.PLAIN] = replace(plain, norms=None)
-    if Target.ITEM in targets:
-        found[Target.ITEM] = loop.clipped(items, ones, clip_norm)
-    if Target.WEIGHTED in targets:
-        found[Target.WEIGHTED] = loop.clipped(items, 1.0 / problem.group_sizes.double(), clip_norm)
+    found = loop.sums(items, wanted, clip_norms) if wanted else {}
+    if Target.PLAIN in found:
+        found[Target.PLAIN] = replace(found[Target.PLAIN], norms=None)
     if Target.SUBJECT in targets:
-        found[Target.SUBJECT] = loop.clipped(problem.members, ones, clip_norm)
+        found |= loop.sums(problem.members, {Target.SUBJECT: ones}, clip_norms)
     return found
 
 

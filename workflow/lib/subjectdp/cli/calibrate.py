@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "calibrate",
         help="print the noise multiplier for an epsilon",
-        description="Prints the noise multiplier that reaches an epsilon from the safe side.",
+        description="Prints the smallest noise multiplier found that keeps an epsilon.",
     )
     add_plan_options(parser)
     parser.add_argument(

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
         "pretrain",
         help="train the public handwriting features on synthetic characters",
         description="Generates an embedded data set with a seed of its own, trains the network of handwriting_head on "
-        "it and writes the weights with how they were made. The package holds the result of the default settings; its "
+        "it and writes the weights with their provenance. The package holds the result of the default settings; its "
         "sha256 is in subjectdp.models.handwriting. About a quarter of an hour on one core.",
     )
     parser.add_argument("--output", required=True, metavar="FILE", help="where the weights go (safetensors)")

@@ -1,9 +1,9 @@
 """Trains features of handwriting on synthetic characters, for ``subjectdp pretrain``.
 
-Data: an embedded data set (:mod:`subjectdp.data.embedded`), prepared as any run's. Its seed is one that no scenario
-uses, so that even runs on embedded data share no writer with it. A network is trained to tell the 62 characters apart
-under random warps, its outputs on warped characters give the projection, and a linear head fitted to the projected
-characters is where a run's head may start. Everything is keyed, on one thread: the same machine gives the same bytes.
+The data are an embedded data set (:mod:`subjectdp.data.embedded`), prepared like that of any run. No scenario uses its
+seed, so even runs on embedded data share no writer with it. A network is trained to classify the 62 characters under
+random warps. Its outputs on warped characters give the projection, and a linear head fitted to the projected characters
+is the start of a run's head. All randomness is keyed and one thread is used: the same machine gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.training.items.device_data import INK_SCALE, INK_SHIFT, ResidentData
 
-_PAPER = -INK_SHIFT / INK_SCALE  # what ``ResidentData`` makes of paper
+_PAPER = -INK_SHIFT / INK_SCALE  # value of paper in ``ResidentData``
 _CHUNK = 250
 _FEWEST_STEPS = 20  # the schedule warms up over a tenth of them
 _LOG = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Settings:
-    """One pretraining; ``power``: of a component's variance, that the component is divided by.
+    """Settings of a pretraining; ConfigError for sizes that are too small to generate or to train.
 
-    Raises ConfigError for sizes that are too small to generate or to train.
+    ``power``: principal components are divided by this power of their variance.
     """
 
     writers: int = 1000
@@ -60,7 +60,7 @@ class Settings:
 
 
 def pretrain(settings: Settings, target: Path) -> None:
-    """Generates the data, trains, and writes the weights with how they were made (safetensors, float16)."""
+    """Generates the data, trains, and writes the weights with their provenance (safetensors, float16)."""
     images, labels = synthetic_characters(settings)
     net, accuracy = train_net(images, labels, settings)
     projection, mean = project(outputs_of(net, images, settings), settings.power)
@@ -87,7 +87,7 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
 
 
 def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[HandwritingNet, float]:
-    """The network, trained to classify warped characters; and its accuracy over the last epoch's batches."""
+    """The network trained to classify warped characters, and its accuracy over the last epoch."""
     generator = _generator(settings, "train")
     with torch.random.fork_rng(devices=[]):
         torch.random.set_rng_state(_generator(settings, "init").get_state())
@@ -122,7 +122,7 @@ def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[Handw
 
 
 def warped(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image (B, 1, n, n) under an affine map and a smooth bend of its own, on paper."""
+    """Each image (B, 1, n, n) under its own random affine map and smooth bend."""
     count, side = images.shape[0], images.shape[-1]
 
     def uniform(low: float, high: float) -> Tensor:
@@ -143,7 +143,7 @@ def warped(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def outputs_of(module: nn.Module, images: Tensor, settings: Settings) -> Tensor:
-    """What ``module`` makes of the images, each warped once; the same warps at every call."""
+    """Outputs of ``module`` for the images, each warped once; every call uses the same warps."""
     generator = _generator(settings, "outputs")
     return torch.cat([module(warped(part, generator)) for part in torch.split(images, _CHUNK)])
 

@@ -96,5 +96,5 @@ def _add_subject_release(parser: argparse.ArgumentParser) -> None:
         "--noise-band",
         type=int,
         default=1,
-        help="subject_release: rounds over which one noise draw is reused (default: %(default)s)",
+        help="subject_release: rounds over which noise is correlated (default: %(default)s)",
     )

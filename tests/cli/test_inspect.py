@@ -1,0 +1,34 @@
+"""``subjectdp inspect``: sources of data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cli.commands import run, run_json
+
+
+def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
+    assert content["dataset"] == "shakespeare"
+    assert content["synthetic"] is True
+    assert content["users"] == 60
+
+
+def test_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none.zip")
+    code, _, err = run(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", missing)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert missing in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
+def test_inspect_of_real_data(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ["SUBJECTDP_REAL_DATA"])
+    zipped = str(folder / "femnist_leaf_180_writers.zip")
+    content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
+    assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)

@@ -1,0 +1,78 @@
+"""The command line: help, exit codes, errors without tracebacks, closed pipes and plain terminals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.commands import ROOT, SCENARIOS, run
+from subjectdp import __version__
+from subjectdp.cli.main import build_parser, main
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"subjectdp {__version__}\n"
+    text = build_parser().format_help()
+    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
+        assert f"\n    {command} " in text
+    assert max(len(line) for line in text.split("\n")) <= 100
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "usage: subjectdp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["inspec"],
+        ["scenario"],
+        ["inspect", "mnist"],
+        ["schema", "--write", "--check"],
+        ["runs", "--see", "1"],
+    ],
+)
+def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: subjectdp" in capsys.readouterr().err
+
+
+def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: bad\nrun: {privacy: {epsilon: -1, delta: 3}}\n")
+    code, out, err = run(capsys, "scenario", str(file))
+    assert (code, out) == (2, "")
+    assert [line.split()[:3] for line in err.splitlines()] == [
+        ["error:", "Expected", "privacy.epsilon"],
+        ["error:", "Expected", "privacy.delta"],
+    ]
+
+
+def test_as_a_module_and_into_a_closed_pipe() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow" / "lib")}
+    command = f"{sys.executable} -m subjectdp scenario {SCENARIOS / 'paper.yaml'} --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_a_terminal_without_greek_letters(results: Path) -> None:
+    command = [sys.executable, "-m", "subjectdp", "runs", "--results", str(results)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT / "workflow/lib")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "? published*" in done.stdout

@@ -15,6 +15,8 @@ from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import sha256_of
 from subjectdp.io.checksummed_json import sealed
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.inputs import FigureInputs
 
 # final accuracy, loss at the end, sound ε: item, subject at one silo, subject
 _FEMNIST = {
@@ -124,6 +126,17 @@ def list_files(folder: Path) -> None:
 def write_runs(root: Path, fakes: Iterable[Fake]) -> list[Path]:
     """Writes several runs; returns their folders."""
     return [write_run(root, fake) for fake in fakes]
+
+
+def collected(root: Path, fakes: Iterable[Fake], **more: Any) -> FigureInputs:
+    """The collected tables of made-up runs, and ``more`` inputs."""
+    collect_scenario(write_runs(root / "runs", fakes), root)
+    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet", **more)
+
+
+def values(folder: Path, name: str) -> pd.DataFrame:
+    """The plotted values of a figure."""
+    return pd.read_csv(folder / f"{name}.csv")
 
 
 def grid(algorithms: Iterable[str], datasets: Iterable[str], seeds: Iterable[int], **more: Any) -> list[Fake]:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.findings import COLUMNS
 from subjectdp.figures import panels
 from subjectdp.figures.each import (
@@ -23,14 +23,8 @@ from subjectdp.figures.each import (
     joint_noise,
     privacy,
 )
-from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
-
-
-def scenario(root: Path, fakes: list[Fake]) -> FigureInputs:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
 
 
 def changed(inputs: FigureInputs, column: str, values: dict[tuple[str, int], float]) -> None:
@@ -70,7 +64,7 @@ def test_the_largest_of_the_seeds() -> None:
 
 
 def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0, 1, 2], rounds=8))
+    inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0, 1, 2], rounds=8))
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", seed): 600.0 + seed for seed in range(3)})
     changed(inputs, "epsilon_sound_subject", {("user_ldp", 1): float("nan")})
     pairs = privacy.build(inputs, "privacy").panels[0].values.set_index(["series", "x"])["mean"]
@@ -82,7 +76,7 @@ def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -
 
 
 def test_epsilon_over_rounds_is_the_largest_as_well(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["local_item_dp"], ["femnist"], [0, 1], rounds=8))
+    inputs = collected(tmp_path, grid(["local_item_dp"], ["femnist"], [0, 1], rounds=8))
     runs = pd.read_parquet(str(inputs.runs))
     curve = '{{"rounds": [1, 8], "constant_noise_assumed": false, "item": [1, 4], "subject": [{}, 700]}}'
     runs["epsilon_over_rounds"] = [curve.format(500 + seed) for seed in runs["seed"]]
@@ -95,7 +89,7 @@ def test_epsilon_over_rounds_is_the_largest_as_well(tmp_path: Path) -> None:
 def test_claims_that_lie_close_together_do_not_hide_each_other(tmp_path: Path) -> None:
     algorithms = ["user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3", "central_sub_dp"]
     fakes = grid(["fed_avg", *algorithms], ["femnist"], [0], rounds=8)
-    inputs = scenario(tmp_path, [*fakes, *grid(["local_item_dp"], ["femnist"], [0], rounds=8)])
+    inputs = collected(tmp_path, [*fakes, *grid(["local_item_dp"], ["femnist"], [0], rounds=8)])
     names = ["central_sub_dp", "local_group_dp", "user_ldp"]
     claims = zip(names, (0.04, 0.19, 0.31), strict=True)
     changed(inputs, "epsilon_as_published", {(name, 0): claim for name, claim in claims})
@@ -113,7 +107,7 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
         for seed in (0, 1)
         for epsilon in targets
     ]
-    inputs = scenario(tmp_path, [*grid(["fed_avg"], ["femnist"], [0, 1], rounds=8), *fakes])
+    inputs = collected(tmp_path, [*grid(["fed_avg"], ["femnist"], [0, 1], rounds=8), *fakes])
     runs = pd.read_parquet(str(inputs.runs))
     private = runs["algorithm"] != "fed_avg"
     runs.loc[private, "epsilon_sound_subject"] = 10 * runs.loc[private, "epsilon"]
@@ -134,7 +128,7 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
 
 
 def test_rings_of_claims_lie_within_the_axes(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0], rounds=8))
+    inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0], rounds=8))
     changed(inputs, "epsilon_as_published", {("user_ldp", 0): 1e-3})
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", 0): 1e6})
     (axes,) = drawn(privacy.build(inputs, "privacy")).axes
@@ -147,7 +141,7 @@ def test_rings_of_claims_lie_within_the_axes(tmp_path: Path) -> None:
 
 def test_every_line_of_joint_noise_has_a_name_in_the_legend(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", rounds=5, local_steps=4), Fake("local_item_dp", rounds=5, local_steps=5)]
-    sheet = joint_noise.build(scenario(tmp_path, fakes), "joint_noise")
+    sheet = joint_noise.build(collected(tmp_path, fakes), "joint_noise")
     lines = {series for panel in sheet.panels for series in panel.values["series"]}
     named = [entry.text.split("\n") for entry in sheet.legend]
     assert lines == {"4 local steps a round", "5 local steps a round"}
@@ -161,7 +155,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     every = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"]
     fakes = grid(every, ["femnist"], [0, 1, 2], rounds=8)
     fakes += grid(every[:4], ["femnist"], [0], rounds=8, alpha=16.0)
-    return scenario(tmp_path_factory.mktemp("uneven"), fakes)
+    return collected(tmp_path_factory.mktemp("uneven"), fakes)
 
 
 def test_the_sweep_over_alpha_says_where_there_is_one_seed(uneven: FigureInputs) -> None:

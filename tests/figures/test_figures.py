@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from figures.fake_partitions import write_partition
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, entry, make_figure, outputs
 from subjectdp.figures.each import figure1, figure1_v3, figure2, figure3, paper_scale, privacy
-from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 
 ALGORITHMS = [
@@ -34,32 +34,22 @@ ALGORITHMS = [
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
-
-
-def scenario(root: Path, fakes: list[Fake]) -> FigureInputs:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
-
-
 @pytest.fixture(scope="module")
 def main(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     fakes = grid(ALGORITHMS, ["femnist", "shakespeare"], [0, 1, 2], rounds=8)
-    return scenario(tmp_path_factory.mktemp("main"), fakes)
+    return collected(tmp_path_factory.mktemp("main"), fakes)
 
 
 @pytest.fixture(scope="module")
 def femnist(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     fakes = grid(ALGORITHMS, ["femnist"], [0], rounds=8, synthetic=False)
-    return scenario(tmp_path_factory.mktemp("femnist"), fakes)
+    return collected(tmp_path_factory.mktemp("femnist"), fakes)
 
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     fakes = [f for a in (1.0, 16.0) for f in grid(ALGORITHMS, ["femnist"], [0, 1], rounds=8, alpha=a)]
-    return scenario(tmp_path_factory.mktemp("sweep"), fakes)
+    return collected(tmp_path_factory.mktemp("sweep"), fakes)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +62,6 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     path = tmp_path_factory.mktemp("statistics") / "statistics.parquet"
     pd.concat([frame.astype({"setting": str}) for frame in frames]).to_parquet(path)
     return FigureInputs(statistics=path)
-
-
-def values(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / f"{name}.csv")
 
 
 def texts(folder: Path, name: str) -> list[str]:
@@ -174,7 +160,7 @@ def test_epsilon_pairs(main: FigureInputs, tmp_path: Path) -> None:
 
 
 def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path / "s", grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4))
+    inputs = collected(tmp_path / "s", grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4))
     make_figure("privacy", inputs, tmp_path)
     assert "∞" in texts(tmp_path, "privacy")
     table = values(tmp_path, "privacy").set_index("x")["mean"]
@@ -184,7 +170,7 @@ def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
 def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", rounds=5, local_steps=k) for k in (1, 10, None)]
     fakes += [Fake("local_item_dp", rounds=5, local_steps=k) for k in (1, 10)]
-    inputs = scenario(tmp_path / "s", fakes)
+    inputs = collected(tmp_path / "s", fakes)
     make_figure("joint_noise", inputs, tmp_path)
     table = values(tmp_path, "joint_noise")
     names = {"1 local step a round", "10 local steps a round", "1 local epoch a round"}
@@ -211,7 +197,7 @@ def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without
         for seed in (0, 1)
     ]
     fakes.append(Fake("joint_noise", rounds=4, mode="sound", local_steps=5, changes=joint(clipping="update")))
-    inputs = scenario(tmp_path / "s", fakes)
+    inputs = collected(tmp_path / "s", fakes)
     make_figure("joint_noise", inputs, tmp_path)
     table = values(tmp_path, "joint_noise")
     assert set(table[table["panel"] == "a"]["series"]) == {"1 local step a round", "10 local steps a round"}
@@ -243,7 +229,7 @@ def test_updates_noised_once_have_a_row_with_a_line_for_each_number_of_silos(tmp
         )
         for silos in (10, 300)
     ]
-    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    make_figure("joint_noise", collected(tmp_path / "s", fakes), tmp_path)
     table = values(tmp_path, "joint_noise")
     shown = {panel: set(rows["series"]) for panel, rows in table.groupby("panel")}
     once = {f"5 local steps a round, one noised update, {silos} silos" for silos in (10, 300)}
@@ -256,7 +242,7 @@ def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
         Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
         for bits in (4, 8)
     ]
-    make_figure("joint_noise", scenario(tmp_path / "s", fakes), tmp_path)
+    make_figure("joint_noise", collected(tmp_path / "s", fakes), tmp_path)
     assert set(values(tmp_path, "joint_noise")["quantity"]) == {"final_accuracy", "epsilon_item"}
 
 
@@ -349,7 +335,7 @@ def test_nothing_to_draw_is_an_error(femnist: FigureInputs, tmp_path: Path, name
 
 
 def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path / "s", grid(["fed_avg", "user_ldp"], ["femnist"], [0], rounds=8))
+    inputs = collected(tmp_path / "s", grid(["fed_avg", "user_ldp"], ["femnist"], [0], rounds=8))
     assert inputs.rounds is not None
     rounds = pd.read_parquet(inputs.rounds)
     first = rounds["run_id"] == rounds["run_id"].iloc[0]
@@ -368,7 +354,7 @@ def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_scenario_without_femnist_has_no_figure3_and_without_noise_no_privacy(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["fed_avg"], ["shakespeare"], [0], rounds=3))
+    inputs = collected(tmp_path, grid(["fed_avg"], ["shakespeare"], [0], rounds=3))
     with pytest.raises(DataError, match="femnist"):
         make_figure("figure3", inputs, tmp_path)
     with pytest.raises(DataError, match="noise"):
@@ -386,7 +372,6 @@ def test_an_unknown_sampling_setting_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_a_module_known_inputs_and_a_caption(name: str) -> None:
-    folder = ROOT / "workflow" / "lib" / "subjectdp" / "analysis" / "figures"
-    assert (folder / f"{entry(name).module}.py").is_file()
+    assert find_spec(entry(name).module_path) is not None
     assert set(entry(name).needs) <= set(FigureInputs.__dataclass_fields__)
     assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()

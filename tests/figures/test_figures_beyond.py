@@ -15,23 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from figures.fake_runs import Fake, write_runs
+from figures.fake_runs import Fake, collected, values
 from subjectdp.errors import DataError
-from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, make_figure
-from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.sound_runs import sound_runs
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 NAMES = ["fed_avg", "local_item_dp", "user_ldp", "higrad_avg_dp:v1", "subject_release"]
 PRIVATE = NAMES[1:]
 SEEDS = (0, 1, 2)
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
 
 
 def fake(name: str, seed: int, **more: object) -> Fake:
@@ -40,11 +32,6 @@ def fake(name: str, seed: int, **more: object) -> Fake:
 
 def at_epsilon(epsilon: float) -> dict[str, object]:
     return {"changes": (("privacy", {"epsilon": epsilon}),)}
-
-
-def collected(root: Path, fakes: list[Fake]) -> FigureInputs:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +64,6 @@ def by_spread(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
         for held in (1, 4):
             fakes.append(fake(name, seed, changes=(("partition", {"silos_per_subject": held}),), **more))
     return collected(tmp_path_factory.mktemp("spread"), fakes)
-
-
-def values(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / f"{name}.csv")
 
 
 def expect(rows: pd.DataFrame, shown: pd.Series) -> None:
@@ -274,12 +257,3 @@ def test_two_settings_of_an_algorithm_are_never_averaged(tmp_path: Path) -> None
     inputs = collected(tmp_path, fakes)
     with pytest.raises(DataError, match="learning_rate"):
         make_figure("beyond_epsilon", inputs, tmp_path / "f")
-
-
-def test_stated_epsilon_is_of_the_unit_that_the_noise_was_made_for(by_subjects: FigureInputs) -> None:
-    runs, _ = sound_runs(by_subjects.read_runs(), vary=("subjects", "noise_subjects"))
-    by_name = runs.groupby("name")["epsilon_stated"].max()
-    assert by_name["SubjectRelease"] == 4.0
-    own = runs[runs["predicted_subjects"].isna()].groupby("name")["epsilon_stated"].max()
-    assert own["LocalItemDP"] == 1.1 and own["SubjectRelease"] == 4.0  # as the fake runs' statements say
-    assert math.isnan(own["FedAvg"])

@@ -11,35 +11,22 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
 from subjectdp.figures.each import accuracy_privacy, cost, epsilon_over_rounds, excess_loss
-from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility.excess_loss_table import COLUMNS
 
 ALGORITHMS = ["fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "joint_noise"]
 
 
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
-
-
-def scenario(root: Path, fakes: list[Fake]) -> FigureInputs:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(
-        root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet", utility=root / "u"
-    )
-
-
 @pytest.fixture(scope="module")
 def main(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     root = tmp_path_factory.mktemp("main")
     fakes = grid(ALGORITHMS, ["femnist", "shakespeare"], [0, 1, 2], rounds=8)
-    inputs = scenario(root, [*fakes, Fake("user_ldp", mode="sound", rounds=8)])
+    inputs = collected(root, [*fakes, Fake("user_ldp", mode="sound", rounds=8)], utility=root / "u")
     utility().to_parquet(root / "u")
     return inputs
 
@@ -70,10 +57,6 @@ def utility(seeds: int = 2) -> pd.DataFrame:
                     row |= {"excess": 0.2 + number + 0.01 * seed, "bound": 5.0 + number, "epsilon": 4.0}
                     rows.append(row)
     return pd.DataFrame(rows)
-
-
-def values(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / f"{name}.csv")
 
 
 def overlaps(sheet: panels.Sheet) -> list[tuple[int, int]]:
@@ -134,7 +117,7 @@ def test_epsilon_grows_over_the_rounds_as_the_manifests_say(main: FigureInputs, 
 
 
 def test_algorithms_whose_noise_depends_on_data_carry_a_star(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["local_item_dp", "local_group_dp"], ["femnist"], [0, 1], rounds=8))
+    inputs = collected(tmp_path, grid(["local_item_dp", "local_group_dp"], ["femnist"], [0, 1], rounds=8))
     runs = pd.read_parquet(str(inputs.runs))
     curve = {"rounds": [1, 2], "constant_noise_assumed": True, "item": [0.1, 0.2], "subject": [3.0, None]}
     runs.loc[runs["algorithm"] == "local_group_dp", "epsilon_over_rounds"] = json.dumps(curve)
@@ -146,7 +129,7 @@ def test_algorithms_whose_noise_depends_on_data_carry_a_star(tmp_path: Path) -> 
 
 
 def test_a_scenario_without_curves_is_refused(tmp_path: Path) -> None:
-    inputs = scenario(tmp_path, grid(["local_item_dp"], ["femnist"], [0], rounds=4))
+    inputs = collected(tmp_path, grid(["local_item_dp"], ["femnist"], [0], rounds=4))
     runs = pd.read_parquet(str(inputs.runs)).assign(epsilon_over_rounds="null")
     runs.to_parquet(str(inputs.runs))
     with pytest.raises(DataError, match="ε over rounds"):
@@ -179,9 +162,8 @@ def test_nothing_overlaps(main: FigureInputs, module: object) -> None:
 
 
 def test_one_seed_has_no_bars(tmp_path: Path) -> None:
-    inputs = scenario(
-        tmp_path, grid(["fed_avg", "local_item_dp"], ["femnist"], [0], rounds=4, synthetic=False)
-    )
+    fakes = grid(["fed_avg", "local_item_dp"], ["femnist"], [0], rounds=4, synthetic=False)
+    inputs = collected(tmp_path, fakes, utility=tmp_path / "u")
     utility(seeds=1).to_parquet(tmp_path / "u")
     for name in ("accuracy_privacy", "epsilon_over_rounds", "cost", "excess_loss"):
         make_figure(name, inputs, tmp_path / name)

@@ -11,7 +11,6 @@ import pytest
 
 from figures.fake_runs import Fake, write_runs
 from subjectdp.cli.main import main
-from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
@@ -25,11 +24,6 @@ LABELS = [
     "SubjectRelease [noise of 500 subjects]",
     "SubjectRelease [noise of 3,500 subjects]",
 ]
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
 
 
 def scenario(root: Path, predicted: tuple[int | None, ...]) -> FigureInputs:

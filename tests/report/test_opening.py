@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import math
@@ -18,12 +17,8 @@ from jinja2 import Environment
 
 from figures.fake_runs import Fake, grid, list_files, write_runs
 from subjectdp.errors import DataError
-from subjectdp.figures import panels
-from subjectdp.figures.catalogue import make_figure
-from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
 from subjectdp.report.opening import MARK, OpeningSources, plain, write_opening
 from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
 
 COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
 SCORES = [
@@ -171,22 +166,3 @@ def test_an_opening_without_its_files_is_refused(scenario: Path) -> None:
 def test_any_text_is_shown_as_it_is(text: str) -> None:
     shown = words(rendered(f"x {plain(text)} y", []))
     assert shown == " ".join(f"x {text} y".split())
-
-
-def test_a_figures_page_carries_every_panel_and_its_values(
-    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
-    inputs = FigureInputs(*(scenario / f"{name}.parquet" for name in ("runs", "rounds", "steps")))
-    written = make_figure("figure1_v3", inputs, tmp_path / "figure")
-    page = write_figure_page("figure1_v3", "Figure <1>", tmp_path / "figure").read_text()
-    carried = [base64.b64decode(content) for content in re.findall(r"base64,([A-Za-z0-9+/=]+)\"", page)]
-    for path in written:
-        if path.suffix in (".svg", ".csv"):
-            assert path.read_bytes() in carried, f"{path.name} is in the page"
-    assert "<h1>Figure &lt;1&gt;</h1>" in page
-    values = pd.read_csv(tmp_path / "figure/figure1_v3.csv")
-    assert page.count("<tr>") == 1 + min(len(values), MOST_ROWS)
-    (tmp_path / "figure/figure1_v3.csv").write_text("")
-    with pytest.raises(DataError, match="figure1_v3.csv"):
-        write_figure_page("figure1_v3", "Figure 1", tmp_path / "figure")

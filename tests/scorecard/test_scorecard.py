@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 from figures.fake_runs import Fake, grid, write_runs
-from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.scorecard.paper_accounting import is_accounted, paper_facts, write_paper_accounting
+from subjectdp.scorecard.paper_accounting import is_accounted, write_paper_accounting
 from subjectdp.scorecard.scorecard import COLUMNS, Evidence, build, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
@@ -251,20 +250,6 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     assert verdicts.to_dict() == dict(
         zip(ids, ["reproduced"] * 2 + ["claim does not hold", "differs"], strict=True)
     )
-
-
-def test_the_papers_federation_is_theirs() -> None:
-    facts = paper_facts(TARGETS["v1-claim-user"].setting)
-    assert sum(facts.items) == 3500 * 145 and len(facts.items) == 16
-    assert not facts.cap_enforced and facts.silos_per_subject == 16
-    assert all(145 / 16 < largest < 30 for largest in facts.largest_subject)
-
-
-def test_what_accounting_cannot_answer_is_refused(tmp_path: Path) -> None:
-    joint = TARGETS["joint-table1-1-1-epsilon"]
-    assert not is_accounted(joint)
-    with pytest.raises(DataError, match="accounting"):
-        write_paper_accounting([joint], tmp_path / "a.parquet")
 
 
 def test_a_scenario_is_judged_by_its_tables(tmp_path: Path) -> None:

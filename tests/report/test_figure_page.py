@@ -1,0 +1,35 @@
+"""A figure's page of the report carries every panel and its values."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from figures.fake_runs import collected, grid
+from subjectdp.errors import DataError
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import make_figure
+from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
+
+
+def test_a_figures_page_carries_every_panel_and_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
+    inputs = collected(tmp_path, grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4))
+    written = make_figure("figure1_v3", inputs, tmp_path / "figure")
+    page = write_figure_page("figure1_v3", "Figure <1>", tmp_path / "figure").read_text()
+    carried = [base64.b64decode(content) for content in re.findall(r"base64,([A-Za-z0-9+/=]+)\"", page)]
+    for path in written:
+        if path.suffix in (".svg", ".csv"):
+            assert path.read_bytes() in carried, f"{path.name} is in the page"
+    assert "<h1>Figure &lt;1&gt;</h1>" in page
+    values = pd.read_csv(tmp_path / "figure/figure1_v3.csv")
+    assert page.count("<tr>") == 1 + min(len(values), MOST_ROWS)
+    (tmp_path / "figure/figure1_v3.csv").write_text("")
+    with pytest.raises(DataError, match="figure1_v3.csv"):
+        write_figure_page("figure1_v3", "Figure 1", tmp_path / "figure")

@@ -100,6 +100,7 @@ def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
     return float(optimize.brentq(gap, 0.0, 60.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.2, 0.05, 1e-3])
 @pytest.mark.parametrize(("q", "k", "sigma"), [(0.1, 12, 1.0), (0.3, 9, 2.0), (0.02, 40, 0.8)])
 def test_one_step_against_its_integral(q: float, k: int, sigma: float, delta: float) -> None:
@@ -137,6 +138,7 @@ def test_the_bound_spends_delta_once() -> None:
 # --- ε of thousands ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
 def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
@@ -201,6 +203,7 @@ def test_renyi_bounds_are_cut_as_well() -> None:
         assert found <= renyi.renyi_epsilon(loss, DELTA, accountant == "rdp_integer")
 
 
+@pytest.mark.slow
 def test_many_atoms_cost_a_sliver_and_bound_the_loss() -> None:
     """A subject of 120 items: without the tails the same ε, hardly above, and never below a lower one."""
     loss: PrivacyLoss = (MixtureSteps(60.0, items(0.3, 120), 10),)

@@ -61,6 +61,7 @@ def effective(plan: PrivacyPlan, colluding: int = 0) -> float:
     return min(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AccountingMode))
 @pytest.mark.parametrize("colluding", [0, 1, 2])
 @pytest.mark.parametrize("terms", [None, TERMS])

@@ -68,6 +68,7 @@ def test_published_group_noise() -> None:
         made.noise_multiplier(0, 9)
 
 
+@pytest.mark.slow
 def test_published_central_noise() -> None:
     """One batch a user and round, s·R steps at B over the federation's items."""
     made = make_plan(CENTRAL, facts(), settings())
@@ -341,6 +342,7 @@ def test_delta_that_underflows_in_the_group_rule() -> None:
     assert PrivacyUnit.SUBJECT is made.mechanism.claimed_unit
 
 
+@pytest.mark.slow
 def test_large_groups_are_safe_and_monotone() -> None:
     from subjectdp.accounting.epsilon import epsilon_of
     from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
@@ -365,6 +367,7 @@ def test_exact_group_sizes_cover_a_simulated_run() -> None:
     assert 8 < counts.max() <= exact <= counts.max() + 8
 
 
+@pytest.mark.slow
 def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
     """3,500 subjects of k = 300 items at q = 0.02: a group of 60 has a chance of 1e-34 a mini-batch."""
     from subjectdp.errors import PrivacyError
@@ -376,6 +379,7 @@ def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
         made.noise_multiplier(0, 60)
 
 
+@pytest.mark.slow
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
     from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
     from subjectdp.accounting.published import group_table
@@ -386,6 +390,7 @@ def test_unlikely_groups_cost_more_noise_never_less() -> None:
     assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
 
 
+@pytest.mark.slow
 def test_very_large_groups_get_finite_noise() -> None:
     from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
     from subjectdp.accounting.published import group_noise

@@ -41,6 +41,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism", [FED_AVG, LOCAL_ITEM, USER_LDP, LOCAL_GROUP, HIGRAD_V1, HIGRAD_V3, CENTRAL, JOINT]
 )
@@ -56,6 +57,7 @@ def test_statements_are_json_and_complete(mechanism: Mechanism) -> None:
     assert "Privacy report" in privacy_report_text(made, statements)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [LOCAL_ITEM, sound(HIGRAD_V3), sound(LOCAL_GROUP)])
 def test_dp_accounting_reads_the_recorded_events_and_agrees(mechanism: Mechanism) -> None:
     """Any accountant can check a manifest: the events' text, evaluated and composed by dp-accounting alone."""
@@ -70,6 +72,7 @@ def test_dp_accounting_reads_the_recorded_events_and_agrees(mechanism: Mechanism
         assert record["epsilon"] == pytest.approx(ledger.get_epsilon(record["delta"]), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_no_gaussian_event_stands_for_integer_noise() -> None:
     run = plan(sound(JOINT), 0.5, silos=16, steps=1, rounds=3, noise_distribution=NoiseDistribution.SKELLAM)
     record = privacy_statements(run, over_rounds=False)["sound"]["item"]
@@ -77,6 +80,7 @@ def test_no_gaussian_event_stands_for_integer_noise() -> None:
     assert record["dp_event"] == [None]
 
 
+@pytest.mark.slow
 def test_what_v1_claims_and_gives() -> None:
     """accounting: σ = 1.709 claims 4 and gives a subject 19.7 at one silo and 144.6 at sixteen."""
     statements = privacy_statements(make_plan(HIGRAD_V1, facts(), settings()))
@@ -94,6 +98,7 @@ def test_data_dependent_divisor_gives_nothing_but_says_what_a_constant_would() -
     assert record["epsilon_if_constant"] == pytest.approx(8.33, abs=0.01)
 
 
+@pytest.mark.slow
 def test_data_dependent_noise_gives_nothing_but_says_what_a_constant_would() -> None:
     """At the typical group size of three: 29.6 (16 silos, 25 rounds)."""
     record = privacy_statements(make_plan(LOCAL_GROUP, facts(), settings()))["sound"]["subject"]
@@ -110,6 +115,7 @@ def test_batch_clipping_states_the_silo_too() -> None:
     assert record["epsilon"] == pytest.approx(9.08, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_sound_run_keeps_its_promise() -> None:
     made = make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND))
     record = privacy_statements(made)["sound"]["subject"]
@@ -124,6 +130,7 @@ def test_unenforced_cap_is_an_assumption() -> None:
     assert any("read from the data" in line for line in record["assumptions"])
 
 
+@pytest.mark.slow
 def test_what_is_not_covered_is_said() -> None:
     """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
     text = privacy_report_text(plan(sound(HIGRAD_V3), 12.0))
@@ -137,6 +144,7 @@ def test_what_is_not_covered_is_said() -> None:
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
 
 
+@pytest.mark.slow
 def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     """Theorem 4.7 has a counterexample for S > 1: 16 silos' noise counts for one step, one silo's for two."""
     one = privacy_statements(plan(sound(JOINT), 0.5, silos=16, steps=1, rounds=100), over_rounds=False)
@@ -146,6 +154,7 @@ def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     assert any("own noise" in line for line in two["sound"]["item"]["assumptions"])
 
 
+@pytest.mark.slow
 def test_a_silo_that_looks_at_joint_sums_counts_as_one_that_tells_its_noise() -> None:
     """Every silo gets the sum of all, in the next model, and knows its own part of the noise."""
     found = {}
@@ -159,6 +168,7 @@ def test_a_silo_that_looks_at_joint_sums_counts_as_one_that_tells_its_noise() ->
     assert words == [True, False]
 
 
+@pytest.mark.slow
 def test_joint_noise_under_adam_counts_own_noise() -> None:
     """The very same run, as published: what is sound for it is one silo's noise (auditing/test_local_optimisers.py)."""
     found = {}
@@ -208,6 +218,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
         assert curve[unit][-1] == pytest.approx(statements["sound"][unit]["epsilon"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_card_says_what_is_clipped_noised_and_capped() -> None:
     text = privacy_report_text(plan(HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
     for line in (

@@ -104,6 +104,7 @@ def test_noise_on_the_average_gradient(held: int, trust: TrustModel, factor: flo
     assert total / divisor * 1.0 == pytest.approx(factor * 10.812 / 3500, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.02, 0.1, 0.5])
 def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> None:
     plan = release(sampling_probability=q)

@@ -168,6 +168,7 @@ def moves(unit: PrivacyUnit) -> Iterator[tuple[float, float]]:
                 yield moved, world.stated(unit, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", list(PrivacyUnit))
 def test_no_neighbour_moves_a_release_by_more_than_twice_the_clip_norm(unit: PrivacyUnit) -> None:
     check(moves(unit), 360, tight=0.5 if unit is PrivacyUnit.ITEM else 0.7)
@@ -194,6 +195,7 @@ def test_one_subject_can_turn_an_update_around() -> None:
     assert float(moved.norm()) == pytest.approx(2 * tiny.CLIP, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_subject_moves_the_sum_by_no_more_than_its_silos_together() -> None:
     ratios: list[float] = []
     for world in worlds(update_plan(2, 0.0, tiny.CLIP)):

@@ -162,6 +162,7 @@ def check(moves: Iterator[tuple[float, float]], trials: int = NEIGHBOURS, tight:
     assert ratios.max() > tight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), CASES)
 def test_a_subject_moves_the_sums_by_no_more_than_the_plan_states(
     name: str, variant: str | None, mode: AccountingMode
@@ -171,6 +172,7 @@ def test_a_subject_moves_the_sums_by_no_more_than_the_plan_states(
     check(moves_of_subjects(tiny.tiny_plan(name, variant, mode, steps=1)), tight=tight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), CASES)
 def test_an_item_moves_the_sum_by_no_more_than_the_plan_states(
     name: str, variant: str | None, mode: AccountingMode
@@ -179,6 +181,7 @@ def test_an_item_moves_the_sum_by_no_more_than_the_plan_states(
     check(moves_of_items(tiny.tiny_plan(name, variant, mode, steps=1)), tight=tight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), SUMMED)
 def test_a_subject_moves_the_sum_over_all_silos_by_no_more_than_its_silos_together(
     name: str, variant: str | None, mode: AccountingMode
@@ -207,6 +210,7 @@ def test_a_subject_moves_the_sum_over_all_silos_by_no_more_than_its_silos_togeth
     assert max(ratios) > 0.9
 
 
+@pytest.mark.slow
 def test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm() -> None:
     plan = tiny.tiny_plan("user_ldp", None, PUBLISHED, steps=1)
 
@@ -244,6 +248,7 @@ def test_nothing_is_stated_for_a_silo_whose_items_add_up(clipping: Clipping) -> 
         unit_shift(clipping, SILO, SamplingMethod.POISSON, 0.1, 8, 100)
 
 
+@pytest.mark.slow
 def test_an_item_moves_the_sum_on_the_grid_by_no_more_than_the_rounded_bound() -> None:
     """Integer noise: the last item of a silo comes and goes, the others' roundings stay what they are."""
     plan = tiny.tiny_plan("joint_noise", None, PUBLISHED, steps=1, noise=1.0)

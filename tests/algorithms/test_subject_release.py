@@ -194,6 +194,7 @@ def test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others() -> None:
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("updates", [False, True])
 @pytest.mark.parametrize(("trust", "draws"), [(LOCAL, 3), (SECURE, 3), (CENTRAL, 1)])
 def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int, updates: bool) -> None:
@@ -297,6 +298,7 @@ def moves(plan: PrivacyPlan, by_item: bool = False) -> Iterator[tuple[float, flo
 CASES = [(LOCAL, False), (LOCAL, True), (SECURE, False), (SECURE, True), (CENTRAL, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trust", "updates"), CASES)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm(
@@ -310,6 +312,7 @@ def test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm(
     check(moves(release_plan(trust, updates, weights=rule)), 56, tight=tight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
 @pytest.mark.parametrize("rule", RULES)
 def test_an_item_moves_it_by_at_most_twice_the_clip_norm(rule: BudgetWeights, trust: TrustModel) -> None:
@@ -330,6 +333,7 @@ def moves_at_one_silo(plan: PrivacyPlan) -> Iterator[tuple[float, float]]:
                     yield float(seen.norm()), tiny.CLIP * stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated(
@@ -338,6 +342,7 @@ def test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated(
     check(moves_at_one_silo(release_plan(trust, weights=rule)), 100, tight=0.5)
 
 
+@pytest.mark.slow
 def test_subject_sampling_is_moved_by_the_clip_norm_at_each_silo() -> None:
     def found() -> Iterator[tuple[float, float]]:
         for world in worlds(sampling_plan(steps=1)):

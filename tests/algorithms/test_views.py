@@ -67,6 +67,7 @@ def federation_of(plan: PrivacyPlan, at_once: int = 4) -> Federation:
 # --- one round -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [2, 64])
 @pytest.mark.parametrize(("name", "variant", "mode", "rule"), RULES)
 def test_a_round_is_the_loop_over_items_and_views(
@@ -88,6 +89,7 @@ def test_a_central_round_is_the_loop_over_items_and_views(mode: AccountingMode) 
     assert torch.allclose(federation.theta.double(), ViewsReference(1).central(), atol=3e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [2, 16, 512])
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
 @pytest.mark.parametrize("updates", [False, True])
@@ -170,6 +172,7 @@ MOVED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode", "tight"), MOVED)
 def test_neither_a_subject_nor_an_item_moves_the_sum_by_more_than_without_views(
     name: str, variant: str | None, mode: AccountingMode, tight: float
@@ -179,6 +182,7 @@ def test_neither_a_subject_nor_an_item_moves_the_sum_by_more_than_without_views(
     check(moves_of_items(plan), 120, tight=tight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("updates", [False, True])
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
 def test_a_subject_moves_a_release_by_at_most_the_clip_norm(trust: object, updates: bool) -> None:

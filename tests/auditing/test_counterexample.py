@@ -67,6 +67,7 @@ def test_what_is_claimed_and_what_is_released(
     assert counterexample.own_noise_epsilon(case) == pytest.approx(own, abs=0.006)
 
 
+@pytest.mark.slow
 def test_the_claim_is_refuted_for_many_steps_and_each_silos_own_noise_is_not() -> None:
     outcome = demonstrate(Case(10, 50, 1.0, 6.0), RUNS)
     assert outcome.lower_bound > outcome.epsilon_claimed + 0.3 > outcome.epsilon_claimed_tight

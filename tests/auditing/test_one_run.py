@@ -51,6 +51,7 @@ def test_more_right_guesses_prove_more_and_delta_less() -> None:
     assert one_run_epsilon(Guesses(1000, 200, 190), 1e-3) < one_run_epsilon(Guesses(1000, 200, 190), 1e-5)
 
 
+@pytest.mark.slow
 def test_randomised_response_is_not_refuted() -> None:
     epsilon, m = 1.0, 400
     right = math.exp(epsilon) / (1 + math.exp(epsilon))

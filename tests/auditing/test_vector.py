@@ -192,6 +192,7 @@ def real_batches(schedule: SiloSchedule, owners: np.ndarray, draws: int) -> np.n
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_batch_law_is_the_samplers() -> None:
     sizes = [5] + [3] * 10 + [4] * 5  # the canary, then the others
     owners = np.repeat(np.arange(len(sizes)), sizes)

@@ -106,6 +106,7 @@ def test_calibrate_the_published_group_rule(capsys: pytest.CaptureFixture[str]) 
     assert text.count("Z =") == 8
 
 
+@pytest.mark.slow
 def test_noise_for_groups_up_to_32_in_one_go(capsys: pytest.CaptureFixture[str]) -> None:
     """The table of accounting at the papers' scale for Z = 1..8, the same rule beyond it."""
     arguments = "calibrate --algorithm local_group_dp --mode as_published --rounds 100 --group-sizes 32"
@@ -140,6 +141,7 @@ def test_updates_clipped_once(capsys: pytest.CaptureFixture[str]) -> None:
         )
 
 
+@pytest.mark.slow
 def test_account_and_calibrate_every_run_of_a_configuration(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def test_account_and_calibrate_every_run_of_a_configuration(
     assert shared == pytest.approx(own / math.sqrt(3), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
     rows = run_json(capsys, "table1")
     assert len(rows) == 12
@@ -180,6 +183,7 @@ def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.03" in run(capsys, "table1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message", "error"),
     [

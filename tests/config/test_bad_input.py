@@ -254,6 +254,7 @@ FILE_CASES: list[tuple[str, bytes, list[str]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "fragments"), [case[1:] for case in FILE_CASES], ids=[c[0] for c in FILE_CASES]
 )

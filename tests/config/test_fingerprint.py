@@ -233,6 +233,7 @@ def add_code(text: str) -> str:
     return f"{text}\n\ndef added() -> int:\n    return 1\n"
 
 
+@pytest.mark.slow
 def test_analysis_and_training_are_apart(copy: Path) -> None:
     before = prints()
     assert changed_stages(copy, before, "figures/style", add_code) == {"figure", "report"}
@@ -242,12 +243,14 @@ def test_analysis_and_training_are_apart(copy: Path) -> None:
     assert changed_stages(copy, before, "errors", add_code) == set(STAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [name for name in NAMES_ONLY if name != "subjectdp"])
 def test_a_longer_catalogue_runs_nothing_again(copy: Path, module: str) -> None:
     path = module.removeprefix("subjectdp.").replace(".", "/")
     assert changed_stages(copy, prints(), path, add_code) == set()
 
 
+@pytest.mark.slow
 def test_descriptions_of_settings_are_cosmetic(copy: Path) -> None:
     before = prints()
 
@@ -322,6 +325,7 @@ def test_entries_exist() -> None:
     assert all(entry_modules(stage) and closure(stage) for stage in STAGES)
 
 
+@pytest.mark.slow
 def test_all_stages_are_quick_and_import_nothing() -> None:
     forget()
     started = time.process_time()

@@ -283,6 +283,7 @@ def test_path_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert path("a$b.zip") == "a$b.zip"
 
 
+@pytest.mark.slow
 def test_expansion_is_fast() -> None:
     content = {
         "name": "large",
@@ -321,6 +322,7 @@ def test_importing_the_configuration_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_run_survives_json() -> None:
     for file in SCENARIOS:
         for run in load_scenario(file).runs[:40]:

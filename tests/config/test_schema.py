@@ -65,6 +65,7 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted((CONFIG / "scenarios").glob("*.yaml")), ids=lambda path: path.stem)
 def test_schema_accepts_the_shipped_scenarios(file: Path) -> None:
     assert list(validator().iter_errors(yaml.safe_load(file.read_text()))) == []

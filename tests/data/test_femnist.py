@@ -83,6 +83,7 @@ def test_unpacked_folders_and_a_missing_top_folder_are_read(tmp_path: Path) -> N
     np.testing.assert_array_equal(a.labels, b.labels)
 
 
+@pytest.mark.slow
 def test_the_pool_gives_what_one_process_gives(tmp_path: Path) -> None:
     folder = nist_folder(tmp_path, writers=3, images=180)
     logger = logging.getLogger("test")

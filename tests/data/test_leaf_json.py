@@ -45,6 +45,7 @@ class _Trickle(io.BytesIO):
         return super().read(self.step)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.dictionaries(st.text(max_size=5), JSON, max_size=4),

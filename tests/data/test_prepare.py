@@ -92,6 +92,7 @@ def test_leaf_json(tmp_path: Path) -> None:
     assert meta["counts"]["users"] == 2 and meta["source"] == "leaf_json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(DATASETS))
 def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset: str) -> None:
     meta = _run(tmp_path, Options(dataset, "embedded"))

@@ -149,6 +149,7 @@ def test_one_order_for_all_subjects_is_rejected_by_the_papers_numbers() -> None:
         assert abs(wrong[column].mean() / target - 1) > 0.35
 
 
+@pytest.mark.slow
 def test_papers_numbers() -> None:
     """475 and 86 distinct subjects, dominant groups 3 and 3, 4 for Small-FEMNIST, 3 to 6 and 475 to 310."""
     frames = [simulate_setting(0, replace(setting, rounds=1)) for setting in paper_settings()]

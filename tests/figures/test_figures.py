@@ -70,6 +70,7 @@ def texts(folder: Path, name: str) -> list[str]:
     return [line.strip()[5:-4] for line in lines if line.strip().startswith("<!-- ")]
 
 
+@pytest.mark.slow
 def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs, tmp_path: Path) -> None:
     paths = make_figure("figure1", main, tmp_path)
     assert set(outputs("figure1")) <= {path.name for path in paths}
@@ -94,6 +95,7 @@ def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs,
             assert picture.height <= panels.MAX_PIXELS
 
 
+@pytest.mark.slow
 def test_curves_are_the_means_over_the_seeds(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("figure1_v3", main, tmp_path)
     assert main.runs is not None and main.rounds is not None
@@ -116,6 +118,7 @@ def test_curves_are_the_means_over_the_seeds(main: FigureInputs, tmp_path: Path)
     assert "HiGradAvgDP (v1)" not in set(values(tmp_path, "figure1_v3")["series"])
 
 
+@pytest.mark.slow
 def test_group_sizes_are_the_mean_counts_of_local_group_dp(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("figure2_v3", main, tmp_path)
     assert main.runs is not None
@@ -129,6 +132,7 @@ def test_group_sizes_are_the_mean_counts_of_local_group_dp(main: FigureInputs, t
     assert found == pytest.approx(sum(threes) / 3)
 
 
+@pytest.mark.slow
 def test_real_data_one_seed_and_one_data_set(femnist: FigureInputs, tmp_path: Path) -> None:
     make_figure("figure1", femnist, tmp_path / "1")
     facts = json.loads((tmp_path / "1" / "figure1.json").read_text())
@@ -138,6 +142,7 @@ def test_real_data_one_seed_and_one_data_set(femnist: FigureInputs, tmp_path: Pa
     assert len(figure3.build(femnist, "figure3").rows) == 2
 
 
+@pytest.mark.slow
 def test_the_alpha_sweep_and_its_alias(sweep: FigureInputs, tmp_path: Path) -> None:
     make_figure("figure2", sweep, tmp_path)
     table = values(tmp_path, "figure2")
@@ -149,6 +154,7 @@ def test_the_alpha_sweep_and_its_alias(sweep: FigureInputs, tmp_path: Path) -> N
     assert "HiGradAvgDP (v1)" not in set(alias.panels[0].values["series"])
 
 
+@pytest.mark.slow
 def test_epsilon_pairs(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("privacy", main, tmp_path)
     table = values(tmp_path, "privacy").set_index(["dataset", "series", "x"])["mean"]
@@ -159,6 +165,7 @@ def test_epsilon_pairs(main: FigureInputs, tmp_path: Path) -> None:
     assert "no sound ε" in texts(tmp_path, "privacy")
 
 
+@pytest.mark.slow
 def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
     inputs = collected(tmp_path / "s", grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4))
     make_figure("privacy", inputs, tmp_path)
@@ -167,6 +174,7 @@ def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
     assert np.isinf(table["epsilon_sound_subject"])
 
 
+@pytest.mark.slow
 def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", rounds=5, local_steps=k) for k in (1, 10, None)]
     fakes += [Fake("local_item_dp", rounds=5, local_steps=k) for k in (1, 10)]
@@ -185,6 +193,7 @@ def joint(**changes: Any) -> tuple[tuple[str, Any], ...]:
     return (("joint", changes), ("privacy", {"accountant": "rdp"}))
 
 
+@pytest.mark.slow
 def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without_rounding(
     tmp_path: Path,
 ) -> None:
@@ -217,6 +226,7 @@ def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without
     assert "bits of a clipped gradient's grid" in texts(tmp_path, "joint_noise")
 
 
+@pytest.mark.slow
 def test_updates_noised_once_have_a_row_with_a_line_for_each_number_of_silos(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", rounds=4, local_steps=5)]
     fakes += [
@@ -237,6 +247,7 @@ def test_updates_noised_once_have_a_row_with_a_line_for_each_number_of_silos(tmp
     assert sum("FEMNIST, one noised update" in text for text in texts(tmp_path, "joint_noise")) == 2
 
 
+@pytest.mark.slow
 def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
     fakes = [
         Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
@@ -246,6 +257,7 @@ def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
     assert set(values(tmp_path, "joint_noise")["quantity"]) == {"final_accuracy", "epsilon_item"}
 
 
+@pytest.mark.slow
 def test_sampling_figures_show_our_means_and_the_papers(statistics: FigureInputs, tmp_path: Path) -> None:
     frame = statistics.read_statistics()
     for name, quantity in paper_scale._QUANTITIES.items():
@@ -260,6 +272,7 @@ def test_sampling_figures_show_our_means_and_the_papers(statistics: FigureInputs
     assert said.count("paper 3") == 2 and said.count("paper 4") == 1
 
 
+@pytest.mark.slow
 def test_partition_counts_items_of_each_subject_and_silo(tmp_path: Path) -> None:
     folders = [
         write_partition(tmp_path / f"p{seed}{alpha}", "femnist", alpha, seed)
@@ -276,6 +289,7 @@ def test_partition_counts_items_of_each_subject_and_silo(tmp_path: Path) -> None
     assert len(json.loads((tmp_path / "partition.json").read_text())["panels"]) == 4
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_to_the_byte_when_made_again(femnist: FigureInputs, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         make_figure("figure2_v3", femnist, tmp_path / folder)
@@ -283,6 +297,7 @@ def test_figures_are_the_same_to_the_byte_when_made_again(femnist: FigureInputs,
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_panels_that_are_no_longer_drawn_are_removed(
     main: FigureInputs, femnist: FigureInputs, tmp_path: Path
 ) -> None:
@@ -303,6 +318,7 @@ def test_accuracy_panels_share_their_range(main: FigureInputs) -> None:
     assert axes[0].get_ylim() == axes[2].get_ylim() and axes[1].get_ylim() == axes[3].get_ylim()
 
 
+@pytest.mark.slow
 def test_nothing_of_a_figure_overlaps(main: FigureInputs) -> None:
     sheet = figure1.build(main, "figure1")
     with panels.figure_style():

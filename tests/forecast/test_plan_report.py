@@ -27,6 +27,7 @@ def test_a_run_that_will_refuse_to_start_is_told_with_its_reason(tmp_path):
     assert frame["epsilon_sound_subject"].isna().all()
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     content = {
         "name": "small",

@@ -12,6 +12,7 @@ from subjectdp.forecast.run_time import forecast, predicted_memory_mb
 from training import small_world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3", "local_group_dp"]
 )

@@ -82,6 +82,7 @@ def test_pretraining_reads_generated_data_alone(monkeypatch: pytest.MonkeyPatch)
     assert [(data.source, data.path, data.embedded.seed) for data in asked] == [("embedded", None, 5)]
 
 
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     state = torch.random.get_rng_state()
     for name in ("one", "other"):
@@ -94,6 +95,7 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers() -> None:
     images, labels = synthetic_characters(Settings(writers=8, items_per_writer=40, seed=77))
     model = build_model("handwriting_head", 62, "image", 0)

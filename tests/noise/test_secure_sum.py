@@ -31,6 +31,7 @@ def admissible(draw: st.DrawFn) -> tuple[Ring, list[list[int]]]:
     return ring, [*parts, [s - sum(p[i] for p in parts) for i, s in enumerate(sums)]]
 
 
+@pytest.mark.slow
 @given(admissible())
 @settings(max_examples=300, deadline=None)
 def test_the_modular_sum_is_the_integer_sum_wherever_the_ring_holds_it(

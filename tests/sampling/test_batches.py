@@ -133,6 +133,7 @@ def test_inclusion_probability_of_each_item_over_steps() -> None:
         assert abs(shifted) > 6
 
 
+@pytest.mark.slow
 def test_items_are_pairwise_independent_and_fixed_batches_are_not() -> None:
     draws, items, q = 4000, 40, 0.25
 

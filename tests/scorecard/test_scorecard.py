@@ -62,6 +62,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     return evidence(tmp_path_factory.mktemp("paper"), [*at_paper_scale(ALL), *skewed])
 
 
+@pytest.mark.slow
 def test_numbers_at_the_papers_setting_are_means_with_intervals(paper: Evidence) -> None:
     row = card(paper, "v1-femnist-local-item").iloc[0]
     runs = paper.runs[paper.runs["label"] == "LocalItemDP"]["final_test_accuracy"] * 100
@@ -136,6 +137,7 @@ def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     assert table.loc["v3-femnist-items", "ours"] == 50.0
 
 
+@pytest.mark.slow
 def test_generated_data_decide_nothing(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist", "shakespeare"], [0, 1, 2], rounds=12))
     table = scorecard(list(TARGETS.values()), found)
@@ -212,6 +214,7 @@ def test_sampling_and_table_1_are_judged_without_runs(tmp_path: Path) -> None:
     assert worse["verdict"].tolist() == ["differs"]
 
 
+@pytest.mark.slow
 def test_what_is_not_run_comes_last_and_every_verdict_is_counted(paper: Evidence) -> None:
     table = scorecard(list(TARGETS.values()), paper)
     assert list(table.columns) == list(COLUMNS)
@@ -236,6 +239,7 @@ def test_a_bound_is_judged_by_the_population_loss(tmp_path: Path) -> None:
     assert card(found, "v3-bound-local-group-dp")["verdict"].tolist() == ["not run"]
 
 
+@pytest.mark.slow
 def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     """Rounds by hand; UserLDP's noise is Gaussian without sampling, whose μ at (4, 1e-5) is a printed value."""
     ids = ("v1-femnist-rounds", "v3-shakespeare-rounds", "v3-claim-user", "v3-shakespeare-noise-amplified")

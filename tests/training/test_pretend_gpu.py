@@ -86,6 +86,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert [manifest["environment"]["device"] for manifest in manifests] == ["cpu", "cuda:0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", EVERY)
 def test_every_algorithm_trains_as_on_the_cpu(tmp_path: Path, algorithm: str, same_noise: None) -> None:
     steps = 1 if algorithm == "central_sub_dp" else 2
@@ -97,6 +98,7 @@ def test_every_algorithm_trains_as_on_the_cpu(tmp_path: Path, algorithm: str, sa
         assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_whole_subjects_train_as_on_the_cpu(tmp_path: Path, name: str, same_noise: None) -> None:
     config = subject_config(name)
@@ -131,6 +133,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_settings_train_as_on_the_cpu(tmp_path: Path, name: str, same_noise: None) -> None:
     config = small_world.config(**OTHERS[name])
@@ -139,6 +142,7 @@ def test_other_settings_train_as_on_the_cpu(tmp_path: Path, name: str, same_nois
         assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
 
 
+@pytest.mark.slow
 def test_text_trains_as_on_the_cpu(tmp_path: Path, same_noise: None) -> None:
     config = small_world.config(
         data={"dataset": "shakespeare", "test_fraction": 0.5},
@@ -152,6 +156,7 @@ def test_text_trains_as_on_the_cpu(tmp_path: Path, same_noise: None) -> None:
         assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_its_checkpoint(tmp_path: Path, same_noise: None) -> None:
     config = small_world.config(training={"rounds": 4, "optimizer": {"name": "momentum"}})
     on_cpu = trained(tmp_path, config, "cpu")

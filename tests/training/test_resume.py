@@ -120,6 +120,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, Any]) -> None:
     undisturbed = world.train("undisturbed", every=0, **changes)
@@ -135,6 +136,7 @@ def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, 
     assert not (folder / "checkpoints").exists() and not (folder / ".lock").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_statements")
 def test_a_run_killed_once_states_the_same_epsilon(world: World) -> None:
     undisturbed = world.train("undisturbed", every=0)
@@ -144,11 +146,13 @@ def test_a_run_killed_once_states_the_same_epsilon(world: World) -> None:
     assert privacy["sound"]["item"]["epsilon"] > 0 and outcome(folder) == outcome(undisturbed)
 
 
+@pytest.mark.slow
 def test_the_outcome_tells_two_runs_apart(world: World) -> None:
     one, other = world.train("one"), world.train("other", seed=1)
     assert all(outcome(one)[part] != outcome(other)[part] for part in outcome(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_between_rounds_makes_a_last_checkpoint(world: World, signum: int) -> None:
     undisturbed = world.train("undisturbed", every=0)
@@ -175,6 +179,7 @@ def signal_at_check(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
     return asked
 
 
+@pytest.mark.slow
 def test_a_signal_in_a_round_waits_for_the_local_step_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +204,7 @@ def test_a_signal_in_the_first_round_leaves_nothing(world: World, monkeypatch: p
     assert not (world.folder / "stopped/checkpoints").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_results_are_written_loses_none(
     world: World, monkeypatch: pytest.MonkeyPatch, signum: int
@@ -273,6 +279,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
     world: World, damage: Callable[[Path], None], reason: str
@@ -286,6 +293,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
     assert resumed_after(folder) == [2] and outcome(folder) == outcome(undisturbed)
 
 
+@pytest.mark.slow
 def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
     undisturbed = world.train("undisturbed", every=0)
     world.killed("run", 4)
@@ -303,6 +311,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", FOREIGN.values(), ids=FOREIGN)
 def test_a_checkpoint_of_other_settings_is_refused(world: World, changes: dict[str, Any]) -> None:
     undisturbed = world.train("undisturbed", every=0, **changes)
@@ -329,6 +338,7 @@ def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) ->
     assert CheckpointFolder(same.folder, {"run_id": identity["run_id"]}, lines.append).latest() is None
 
 
+@pytest.mark.slow
 def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -> None:
     world.killed("run", 3)
     (world.folder / "run").rename(world.folder / "moved")
@@ -376,6 +386,7 @@ def test_a_finished_run_is_not_trained_again_when_its_manifest_was_deleted(world
     assert outcome(folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["steps.parquet", "model.safetensors", "finished.json"])
 def test_a_finished_run_that_was_damaged_is_trained_again(world: World, name: str) -> None:
     folder = world.train("run")
@@ -390,6 +401,7 @@ def test_a_finished_run_that_was_damaged_is_trained_again(world: World, name: st
     assert outcome(folder) == before
 
 
+@pytest.mark.slow
 def test_what_an_earlier_attempt_left_half_goes_away(world: World) -> None:
     folder = world.train("run")
     before = outcome(folder)

@@ -36,6 +36,7 @@ def run(folder: Path, name: str, **changes: Any) -> tuple[Path, list[str]]:
     return folder / name, lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["as_published", "sound"])
 @pytest.mark.parametrize("algorithm", EVERY)
 def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode: str) -> None:
@@ -65,6 +66,7 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, algorithm: str, mode
     assert RunConfig.model_validate_json((output / "config.json").read_text()).run_id == manifest["run_id"]
 
 
+@pytest.mark.slow
 def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
     first, _ = run(tmp_path, "first")
     again, _ = run(tmp_path, "again")
@@ -79,6 +81,7 @@ def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
     frames = []
     for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
@@ -110,6 +113,7 @@ def test_optimisers_learn_without_noise(tmp_path: Path, optimizer: str, server: 
     assert rounds.test_loss.iloc[-1] < min(rounds.test_loss.iloc[0], math.log(62))
 
 
+@pytest.mark.slow
 def test_some_of_the_silos(tmp_path: Path) -> None:
     output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "silos_per_round": 2})
     steps = pd.read_parquet(output / "steps.parquet")
@@ -117,6 +121,7 @@ def test_some_of_the_silos(tmp_path: Path) -> None:
     assert steps.silo.nunique() == 3
 
 
+@pytest.mark.slow
 def test_evaluation_is_sparse_where_asked(tmp_path: Path) -> None:
     output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "evaluate_every": 2})
     assert pd.read_parquet(output / "rounds.parquet")["round"].tolist() == [2, 4, 5]
@@ -136,6 +141,7 @@ def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], me
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_evaluation_on_a_part_of_the_items_is_the_same_part_for_a_seed(tmp_path: Path) -> None:
     training = {"rounds": 1, "batch_size": 8, "evaluation_items": 5}
     outputs = [

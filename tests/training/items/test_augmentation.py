@@ -178,6 +178,7 @@ def test_a_view_has_its_file_by_its_warp_alone(tmp_path: Path, monkeypatch: pyte
     assert cache.of_view(first).path not in paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["handwriting_head", "scattering_head"])
 def test_features_of_a_view_are_those_of_the_warped_image(name: str, tmp_path: Path) -> None:
     prepared = load_prepared(small_world.build(tmp_path, small_world.config())[0])
@@ -218,6 +219,7 @@ def trained(folder: Path, name: str, output: str, cached: bool = True, **perform
     return folder / output
 
 
+@pytest.mark.slow
 def test_a_run_ends_the_same_with_without_and_from_the_cache_and_in_two_processes(tmp_path: Path) -> None:
     name = "a release, features"
     first = outcome(trained(tmp_path, name, "first"))
@@ -228,6 +230,7 @@ def test_a_run_ends_the_same_with_without_and_from_the_cache_and_in_two_processe
     assert [alone[part] for part in parts] == [first[part] for part in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_with_views_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
     world = World(tmp_path)
@@ -243,6 +246,7 @@ def test_a_run_with_views_killed_twice_ends_bit_identical(name: str, tmp_path: P
     assert outcome(plain)["steps"].count("\n") == outcome(undisturbed)["steps"].count("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [RELEASE, RUNS["items, pixels"]])
 def test_views_cost_nothing_and_are_stated(changes: dict[str, Any], tmp_path: Path) -> None:
     """The plan has the same noise, divisors and ε with and without views; card and assumptions tell of them."""

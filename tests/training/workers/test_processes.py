@@ -52,6 +52,7 @@ RUNS: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("processes", "changes"), RUNS)
 def test_several_processes_train_the_run_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, changes: dict[str, Any]
@@ -131,6 +132,7 @@ def attempt(recipe: Recipe, deed: str, folder: Path) -> None:
         team.results(federation, InWorker(deed, os.getpid(), str(folder)), federation.theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deed", "kind", "message"),
     [
@@ -147,6 +149,7 @@ def test_what_ends_a_worker_ends_the_run(
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_says_why(recipe: Recipe) -> None:
     broken = Recipe(recipe.run, recipe.plan, "/nowhere", recipe.partition_folder)
     with pytest.raises(DataError, match=r"/nowhere.*meta.json is missing"), team_of(broken, [CPU, CPU]):
@@ -158,6 +161,7 @@ def test_one_device_needs_no_team(recipe: Recipe) -> None:
         assert team is None
 
 
+@pytest.mark.slow
 def test_a_worker_ends_when_its_parent_is_gone_whatever_it_does() -> None:
     """The parent's death closes the worker's standard input; work that never ends does not keep it."""
     code = (

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from benchmarks.methods import Method, Target
 from benchmarks.problem import Problem
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.training.steps.optimisers import descend, make_optimiser
-
-
-@dataclass(frozen=True)
-class SGD:
-    """Settings of plain SGD (``training.steps.optimisers.OptimiserSettings``)."""
-
-    learning_rate: float
-    name: str = "sgd"
-    momentum: float = 0.0
-    beta2: float = 0.0
 
 
 class EngineStep:
@@ -34,7 +23,8 @@ class EngineStep:
         noise_multiplier = 0.0 if target is Target.PLAIN else problem.noise_multiplier
         self.std = noise_multiplier * problem.clip_norm
         self.engine = ClippingEngine(FlatParameters(problem.model()))
-        self.optimiser = make_optimiser(self.engine.flat.vector, SGD(problem.learning_rate))
+        settings = OptimizerConfig(learning_rate=problem.learning_rate)
+        self.optimiser = make_optimiser(self.engine.flat.vector, settings)
         # a subject's mean gradient is the sum of its items', each divided by their number
         self.weights = 1.0 / problem.group_sizes if target in (Target.WEIGHTED, Target.SUBJECT) else None
         self.steps = 0

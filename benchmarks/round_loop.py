@@ -8,21 +8,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.engine_steps import SGD
 from benchmarks.steps import Outcome
 from benchmarks.timing import interleave
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition, make_partition
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling.batches import StepKey, sample_items
+from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
-from subjectdp.training.record.records import Recorder
-from subjectdp.training.run import make_federation
+from subjectdp.training.global_model import GlobalModel
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.rounds import run_round
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 _SUBJECTS, _ITEMS, _SILOS, _STEPS = 40, 80, 4, 4
@@ -33,10 +35,12 @@ def time_round(model: str, batch: int, rounds: int) -> dict[str, Outcome]:
     """Round 1 of LocalItemDP, repeated, and the same steps without the loop."""
     with tempfile.TemporaryDirectory() as folder:
         federation = _federation(Path(folder), model, batch)
-        bare = BareSteps(federation)
-        samples = interleave(
-            {"bare_steps": bare.run, "subjectdp_round": lambda: federation.run_round(1)}, rounds
-        )
+        bare, trained = BareSteps(federation), GlobalModel(federation)
+
+        def whole_round() -> None:
+            run_round(federation, trained, 1, StepLog())
+
+        samples = interleave({"bare_steps": bare.run, "subjectdp_round": whole_round}, rounds)
     note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
     return {name: Outcome("ok", note, times) for name, times in samples.items()}
 
@@ -68,7 +72,7 @@ class BareSteps:
         """All steps on one model; returns it."""
         engine, plan = self.federation.engine, self.federation.plan
         vector, clip_norm = engine.flat.vector, plan.clip_norm or 1.0
-        optimiser = make_optimiser(vector, SGD(_RATE))
+        optimiser = make_optimiser(vector, OptimizerConfig(learning_rate=_RATE))
         for number, (inputs, labels, divisor) in enumerate(self.batches):
             total, _ = engine.clipped_sum(inputs, labels, clip_norm)
             key = key_bytes(0, Purpose.NOISE, "bench", number)
@@ -95,8 +99,8 @@ def _federation(folder: Path, model: str, batch: int) -> Federation:
     write_prepared(folder / "prepared", _content(), "leaf_json", [], 0.2)
     make_partition(folder / "prepared", folder / "partition", run)
     prepared, partition = load_prepared(folder / "prepared"), load_partition(folder / "partition")
-    recorder = Recorder(run.run_id, 1, lambda _: None)
-    return make_federation(run, plan_run(run, partition), prepared, partition, torch.device("cpu"), recorder)
+    inputs = RunInputs(run, plan_run(run, partition), prepared, partition)
+    return make_federation(inputs, torch.device("cpu"))
 
 
 def _content() -> Content:

@@ -11,15 +11,14 @@ from torch import Tensor
 from algorithms import tiny
 from subjectdp.data.partition import Partition
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.federation import SiloStep
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
 
 def after_a_round(plan: PrivacyPlan, partition: Partition | None = None) -> Tensor:
-    federation = tiny.tiny_federation(plan, partition)
-    federation.run_round(1)
-    return federation.theta
+    run = tiny.tiny_run(plan, partition)
+    run.run_round(1)
+    return run.theta
 
 
 @pytest.mark.parametrize("name", ["local_item_dp", "local_group_dp", "joint_noise"])
@@ -64,7 +63,7 @@ def test_with_one_silo_local_item_dp_is_dp_sgd() -> None:
 def test_a_round_is_reproducible_and_seeds_differ() -> None:
     plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0)
     assert torch.equal(after_a_round(plan), after_a_round(plan))
-    other = tiny.tiny_federation(plan, seed=0)
+    other = tiny.tiny_run(plan, seed=0)
     other.run_round(1)
     assert not torch.equal(other.theta, after_a_round(plan))
 
@@ -73,9 +72,10 @@ def test_runs_of_one_seed_never_share_noise() -> None:
     """Two runs that differ in σ alone, or by a subject: a difference of their sums would be free of noise."""
     draws = []
     for run_id, data in (("one", "some"), ("other", "some"), ("one", "less"), ("one", "some")):
-        federation = tiny.tiny_federation(tiny.tiny_plan("local_item_dp", None, PUBLISHED), run_id=run_id)
-        federation.partition.facts["data"] = {"sha256": {"features": data}}
-        draws.append(SiloStep(federation, 1, 0, 0).add_noise(torch.zeros_like(federation.theta), 1.0))
+        partition = tiny.tiny_partition()
+        partition.facts["data"] = {"sha256": {"features": data}}
+        run = tiny.tiny_run(tiny.tiny_plan("local_item_dp", None, PUBLISHED), partition, run_id=run_id)
+        draws.append(run.step(1, 0, 0).add_noise(torch.zeros_like(run.theta), 1.0))
     correlations = torch.corrcoef(torch.stack(draws))[-1, :-1]
     assert float(correlations[0]) == pytest.approx(1.0)
     assert float(correlations[1:].abs().max()) < 5 / len(draws[0]) ** 0.5
@@ -86,11 +86,11 @@ def test_rounds_steps_and_silos_never_share_noise() -> None:
     seen = set()
     for name, variant in (("local_item_dp", None), ("higrad_avg_dp", "v1")):
         plan = tiny.tiny_plan(name, variant, PUBLISHED, steps=2, noise=1.0)
-        federation = tiny.tiny_federation(plan)
+        run = tiny.tiny_run(plan)
         for round_ in (1, 2, 3):
             for silo in range(3):
                 for step in range(2):
-                    zero = torch.zeros_like(federation.theta)
-                    draw = SiloStep(federation, round_, silo, step).add_noise(zero, 1.0)
+                    zero = torch.zeros_like(run.theta)
+                    draw = run.step(round_, silo, step).add_noise(zero, 1.0)
                     seen.update(float(v) for v in draw[:3])
     assert len(seen) == 2 * 3 * 3 * 2 * 3

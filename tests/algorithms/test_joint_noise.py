@@ -45,9 +45,9 @@ def joint_plan(
 
 
 def after_a_round(plan: PrivacyPlan, model: nn.Module | None = None) -> torch.Tensor:
-    federation = tiny.tiny_federation(plan, model=model, seed=SEED)
-    federation.run_round(ROUND)
-    return federation.theta.double()
+    run = tiny.tiny_run(plan, model=model, seed=SEED)
+    run.run_round(ROUND)
+    return run.theta.double()
 
 
 def noise_of_a_round(plan: PrivacyPlan) -> np.ndarray:
@@ -117,43 +117,44 @@ def test_coarse_integers_carry_the_noise_that_their_rounding_needs() -> None:
 
 
 def test_updates_are_whole_multiples_of_the_unit_and_reproducible() -> None:
-    federation = tiny.tiny_federation(joint_plan(3, 1.5, 8, FACTORS), seed=SEED)
-    before = federation.theta.clone()
-    federation.run_round(ROUND)
-    integers = (federation.theta - before).double() * 3 / federation.grid_plan().unit
+    run = tiny.tiny_run(joint_plan(3, 1.5, 8, FACTORS), seed=SEED)
+    before = run.theta.clone()
+    run.run_round(ROUND)
+    integers = (run.theta - before).double() * 3 / run.federation.integer_noise.unit
     assert float((integers - integers.round()).abs().max()) < 0.05
     assert float(integers.abs().max()) > 100
     again = after_a_round(joint_plan(3, 1.5, 8, FACTORS))
-    assert torch.equal(again, federation.theta.double())
-    assert [row[6] for row in federation.recorder.step_rows] == [1.5] * 3 + [3.0] * 3 + [2.25] * 3
+    assert torch.equal(again, run.theta.double())
+    assert [row.noise_multiplier for row in run.rows] == [1.5] * 3 + [3.0] * 3 + [2.25] * 3
 
 
 def test_the_ring_holds_the_update_of_all_steps_and_silos() -> None:
-    one, many = (tiny.tiny_federation(joint_plan(s, 1.0, 10)).grid_plan().ring for s in (1, 64))
+    one, many = (tiny.tiny_run(joint_plan(s, 1.0, 10)).federation.integer_noise.ring for s in (1, 64))
     assert many.bits >= one.bits + 5
     too_small = joint_plan(64, 1.0, 10)
     too_small = replace(too_small, settings=replace(too_small.settings, ring_bits=one.bits))
     with pytest.raises(ConfigError, match=rf"joint.ring_bits to be at least {many.bits}: .*update"):
-        tiny.tiny_federation(too_small)
+        tiny.tiny_run(too_small)
 
 
 def test_a_sum_that_leaves_the_ring_stops_the_run() -> None:
-    federation = tiny.tiny_federation(joint_plan(1, 1.0, 10))
-    federation.grid = replace(federation.grid_plan(), ring=Ring.of_bits(8))
+    run = tiny.tiny_run(joint_plan(1, 1.0, 10))
+    small = replace(run.federation.integer_noise, ring=Ring.of_bits(8))
+    run.federation.__dict__["integer_noise"] = small  # where the property keeps it
     with pytest.raises(DataError, match="wrapped around"):
-        federation.run_round(ROUND)
+        run.run_round(ROUND)
 
 
 def test_what_integers_cannot_do_is_refused_before_training() -> None:
     plan = joint_plan(1, 1.0, 10)
     with pytest.raises(PrivacyError, match="clips nothing|positive number"):
-        tiny.tiny_federation(tiny.without_clipping(plan))
+        tiny.tiny_run(tiny.without_clipping(plan))
     other = tiny.tiny_plan("local_item_dp", None, PUBLISHED, 1, 1.0)
     skellam = replace(other.settings, noise_distribution=NoiseDistribution.SKELLAM)
     with pytest.raises(ConfigError, match="gaussian with algorithm local_item_dp"):
-        tiny.tiny_federation(replace(other, settings=skellam))
+        tiny.tiny_run(replace(other, settings=skellam))
     with pytest.raises(PrivacyError, match="joint.bits"):
-        tiny.tiny_federation(joint_plan(1, 1.0, 30))
+        tiny.tiny_run(joint_plan(1, 1.0, 30))
 
 
 @given(

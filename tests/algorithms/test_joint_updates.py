@@ -16,9 +16,9 @@ from algorithms import tiny
 from algorithms.test_joint_noise import FACTORS, WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import SILOS, SUBJECTS, World, check, worlds
-from subjectdp.algorithms.joint_noise import ALGORITHM, plain_step
+from subjectdp.algorithms.joint_noise import ALGORITHM
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit
-from subjectdp.training.federation import Federation, Round
+from subjectdp.training.steps.silo_step import UPDATE
 
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none
 
@@ -45,9 +45,9 @@ def update_plan(
 
 
 def after_a_round(plan: PrivacyPlan, model: torch.nn.Module | None = None) -> torch.Tensor:
-    federation = tiny.tiny_federation(plan, model=model, seed=SEED)
-    federation.run_round(ROUND)
-    return federation.theta.double()
+    run = tiny.tiny_run(plan, model=model, seed=SEED)
+    run.run_round(ROUND)
+    return run.theta.double()
 
 
 def expected_model(plan: PrivacyPlan) -> torch.Tensor:
@@ -85,7 +85,7 @@ def test_a_round_is_the_float64_loop(
 
 
 def test_an_update_that_is_short_is_federated_averaging() -> None:
-    plain = tiny.tiny_federation(tiny.tiny_plan("fed_avg", None, AccountingMode.AS_PUBLISHED, 3), seed=SEED)
+    plain = tiny.tiny_run(tiny.tiny_plan("fed_avg", None, AccountingMode.AS_PUBLISHED, 3), seed=SEED)
     plain.run_round(ROUND)
     assert torch.allclose(after_a_round(update_plan(3, 0.0, SHORT)), plain.theta.double(), atol=1e-6)
 
@@ -110,33 +110,33 @@ def test_the_sum_has_one_noise_a_silo_whatever_the_steps_and_rates(
 
 
 def test_silos_and_rounds_never_share_noise() -> None:
-    federation = tiny.tiny_federation(update_plan(2, 1.0), seed=SEED)
-    zero = torch.zeros_like(federation.theta)
-    draws = [Round(federation, r, [0, 1, 2]).noisy_update(s, zero.clone()) for r in (1, 2) for s in range(3)]
+    run = tiny.tiny_run(update_plan(2, 1.0), seed=SEED)
+    zero = torch.zeros_like(run.theta)
+    draws = [run.step(r, s, UPDATE).release(zero.clone()) for r in (1, 2) for s in range(3)]
     assert len({float(draw[0]) for draw in draws}) == 6
-    again = Round(federation, 1, [0, 1, 2]).noisy_update(0, zero.clone())
+    again = run.step(1, 0, UPDATE).release(zero.clone())
     assert torch.equal(again, draws[0])
 
 
 def test_steps_are_recorded_with_noise_and_clipping_at_the_last_one() -> None:
-    federation = tiny.tiny_federation(update_plan(3, 1.5), seed=SEED)
-    federation.run_round(ROUND)
-    rows = federation.recorder.step_rows
-    assert [(row[1], row[2], row[6]) for row in rows] == [
+    run = tiny.tiny_run(update_plan(3, 1.5), seed=SEED)
+    run.run_round(ROUND)
+    rows = run.rows
+    assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [
         (silo, step, 1.5 if step == 2 else 0.0) for silo in range(3) for step in range(3)
     ]
-    assert [row[7] for row in rows[2::3]] == [1.0] * 3
-    assert all(math.isnan(row[7]) for row in rows[0::3])
-    assert all(row[3] > 0 for row in rows)
+    assert [row.clipped_fraction for row in rows[2::3]] == [1.0] * 3
+    assert all(math.isnan(row.clipped_fraction) for row in rows[0::3])
+    assert all(row.batch.items > 0 for row in rows)
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 3e38])
 def test_an_update_that_is_not_finite_contributes_nothing(bad: float) -> None:
     """Local steps without clipping may diverge; what has no length cannot be brought to one."""
-    federation = tiny.tiny_federation(update_plan(2, 0.0), seed=SEED)
-    update = torch.ones_like(federation.theta)
+    run = tiny.tiny_run(update_plan(2, 0.0), seed=SEED)
+    update = torch.ones_like(run.theta)
     update[:3] = bad
-    released = Round(federation, ROUND, [0, 1, 2]).noisy_update(0, update)
+    released = run.step(ROUND, 0, UPDATE).release(update)
     assert torch.equal(released, torch.zeros_like(released))
 
 
@@ -145,14 +145,13 @@ def test_an_update_that_is_not_finite_contributes_nothing(bad: float) -> None:
 
 def release(world: World, keep: NDArray[np.bool_], silo: int) -> torch.Tensor:
     """A silo's clipped update from a federation with these items, every item in every mini-batch."""
-    server = Round(world.holding(keep), 1, list(range(SILOS)))
-    return server.noisy_update(silo, server.train_locally(silo, plain_step).sub_(server.model))
+    return world.holding(keep).result(1, silo)
 
 
 def moves(unit: PrivacyUnit) -> Iterator[tuple[float, float]]:
     """(moved, stated) of one silo's release, for neighbours without a subject, without an item, or of another silo."""
     for world in worlds(update_plan(3, 0.0, tiny.CLIP)):
-        world.federation.optimiser.learning_rate = 30.0  # updates beyond the clip norm
+        world.rate(30.0)  # updates beyond the clip norm
         before = [release(world, world.everything, silo) for silo in range(SILOS)]
         if unit is PrivacyUnit.SILO:
             for i in range(SILOS):
@@ -177,20 +176,18 @@ def test_no_neighbour_moves_a_release_by_more_than_twice_the_clip_norm(unit: Pri
 def test_one_subject_can_turn_an_update_around() -> None:
     """Without the subject the silo's update points the other way: the bound of 2C is reached, C would be wrong."""
     world = World(update_plan(2, 0.0, tiny.CLIP), 1)
-    federation: Federation = world.federation
-    federation.optimiser.learning_rate = 1000.0
+    run = world.run
+    world.rate(1000.0)
     world.owners = np.where(np.arange(len(world.owners)) % 3 == 0, 1, 0)
-    inputs = torch.ones_like(federation.data.inputs) * 5  # type: ignore[attr-defined]
-    federation.data = tiny.TinyData(inputs, torch.from_numpy(world.owners))  # type: ignore[assignment]
-    start = torch.full_like(federation.theta, -50.0)
-    weights = federation.engine.flat.views(start)
+    inputs = torch.ones_like(run.federation.data.inputs) * 5  # type: ignore[attr-defined]
+    run.change(data=tiny.TinyData(inputs, torch.from_numpy(world.owners)))
+    start = torch.full_like(run.theta, -50.0)
+    weights = run.federation.engine.flat.views(start)
     weights["weight"].zero_()
     weights["bias"][:2] = 0.0
-    federation.theta.copy_(start)
+    run.theta.copy_(start)
     silo = int(np.argmax(np.bincount(world.silos)))
-    federation.plan = world.plan = replace(
-        world.plan, silos=tuple(replace(s, steps_per_round=1) for s in world.plan.silos)
-    )
+    world.plan = replace(world.plan, silos=tuple(replace(s, steps_per_round=1) for s in world.plan.silos))
     moved = release(world, world.everything, silo) - release(world, world.owners != 0, silo)
     assert float(moved.norm()) == pytest.approx(2 * tiny.CLIP, rel=1e-3)
 
@@ -199,14 +196,14 @@ def test_one_subject_can_turn_an_update_around() -> None:
 def test_a_subject_moves_the_sum_by_no_more_than_its_silos_together() -> None:
     ratios: list[float] = []
     for world in worlds(update_plan(2, 0.0, tiny.CLIP)):
-        world.federation.optimiser.learning_rate = 30.0
-        start = world.federation.theta.clone()
+        world.rate(30.0)
+        start = world.run.theta.clone()
 
         def total(keep: NDArray[np.bool_], world: World = world, start: torch.Tensor = start) -> torch.Tensor:
-            federation = world.holding(keep)
-            federation.theta.copy_(start)
-            federation.run_round(1)
-            return (federation.theta.double() - start.double()) * SILOS
+            run = world.holding(keep)
+            run.theta.copy_(start)
+            run.run_round(1)
+            return (run.theta.double() - start.double()) * SILOS
 
         before = total(world.everything)
         for subject in range(SUBJECTS):
@@ -222,12 +219,12 @@ def test_a_subject_moves_the_sum_by_no_more_than_its_silos_together() -> None:
 def test_a_unit_that_no_mini_batch_holds_changes_nothing() -> None:
     """What the sampling probability 1 - (1 - q)^(k S) of the accountant rests on."""
     plan = update_plan(3, 0.0)
-    federation = tiny.tiny_federation(plan, seed=SEED)
+    run = tiny.tiny_run(plan, seed=SEED)
     drawn = {a for silo in range(3) for step in range(3) for a, _ in Reference(3).batch(silo, step)}
     absent = sorted(set(range(sum(tiny.ITEMS))) - drawn)
     assert absent, "the draws of this seed must leave an item out"
-    federation.run_round(ROUND)
-    changed = tiny.tiny_federation(plan, seed=SEED)
-    changed.data.inputs[absent] = 1e6  # type: ignore[attr-defined]
+    run.run_round(ROUND)
+    changed = tiny.tiny_run(plan, seed=SEED)
+    changed.federation.data.inputs[absent] = 1e6  # type: ignore[attr-defined]
     changed.run_round(ROUND)
-    assert torch.equal(federation.theta, changed.theta)
+    assert torch.equal(run.theta, changed.theta)

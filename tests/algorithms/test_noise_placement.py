@@ -25,9 +25,9 @@ WIDE = nn.Sequential(nn.Linear(tiny.FEATURES, 400), nn.Tanh(), nn.Linear(400, ti
 def measured(plan: PrivacyPlan, quiet: PrivacyPlan) -> torch.Tensor:
     models = []
     for each in (plan, quiet):
-        federation = tiny.tiny_federation(each, model=WIDE)
-        federation.run_round(1)
-        models.append(federation.theta.double())
+        run = tiny.tiny_run(each, model=WIDE)
+        run.run_round(1)
+        models.append(run.theta.double())
     return models[0] - models[1]
 
 
@@ -75,10 +75,10 @@ def test_published_group_noise_grows_with_the_largest_group(name: str, before: b
     """σ_Z = Z σ_1 in the hand-made plan; CentralSubDP's noise stands outside the 1/B unless told otherwise."""
     variant = "v0" if name == "central_sub_dp" else None
     noisy, quiet = plans(name, variant, PUBLISHED, before)
-    federation = tiny.tiny_federation(noisy, model=WIDE)
-    federation.run_round(1)
-    groups = [row[5] for row in federation.recorder.step_rows]
-    used = [row[6] for row in federation.recorder.step_rows]
+    run = tiny.tiny_run(noisy, model=WIDE)
+    run.run_round(1)
+    groups = [row.batch.largest_group for row in run.rows]
+    used = [row.noise_multiplier for row in run.rows]
     assert used == [NOISE * z for z in groups]
     assert max(groups) > 1
     outside = name == "central_sub_dp" and not before
@@ -90,10 +90,8 @@ def test_published_group_noise_grows_with_the_largest_group(name: str, before: b
 def test_an_empty_batch_is_still_a_step_with_noise() -> None:
     noisy, _ = plans("local_item_dp", None, PUBLISHED)
     empty = replace(noisy, silos=tuple(replace(s, sampling_probability=1e-12) for s in noisy.silos))
-    federation = tiny.tiny_federation(empty, model=WIDE)
-    start = federation.theta.clone()
-    federation.run_round(1)
-    assert [row[3] for row in federation.recorder.step_rows] == [0, 0, 0]
-    assert variance_fits(
-        (federation.theta - start).double(), tiny.RATE * NOISE * tiny.CLIP * MEAN_OF_3 / BATCH
-    )
+    run = tiny.tiny_run(empty, model=WIDE)
+    start = run.theta.clone()
+    run.run_round(1)
+    assert [row.batch.items for row in run.rows] == [0, 0, 0]
+    assert variance_fits((run.theta - start).double(), tiny.RATE * NOISE * tiny.CLIP * MEAN_OF_3 / BATCH)

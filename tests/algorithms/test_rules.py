@@ -101,19 +101,19 @@ CASES = [
 def test_a_round_is_the_papers_round(
     name: str, variant: str | None, mode: AccountingMode, rule: str, steps: int
 ) -> None:
-    federation = tiny.tiny_federation(tiny.tiny_plan(name, variant, mode, steps), seed=SEED)
-    federation.run_round(ROUND)
+    run = tiny.tiny_run(tiny.tiny_plan(name, variant, mode, steps), seed=SEED)
+    run.run_round(ROUND)
     expected = Reference(steps).averaged(rule)
-    assert torch.allclose(federation.theta.double(), expected, atol=3e-6)
+    assert torch.allclose(run.theta.double(), expected, atol=3e-6)
     moved = (expected - Reference(steps).start).norm()
     assert float(moved) > 0.01, "the reference must move, or the comparison is empty"
 
 
 @pytest.mark.parametrize("mode", [PUBLISHED, SOUND])
 def test_a_central_round_is_one_descent_on_the_mean_of_the_silos(mode: AccountingMode) -> None:
-    federation = tiny.tiny_federation(tiny.tiny_plan("central_sub_dp", "v0", mode), seed=SEED)
-    federation.run_round(ROUND)
-    assert torch.allclose(federation.theta.double(), Reference(1).central(), atol=3e-6)
+    run = tiny.tiny_run(tiny.tiny_plan("central_sub_dp", "v0", mode), seed=SEED)
+    run.run_round(ROUND)
+    assert torch.allclose(run.theta.double(), Reference(1).central(), atol=3e-6)
 
 
 def test_the_rules_differ_where_they_should() -> None:

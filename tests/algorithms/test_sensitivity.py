@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from algorithms import tiny
 from subjectdp.accounting.events import unit_shift
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -31,8 +32,7 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     SamplingMethod,
 )
-from subjectdp.training.federation import Federation, SiloStep
-from subjectdp.training.steps.integer_grid import rounded_sum
+from subjectdp.training.steps.integer_noise import Rounding, rounded_sum
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO
@@ -74,11 +74,11 @@ class World:
         scale = torch.from_numpy(10.0 ** generator.uniform(-1.5, 1.0, (total, 1))).float()
         inputs = torch.randn(total, tiny.FEATURES) * scale
         data = tiny.TinyData(inputs, torch.randint(0, tiny.CLASSES, (total,)), plan.settings.views)
-        self.federation = tiny.tiny_federation(plan, self.partition(np.ones(total, bool)), LINEAR)
-        self.federation.data = data  # type: ignore[assignment]
-        self.federation.engine.physical_batch_size = 64
-        self.federation.theta.copy_(torch.randn(self.federation.theta.shape) * 0.5)
-        self.federation.engine.flat.load(self.federation.theta)
+        self.run = tiny.tiny_run(plan, self.partition(np.ones(total, bool)), LINEAR)
+        self.run.change(data=data)
+        self.run.federation.engine.physical_batch_size = 64
+        self.run.theta.copy_(torch.randn(self.run.theta.shape) * 0.5)
+        self.run.federation.engine.flat.load(self.run.theta)
         self.plan = plan
         self.everything = np.ones(total, bool)
 
@@ -94,24 +94,26 @@ class World:
             {"counts": {"subjects": SUBJECTS}},
         )
 
-    def holding(self, keep: NDArray[np.bool_]) -> Federation:
-        """The federation with these items; everything is sampled."""
+    def rate(self, learning_rate: float) -> None:
+        """Another learning rate of the silos."""
+        self.run.change(optimiser=OptimizerConfig(learning_rate=learning_rate))
+
+    def holding(self, keep: NDArray[np.bool_]) -> tiny.TinyRun:
+        """The run on these items; everything is sampled."""
         partition = self.partition(keep)
         sizes = np.diff(partition.train_offsets).tolist()
         silos = (
             replace(s, items=n, sampling_probability=1.0) for s, n in zip(self.plan.silos, sizes, strict=True)
         )
-        self.federation.partition = partition
-        self.federation.__dict__.pop("subject_clip_norms", None)  # those of the partition before
-        self.federation.plan = replace(self.plan, silos=tuple(silos))
-        return self.federation
+        self.run.change(partition=partition, plan=replace(self.plan, silos=tuple(silos)))
+        return self.run
 
     def un_noised_sum(self, keep: NDArray[np.bool_], silo: int) -> Tensor:
         """The local step's result times what it was divided by."""
-        federation = self.holding(keep)
-        step = SiloStep(federation, 1, silo, 0)
+        run = self.holding(keep)
+        step = run.step(1, silo, 0)
         divisor = step.divisor(step.sample_batch())
-        return federation.algorithm.local_step(step) * divisor
+        return run.federation.rule.local_step(step) * divisor
 
     def stated(self, unit: PrivacyUnit, items: int) -> float:
         """What the accountant takes for a unit with ``items`` items in the mini-batch, in clip norms."""
@@ -190,13 +192,13 @@ def test_a_subject_moves_the_sum_over_all_silos_by_no_more_than_its_silos_togeth
     ratios = []
     plan = tiny.tiny_plan(name, variant, mode, steps=1)
     for world in worlds(plan):
-        start = world.federation.theta.double()
+        start = world.run.theta.double()
 
         def total(keep: NDArray[np.bool_], world: World = world, start: Tensor = start) -> Tensor:
-            federation = world.holding(keep)
-            federation.theta.copy_(start)
-            federation.run_round(1)
-            return (start - federation.theta.double()) * SILOS * tiny.BATCH / tiny.RATE
+            run = world.holding(keep)
+            run.theta.copy_(start)
+            run.run_round(1)
+            return (start - run.theta.double()) * SILOS * tiny.BATCH / tiny.RATE
 
         before = total(world.everything)
         for subject in range(SUBJECTS):
@@ -229,14 +231,14 @@ def test_one_subject_can_turn_user_ldps_release_around() -> None:
     plan = tiny.tiny_plan("user_ldp", None, PUBLISHED, steps=1)
     world = World(plan, 1)
     world.owners = np.where(np.arange(len(world.owners)) % 3 == 0, 1, 0)
-    data = world.federation.data
+    data = world.run.federation.data
     inputs = torch.ones_like(data.inputs) * 5  # type: ignore[attr-defined]
-    world.federation.data = tiny.TinyData(inputs, torch.from_numpy(world.owners))  # type: ignore[assignment]
-    bias_only = torch.full_like(world.federation.theta, -50.0)
-    weights = world.federation.engine.flat.views(bias_only)
+    world.run.change(data=tiny.TinyData(inputs, torch.from_numpy(world.owners)))
+    bias_only = torch.full_like(world.run.theta, -50.0)
+    weights = world.run.federation.engine.flat.views(bias_only)
     weights["weight"].zero_()
     weights["bias"][:2] = 0.0  # only classes 0 and 1 have a chance
-    world.federation.engine.flat.load(bias_only)
+    world.run.federation.engine.flat.load(bias_only)
     silo = int(np.argmax(np.bincount(world.silos)))
     moved = world.un_noised_sum(world.everything, silo) - world.un_noised_sum(world.owners != 0, silo)
     assert float(moved.norm()) == pytest.approx(2 * tiny.CLIP, rel=1e-4)
@@ -261,12 +263,12 @@ def test_an_item_moves_the_sum_on_the_grid_by_no_more_than_the_rounded_bound() -
             sums = []
             for items in (keep.sum(), keep.sum() - 1):
                 part = keep & (np.cumsum(keep) <= items)
-                federation = world.holding(part)
-                step = SiloStep(federation, 1, silo, 0)
-                grid = federation.grid_plan().grids[silo]
+                run = world.holding(part)
+                step = run.step(1, silo, 0)
+                grid = run.federation.integer_noise.grids[silo]
                 generator = numpy_generator(3, Purpose.DITHER, silo)
                 batch = step.sample_batch()
-                total, _ = rounded_sum(federation.engine, batch, 1, tiny.CLIP, 1.0, grid, generator)
+                total, _ = rounded_sum(run.federation.engine, batch, Rounding(grid, tiny.CLIP), generator)
                 sums.append(total.double())
             ratios.append(float((sums[0] - sums[1]).norm()) / grid.l2)
         if len(ratios) >= 300:

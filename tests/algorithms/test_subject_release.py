@@ -18,11 +18,11 @@ from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, check, worlds
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, PrivacyUnit, TrustModel
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.sampling.subjects import subjects_of_round
-from subjectdp.training.federation import Round, SiloStep
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SOUND = AccountingMode.SOUND
@@ -98,9 +98,9 @@ class SubjectReference(Reference):
 
 
 def after_a_round(plan: PrivacyPlan) -> Tensor:
-    federation = tiny.tiny_federation(plan, seed=SEED)
-    federation.run_round(ROUND)
-    return federation.theta.double()
+    run = tiny.tiny_run(plan, seed=SEED)
+    run.run_round(ROUND)
+    return run.theta.double()
 
 
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
@@ -123,10 +123,10 @@ def test_subjects_that_train_at_once_are_those_that_train_alone(capacity: int, o
     plan = release_plan(updates=True, local_steps=3)
     found = []
     for size in (1, capacity):
-        federation = tiny.tiny_federation(plan, seed=SEED)
-        federation.optimiser.name = optimiser
-        federation.engine.physical_batch_size = size
-        step = SiloStep(federation, ROUND, 0, 0)
+        run = tiny.tiny_run(plan, seed=SEED)
+        run.change(optimiser=OptimizerConfig.model_validate({"name": optimiser, "learning_rate": tiny.RATE}))
+        run.federation.engine.physical_batch_size = size
+        step = run.step(ROUND, 0, 0)
         found.append(step.subject_update_sum(step.sample_batch()))
     assert torch.allclose(found[0], found[1], atol=2e-6)
     assert float(found[0].norm()) > 0.1
@@ -154,12 +154,12 @@ def test_rules_and_trust_make_a_difference() -> None:
 def test_subject_sampling_is_dp_sgd_over_subjects(items: int | None) -> None:
     """Every local step: the drawn subjects' means, clipped to C, over the public divisor; then the mean of models."""
     plan = sampling_plan(steps=3, sampling_probability=0.6, items=items)
-    federation = tiny.tiny_federation(plan, seed=SEED)
+    run = tiny.tiny_run(plan, seed=SEED)
     reference, models = Reference(3), []
     for silo in range(3):
         theta = reference.start.clone()
         for step in range(3):
-            batch = SiloStep(federation, ROUND, silo, step).sample_batch()
+            batch = run.step(ROUND, silo, step).sample_batch()
             total = torch.zeros_like(theta)
             for subject in set(batch.owners.tolist()):
                 own = [int(a) for a, o in zip(batch.addresses, batch.owners, strict=True) if o == subject]
@@ -174,8 +174,8 @@ def test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others() -> None:
     """A subject of a release is drawn at all of its silos or at none; elsewhere each silo and step draws anew."""
 
     def drawn(plan: PrivacyPlan, round_: int, step: int = 0) -> list[set[int]]:
-        federation = tiny.tiny_federation(plan, seed=SEED)
-        batches = [SiloStep(federation, round_, silo, step).sample_batch() for silo in range(3)]
+        run = tiny.tiny_run(plan, seed=SEED)
+        batches = [run.step(round_, silo, step).sample_batch() for silo in range(3)]
         return [set(batch.owners.tolist()) for batch in batches]
 
     everywhere = [set(tiny.tiny_partition().silo(silo)[1].tolist()) for silo in range(3)]
@@ -202,9 +202,9 @@ def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int,
     quiet = release_plan(trust, updates, noise=0.0, local_steps=3)
     models = []
     for plan in (noisy, quiet):
-        federation = tiny.tiny_federation(plan, model=WIDE)
-        federation.run_round(1)
-        models.append(federation.theta.double())
+        run = tiny.tiny_run(plan, model=WIDE)
+        run.run_round(1)
+        models.append(run.theta.double())
     rate = 1.0 if updates else tiny.RATE
     std = rate * 2.0 * tiny.CLIP * math.sqrt(draws) / (3 * 4.5)
     assert variance_fits(models[0] - models[1], std)
@@ -214,12 +214,10 @@ def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int,
 
 def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
     """(rounds, P): what ``add_noise`` adds in each round, in units of σC."""
-    federation = tiny.tiny_federation(plan, model=WIDE)
-    zero = torch.zeros_like(federation.theta)
+    run = tiny.tiny_run(plan, model=WIDE)
+    zero = torch.zeros_like(run.theta)
     scale = plan.silos[silo].noise_multiplier * tiny.CLIP
-    return torch.stack(
-        [SiloStep(federation, r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)]
-    )
+    return torch.stack([run.step(r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)])
 
 
 @pytest.mark.parametrize("band", [1, 2, 4])
@@ -254,12 +252,14 @@ def test_correlated_noise_takes_itself_back() -> None:
 
 
 def test_rows_tell_noise_and_clipping_of_each_release() -> None:
-    federation = tiny.tiny_federation(release_plan(noise=1.5, noise_band=2), seed=SEED)
-    federation.run_round(ROUND)
-    rows = federation.recorder.step_rows
-    assert [(row[1], row[2], row[6]) for row in rows] == [(silo, 0, 1.5) for silo in range(3)]
-    assert [row[3] for row in rows] == list(tiny.ITEMS)
-    assert all(0.0 < row[7] <= 1.0 for row in rows)
+    run = tiny.tiny_run(release_plan(noise=1.5, noise_band=2), seed=SEED)
+    run.run_round(ROUND)
+    rows = run.rows
+    assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [
+        (silo, 0, 1.5) for silo in range(3)
+    ]
+    assert [row.batch.items for row in rows] == list(tiny.ITEMS)
+    assert all(0.0 < row.clipped_fraction <= 1.0 for row in rows)
 
 
 # --- what neighbours move -------------------------------------------------------------------------------------------
@@ -267,11 +267,10 @@ def test_rows_tell_noise_and_clipping_of_each_release() -> None:
 
 def sums_of(world: World, keep: NDArray[np.bool_], updates: bool) -> Tensor:
     """(silos, P) what the silos would release, without noise."""
-    federation = world.holding(keep)
-    federation.theta.copy_(federation.engine.flat.vector)
+    run = world.holding(keep)
     rows = []
     for silo in range(3):
-        step = SiloStep(federation, 1, silo, 0)
+        step = run.step(1, silo, 0)
         batch = step.sample_batch()
         rows.append(step.subject_update_sum(batch) if updates else step.subject_sum(batch))
     return torch.stack(rows).double()
@@ -281,7 +280,7 @@ def moves(plan: PrivacyPlan, by_item: bool = False) -> Iterator[tuple[float, flo
     """(moved, stated) of everything that is seen of a round, for a subject or an item that is taken away."""
     updates = plan.mechanism.clipping is Clipping.PER_SUBJECT_UPDATE
     for world in worlds(plan):
-        world.federation.optimiser.learning_rate = 3.0  # updates beyond the clip norm
+        world.rate(3.0)  # updates beyond the clip norm
         before = sums_of(world, world.everything, updates)
         units = range(0, len(world.owners), 2) if by_item else range(SUBJECTS)
         for unit in units:
@@ -360,24 +359,23 @@ def test_sums_of_subjects_with_items_that_are_not_numbers_stay_bounded() -> None
     """Neither a gradient nor an update that is not finite contributes, and the others' do."""
     for updates in (False, True):
         plan = release_plan(LOCAL, updates)
-        federation = tiny.tiny_federation(plan, model=LINEAR, seed=SEED)
-        items, owners = federation.partition.silo(0)
+        run = tiny.tiny_run(plan, model=LINEAR, seed=SEED)
+        items, owners = run.federation.partition.silo(0)
         bad = int(owners[0])
-        federation.data.inputs[items[0]] = math.inf  # type: ignore[attr-defined]
-        step = SiloStep(federation, ROUND, 0, 0)
+        run.federation.data.inputs[items[0]] = math.inf  # type: ignore[attr-defined]
+        step = run.step(ROUND, 0, 0)
         batch = step.sample_batch()
         total = step.subject_update_sum(batch) if updates else step.subject_sum(batch)
         assert torch.isfinite(total).all()
         assert float(total.norm()) > 0
-        bounds = federation.subject_clip_norms[0, np.unique(owners[owners != bad])]
+        bounds = run.federation.subject_clip_norms[0, np.unique(owners[owners != bad])]
         assert float(total.norm()) <= float(bounds.sum()) * ROUNDING
 
 
 def test_a_round_leaves_the_engine_at_the_new_model() -> None:
-    federation = tiny.tiny_federation(release_plan(updates=True, local_steps=2), seed=SEED)
-    federation.run_round(ROUND)
-    assert torch.equal(federation.engine.flat.vector, federation.theta)
-    server = Round(federation, 2, [0, 1, 2])
-    before = federation.theta.clone()
-    server.one_step(0, algorithm("subject_release").local_step)
-    assert torch.equal(before, federation.theta)
+    run = tiny.tiny_run(release_plan(updates=True, local_steps=2), seed=SEED)
+    run.run_round(ROUND)
+    assert torch.equal(run.federation.engine.flat.vector, run.theta)
+    before = run.theta.clone()
+    run.result(2, 0)
+    assert torch.equal(before, run.theta)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -27,8 +27,11 @@ from subjectdp.plan.plan import (
     SiloSchedule,
 )
 from subjectdp.plan.subject_settings import SubjectSettings
-from subjectdp.training.federation import Federation
-from subjectdp.training.record.records import Recorder
+from subjectdp.training.federation import Federation, noise_name
+from subjectdp.training.global_model import GlobalModel
+from subjectdp.training.record.steplog import LoggedStep, StepLog
+from subjectdp.training.rounds import run_round, train_silo
+from subjectdp.training.steps.silo_step import SiloStep
 
 ITEMS, FEATURES, CLASSES, SUBJECTS = (20, 14, 17), 6, 5, 7
 RATE, BATCH, CLIP = 0.3, 6, 0.4
@@ -40,35 +43,35 @@ class TinyData:
 
     inputs: Tensor
     labels: Tensor
-    views: int = 1
+    copies: int = 1
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
         where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
         return self.inputs[where], self.labels[where]
 
-    def all_views(self, addresses: Any) -> tuple[Tensor, Tensor]:
+    def augmented(self, addresses: Any) -> tuple[Tensor, Tensor]:
         inputs, labels = self.batch(addresses)
-        rows = [view(item, number) for item in inputs for number in range(self.views)]
+        rows = [augmented_copy(item, number) for item in inputs for number in range(self.copies)]
         stacked = torch.stack(rows) if rows else inputs
-        return stacked, torch.tensor([label for label in labels.tolist() for _ in range(self.views)])
+        return stacked, torch.tensor([label for label in labels.tolist() for _ in range(self.copies)])
 
 
-def view(item: Tensor, number: int) -> Tensor:
-    """A view of one item: features in another order, other lengths, other signs; number 0 is the item."""
+def augmented_copy(item: Tensor, number: int) -> Tensor:
+    """A copy of one item: features in another order, other lengths, other signs; number 0 is the item."""
     return item.roll(number, -1) * (1.0 - 0.7 * number)
 
 
-def with_views(plan: PrivacyPlan, views: int) -> PrivacyPlan:
-    return replace(plan, settings=replace(plan.settings, views=views))
+def with_copies(plan: PrivacyPlan, copies: int) -> PrivacyPlan:
+    return replace(plan, settings=replace(plan.settings, views=copies))
 
 
-def tiny_data(seed: int = 0, views: int = 1) -> TinyData:
+def tiny_data(seed: int = 0, copies: int = 1) -> TinyData:
     generator = torch.Generator().manual_seed(seed)
     total = sum(ITEMS)
     return TinyData(
         torch.randn(total, FEATURES, generator=generator) * 2,
         torch.randint(0, CLASSES, (total,), generator=generator),
-        views,
+        copies,
     )
 
 
@@ -138,23 +141,60 @@ def tiny_model() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES))
 
 
-def tiny_federation(
+@dataclass
+class TinyRun:
+    """A tiny federation at work: its global model, and the rows of its local steps so far."""
+
+    federation: Federation
+    model: GlobalModel = field(init=False)
+    rows: list[LoggedStep] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = GlobalModel(self.federation)
+
+    @property
+    def theta(self) -> Tensor:
+        """The global model (P,)."""
+        return self.model.vector
+
+    def change(self, **parts: Any) -> None:
+        """Goes on with a federation of other parts."""
+        self.federation = replace(self.federation, **parts)
+
+    def run_round(self, round_: int) -> None:
+        log = StepLog()
+        run_round(self.federation, self.model, round_, log)
+        self.rows += log.take()
+
+    def step(self, round_: int, silo: int, step: int) -> SiloStep:
+        return SiloStep(self.federation, round_, silo, step)
+
+    def result(self, round_: int, silo: int) -> Tensor:
+        """What a silo gives to the server."""
+        return train_silo(self.federation, self.theta, round_, silo, StepLog())
+
+
+def tiny_run(
     plan: PrivacyPlan,
     partition: Partition | None = None,
     model: nn.Module | None = None,
     seed: int = 3,
     run_id: str = "tiny",
-) -> Federation:
-    return Federation(
-        algorithm(plan.mechanism.algorithm, plan.mechanism.variant),
-        plan,
-        partition or tiny_partition(),
-        tiny_data(views=plan.settings.views),  # type: ignore[arg-type]
-        ClippingEngine(FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4),
-        SimpleNamespace(name="sgd", learning_rate=RATE, momentum=0.9, beta2=0.999),
-        SimpleNamespace(name="none", learning_rate=1.0, momentum=0.9, beta2=0.99),
-        seed,
-        Recorder(run_id, 1, lambda line: None),
+) -> TinyRun:
+    partition = partition or tiny_partition()
+    return TinyRun(
+        Federation(
+            rule=algorithm(plan.mechanism.algorithm, plan.mechanism.variant).round_rule(plan),
+            plan=plan,
+            partition=partition,
+            data=tiny_data(copies=plan.settings.views),  # type: ignore[arg-type]
+            engine=ClippingEngine(
+                FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4
+            ),
+            seed=seed,
+            noise_name=noise_name(plan, run_id, partition),
+            optimiser=OptimizerConfig(learning_rate=RATE),
+        )
     )
 
 

@@ -7,13 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
-from auditing.worst_case_federation import federation, plan
-from subjectdp.algorithms.registry import algorithm
+from auditing.worst_case_federation import plan, real_run
 from subjectdp.auditing.data_dependent_noise import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.federation import SiloStep
 
 PUBLISHED = AccountingMode.AS_PUBLISHED
 
@@ -51,12 +49,12 @@ def test_group_noise_tells_who_is_there() -> None:
 
 def test_the_real_step_has_the_noise_level_of_the_group() -> None:
     """Empty of everything but noise and group, the release's size follows Z."""
-    real = federation(plan("local_group_dp", None, PUBLISHED), others=0.0)
-    audited = algorithm("local_group_dp")
+    real = real_run(plan("local_group_dp", None, PUBLISHED), others=0.0)
+    local_step = real.federation.rule.local_step
     sizes: dict[int, list[float]] = {}
     for round_ in range(1, 400):
-        step = SiloStep(real, round_, 0, 0)
+        step = real.step(round_, 0, 0)
         batch = step.sample_batch()
         if (batch.owners != 12).all():  # without the canary the sum is 0
-            sizes.setdefault(batch.largest_group, []).append(float(audited.local_step(step).square()))
+            sizes.setdefault(batch.largest_group, []).append(float(local_step(step).square()))
     assert np.mean(sizes[2]) > 2 * np.mean(sizes[1]), "σ_2 = 2 σ_1: four times the square"

@@ -7,7 +7,6 @@ secure aggregation releases. The first silo holds the target, an item with the g
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,9 +17,9 @@ from algorithms import tiny
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.auditing.lower_bounds import split_bound
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.federation import Federation
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 SILOS, RUNS, FAR = 200, 20_000, 1000.0
@@ -43,7 +42,7 @@ def plan_of(optimiser: str, **changes: object) -> PrivacyPlan:
 
 def released(optimiser: str, sigma: float, present: bool) -> Tensor:
     """(runs,) minus the sum of the silos' updates along the target's axis, from a model at zero."""
-    settings = SimpleNamespace(name=optimiser, learning_rate=1.0, momentum=0.9, beta2=0.999, weight_decay=0.0)
+    settings = OptimizerConfig.model_validate({"name": optimiser, "learning_rate": 1.0})
     generator = torch.Generator().manual_seed(int(present))
     total = torch.zeros(RUNS)
     for silo in range(SILOS):
@@ -83,11 +82,7 @@ def test_each_silos_own_noise_may_carry_adam() -> None:
 
 def test_no_federation_runs_adam_where_its_plan_counts_on_sums() -> None:
     plan = tiny.tiny_plan("joint_noise", None, AccountingMode.SOUND, 1, 1.0)
-    federation = tiny.tiny_federation(plan)
-    adam = SimpleNamespace(name="adam", learning_rate=0.1, momentum=0.9, beta2=0.999, weight_decay=0.0)
-    parts = (federation.algorithm, plan, federation.partition, federation.data, federation.engine)
-    rest = (federation.server_optimiser, 0, federation.recorder)
+    run, adam = tiny.tiny_run(plan), OptimizerConfig(name="adam")
     with pytest.raises(PrivacyError, match="sgd or momentum"):
-        Federation(*parts, adam, *rest)
-    own = replace(plan, settings=replace(plan.settings, linear_updates=False))
-    Federation(parts[0], own, *parts[2:], adam, *rest)
+        run.change(optimiser=adam)
+    run.change(plan=replace(plan, settings=replace(plan.settings, linear_updates=False)), optimiser=adam)

@@ -24,7 +24,6 @@ from subjectdp.noise import subject_weights
 from subjectdp.noise.correlated_noise import sensitivity
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan, TrustModel
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
-from subjectdp.training.federation import SiloStep
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian
@@ -124,10 +123,10 @@ def test_the_attacked_canary_is_the_training_loops() -> None:
             plan = tiny.tiny_plan("subject_release", None, SOUND, subject=SubjectSettings(weights=rule))
             plan = replace(plan, mechanism=replace(plan.mechanism, trust=trust))
             attacked = SubjectFederation(algorithm("subject_release"), plan, World(0, "c", True, 3))
-            federation = tiny.tiny_federation(plan, canary_partition())
-            federation.data.inputs.mul_(1e4)  # type: ignore[attr-defined]
+            run = tiny.tiny_run(plan, canary_partition())
+            run.federation.data.inputs.mul_(1e4)  # type: ignore[attr-defined]
             for silo in range(3):
-                step = SiloStep(federation, 1, silo, 0)
+                step = run.step(1, silo, 0)
                 length = float(step.subject_sum(step.sample_batch()).norm())
                 vector = attacked.step(1, silo, 0)
                 found = vector.subject_sum(vector.sample_batch())

@@ -16,8 +16,8 @@ from auditing.worst_case_federation import (
     CLIP,
     SILO_ITEMS,
     SILOS,
-    federation,
     plan,
+    real_run,
     same_batch,
     same_noise,
     update_plan,
@@ -30,7 +30,6 @@ from subjectdp.auditing.vector import (
     UPDATE,
     VectorBatch,
     VectorFederation,
-    VectorRound,
     VectorStep,
     World,
 )
@@ -43,7 +42,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
 )
 from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
-from subjectdp.training.federation import Federation, SiloStep
+from subjectdp.training.federation import Federation
 from subjectdp.training.steps import silo_step
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
@@ -68,16 +67,16 @@ def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step
 
 @pytest.mark.parametrize(("name", "variant", "mode"), LOCAL)
 def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingMode) -> None:
-    real = federation(plan(name, variant, mode), others=-50.0 if name == "user_ldp" else 0.0)
-    audited = algorithm(name, variant)
+    real = real_run(plan(name, variant, mode), others=-50.0 if name == "user_ldp" else 0.0)
+    local_step = real.federation.rule.local_step
     # training clips to a 2^-18th less than C, which nothing divides where a whole mini-batch is clipped
     margin = 1e-6 + (CLIP * 2.0**-18 if name == "user_ldp" else 0.0)
     seen = set()
     for round_ in range(1, 40):
-        step = SiloStep(real, round_, 0, 0)
+        step = real.step(round_, 0, 0)
         batch = step.sample_batch()
-        expected = audited.local_step(step)
-        result = audited.local_step(twin(real, round_, 0, {(0, 0): batch}))  # type: ignore[arg-type]
+        expected = local_step(step)
+        result = local_step(twin(real.federation, round_, 0, {(0, 0): batch}))
         torch.testing.assert_close(result, expected, rtol=2e-5, atol=margin)
         seen.add(int((batch.owners == batch.owners.max()).sum()))
     assert len(seen) > 2, "mini-batches with different counts were compared"
@@ -85,44 +84,42 @@ def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingM
 
 @pytest.mark.parametrize(("name", "variant"), [("central_sub_dp", "v0"), ("joint_noise", None)])
 def test_server_rounds_are_equal(name: str, variant: str | None) -> None:
-    real = federation(plan(name, variant, SOUND), others=0.0)
+    real = real_run(plan(name, variant, SOUND), others=0.0)
     audited = algorithm(name, variant)
     for round_ in range(1, 20):
         before = real.theta.clone()
-        batches = {(silo, 0): SiloStep(real, round_, silo, 0).sample_batch() for silo in range(SILOS)}
+        batches = {(silo, 0): real.step(round_, silo, 0).sample_batch() for silo in range(SILOS)}
         real.run_round(round_)
 
         class Twin(VectorFederation):
             def step(self, round_: int, silo: int, step: int) -> VectorStep:
-                return twin(real, round_, silo, batches)  # noqa: B023
+                return twin(real.federation, round_, silo, batches)  # noqa: B023
 
-        server = VectorRound(Twin(audited, real.plan, World(0, "twin", True, 1)), round_)
-        audited.server_round(server, audited.local_step)  # type: ignore[arg-type]
-        torch.testing.assert_close(server.released(), before - real.theta, rtol=1e-4, atol=1e-5)
+        released = Twin(audited, real.federation.plan, World(0, "twin", True, 1)).aggregated(round_)
+        torch.testing.assert_close(released, before - real.theta, rtol=1e-4, atol=1e-5)
         real.theta.zero_()
-        real.engine.flat.load(real.theta)
+        real.federation.engine.flat.load(real.theta)
     assert SERVER == -1
 
 
 @pytest.mark.parametrize("steps", [1, 4])
 def test_rounds_of_updates_are_equal(steps: int) -> None:
-    """``update_round`` on one run of the worst case and in the training loop: same mini-batches, noise and model."""
-    real = federation(update_plan(steps), others=-50.0)
+    """The round of updates on one run of the worst case and in training: same mini-batches, noise and model."""
+    real = real_run(update_plan(steps), others=-50.0)
     audited, turned = algorithm("joint_noise"), set()
     for round_ in range(1, 15):
         places = [(silo, step) for silo in range(SILOS) for step in range(steps)]
-        batches = {place: SiloStep(real, round_, *place).sample_batch() for place in places}
+        batches = {place: real.step(round_, *place).sample_batch() for place in places}
         turned.add(sum(any(CANARY in batches[i, t].owners for t in range(steps)) for i in range(SILOS)))
         before = real.theta.clone()
         real.run_round(round_)
 
         class Twin(VectorFederation):
             def step(self, round_: int, silo: int, step: int) -> VectorStep:
-                return twin(real, round_, silo, batches, step)  # noqa: B023
+                return twin(real.federation, round_, silo, batches, step)  # noqa: B023
 
-        server = VectorRound(Twin(audited, real.plan, World(0, "twin", True, 1)), round_)
-        audited.update_round(server)  # type: ignore[arg-type, misc]
-        torch.testing.assert_close(server.released(), before - real.theta, rtol=1e-4, atol=1e-5)
+        released = Twin(audited, real.federation.plan, World(0, "twin", True, 1)).aggregated(round_)
+        torch.testing.assert_close(released, before - real.theta, rtol=1e-4, atol=1e-5)
         real.theta.zero_()
     assert len(turned) > 2, (
         "rounds in which the canary turns different numbers of updates around were compared"

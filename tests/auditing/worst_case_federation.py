@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from algorithms.tiny import TinyRun
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.auditing.vector import VectorBatch
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -30,8 +31,7 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.training.federation import Federation
-from subjectdp.training.record.records import Recorder
+from subjectdp.training.federation import Federation, noise_name
 
 SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
 SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
@@ -84,8 +84,8 @@ def plan(
     return PrivacyPlan(mechanism, settings, 1, (silo,) * SILOS, SILOS, True, table)
 
 
-def federation(plan: PrivacyPlan, others: float, seed: int = 5) -> Federation:
-    """The real federation: the canary's items have a huge gradient at every silo, all others ``others``."""
+def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> TinyRun:
+    """The real federation at work: the canary's items have a huge gradient at every silo, all others ``others``."""
     subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
     gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
     none = np.zeros(0, np.int32)
@@ -97,17 +97,17 @@ def federation(plan: PrivacyPlan, others: float, seed: int = 5) -> Federation:
         none,
         {"counts": {"subjects": OTHERS + 1}},
     )
-    plain = SimpleNamespace(name="sgd", learning_rate=1.0, momentum=0.0, beta2=0.0)
-    return Federation(
-        algorithm(plan.mechanism.algorithm, plan.mechanism.variant),
-        plan,
-        partition,
-        Gradients(gradients),  # type: ignore[arg-type]
-        ClippingEngine(FlatParameters(LinearLoss())),
-        plain,
-        SimpleNamespace(name="none", learning_rate=1.0, momentum=0.0, beta2=0.0),
-        seed,
-        Recorder("worst", 1, lambda line: None),
+    return TinyRun(
+        Federation(
+            rule=algorithm(plan.mechanism.algorithm, plan.mechanism.variant).round_rule(plan),
+            plan=plan,
+            partition=partition,
+            data=Gradients(gradients),  # type: ignore[arg-type]
+            engine=ClippingEngine(FlatParameters(LinearLoss())),
+            seed=seed,
+            noise_name=noise_name(plan, "worst", partition),
+            optimiser=OptimizerConfig(learning_rate=1.0),
+        )
     )
 
 

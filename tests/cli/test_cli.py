@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from subjectdp.io.checksummed_json import sealed
 from subjectdp.io.locks import owned
 from subjectdp.io.printing import flattened, print_json, print_table
 from subjectdp.training.evaluation import Score
-from subjectdp.training.record.records import Recorder, also_to
+from subjectdp.training.record.records import Progress, Recorder
 
 
 def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,11 +48,9 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
     config = load_scenario(SMOKE).runs[2]
     folder = results / "runs" / config.run_id
     (folder / "config.json").write_text(config.model_dump_json())
-    recorder = Recorder(config.run_id, 9, also_to(folder / "progress.log", lambda line: None))
+    recorder = Recorder(config.run_id, 9)
     for round_ in (1, 2):
-        recorder.round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1)
-    with (folder / "progress.log").open("a") as log:
-        log.write("a line that is no round\nhalf a li")
+        recorder.add_round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1).write(folder)
     with owned(folder / ".lock", 0.0):
         (training,) = run_json(capsys, "runs", "--results", str(results), "--state", "training")
     assert (training["rounds_done"], training["rounds"], training["test_accuracy"]) == (2, 9, 0.25)
@@ -62,17 +61,24 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
     assert (stopped["rounds_done"], stopped["seconds_left"], stopped["note"]) == (2, None, None)
 
 
-@pytest.mark.parametrize(("left", "seconds"), [("0:07", 7), ("12:34", 754), ("1:02:03", 3723)])
-def test_the_time_left_is_read_as_it_was_written(results: Path, left: str, seconds: int) -> None:
+@pytest.mark.parametrize(("seconds", "left"), [(7.2, "0:07"), (754.0, "12:34"), (3723.0, "1:02:03")])
+def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, left: str) -> None:
     folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
     folder.mkdir()
-    line = (
-        f"x round 3/8 test accuracy 0.5000 loss 1 validation 0.5 | 2.00 s a round, 0:06 done, {left} left\n"
-    )
-    (folder / "progress.log").write_text(line)
+    progress = Progress("x", 3, 8, Score(0.5, 1.0), Score(math.nan, math.nan), 2.0, 6.0, seconds)
+    progress.write(folder)
     with owned(folder / ".lock", 0.0):
         found = read_run_folder(folder)
-    assert (found.progress, found.seconds_left, clock(seconds)) == ("3/8", seconds, left)
+    assert (found.progress, found.seconds_left) == ("3/8", round(seconds))
+    assert clock(round(seconds)) == left and progress.line().endswith(f"{left} left")
+
+
+def test_a_progress_record_that_is_damaged_tells_nothing(results: Path) -> None:
+    folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
+    folder.mkdir()
+    for content in ("", "{", "[1, 2]"):
+        (folder / "progress.json").write_text(content)
+        assert read_run_folder(folder).progress is None
 
 
 def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

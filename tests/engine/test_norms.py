@@ -13,7 +13,6 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.norms import row_norms
 from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.steps.silo_step import SiloStep
 from subjectdp.training.steps.subject_updates import _clipped
 
 MARGIN = 2.0**-18  # the engine's, which has to cover the rounding of a norm
@@ -71,7 +70,7 @@ def test_updates_of_silos_and_subjects_are_clipped_to_the_clip_norm(long: int) -
     vector = 50.0 * uneven(1 << 20, long)
     plan = tiny.tiny_plan("user_ldp", None, AccountingMode.SOUND, 1)
     plan = replace(plan, settings=replace(plan.settings, clip_norm=1.0))
-    silo = SiloStep(tiny.tiny_federation(plan), 1, 0, 0).clip(vector.clone())
+    silo = tiny.tiny_run(plan).step(1, 0, 0).clip(vector.clone())
     rows = _clipped(vector[None], row_norms(vector[None]), torch.ones(1))
     for clipped in (silo, rows[0]):
         assert 1 - 1e-5 < float(clipped.double().norm()) <= 1.0
@@ -81,7 +80,7 @@ def test_a_short_vector_stays_as_it_is() -> None:
     plan = tiny.tiny_plan("user_ldp", None, AccountingMode.SOUND, 1)
     vector = torch.randn(500, generator=torch.Generator().manual_seed(1))
     vector *= plan.settings.clip_norm * (1 - 2 * MARGIN) / float(vector.double().norm())
-    assert torch.equal(SiloStep(tiny.tiny_federation(plan), 1, 0, 0).clip(vector.clone()), vector)
+    assert torch.equal(tiny.tiny_run(plan).step(1, 0, 0).clip(vector.clone()), vector)
 
 
 @pytest.mark.parametrize("stride", [64, 256, 512, 768])

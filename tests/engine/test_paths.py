@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from algorithms.tiny import tiny_federation, tiny_plan
+from algorithms.tiny import tiny_plan, tiny_run
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -80,12 +80,12 @@ def test_fast_and_slow_steps_of_every_algorithm_agree(
     plan = tiny_plan(name, variant, mode, steps=3, noise=0.5)
     models = []
     for slow in (False, True):
-        federation = tiny_federation(plan)
+        run = tiny_run(plan)
         if slow:
-            federation.engine.__class__ = SlowEngine
+            run.federation.engine.__class__ = SlowEngine
         for round_ in (1, 2):
-            federation.run_round(round_)
-        models.append(federation.theta.double())
+            run.run_round(round_)
+        models.append(run.theta.double())
     assert float((models[0] - models[1]).norm() / models[1].norm()) < 1e-6
 
 

@@ -33,7 +33,7 @@ from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
 from subjectdp.training import run as run_module
-from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.items.device_data import FixedFeatures, ResidentData
 from subjectdp.training.run import train_run
 from training import small_world
 
@@ -225,7 +225,7 @@ def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
     prepared, cpu = load_prepared(prepared_folder), torch.device("cpu")
     features = HandwritingFeatures(load_weights())
     used = np.array([7, 3, 100, 3], dtype=np.int32)
-    data, plain = ResidentData(prepared, cpu, features, used), ResidentData(prepared, cpu)
+    data, plain = ResidentData(prepared, cpu, FixedFeatures(features, used)), ResidentData(prepared, cpu)
     found, labels = data.batch(used)
     images, wanted = plain.batch(used)
     torch.testing.assert_close(found, features(images), rtol=1e-4, atol=1e-5)

@@ -114,9 +114,9 @@ SUBJECTS = (
     mutant(
         "items are clipped before their subject's mean",
         STEP,
-        "total, norms = self._gradients.clipped_group_sum(batch, groups, weights, clip_norms)",
+        "total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)",
         "item_norms = clip_norms[groups]\n"
-        "        total, norms = self._gradients.clipped_sum(batch, item_norms, weights)\n"
+        "        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, item_norms, weights)\n"
         "        clip_norms = item_norms",
         ROUND,
     ),
@@ -151,8 +151,8 @@ SUBJECTS = (
     mutant(
         "places that no item of a subject fills count",
         UPDATES,
-        "shares = weights[items.to(device)] * counted.to(device)",
-        "shares = weights[items.to(device)]",
+        "weights[items] * counted.to(device)",
+        "weights[items]",
         T_RELEASE + "test_subjects_that_train_at_once_are_those_that_train_alone",
     ),
     mutant(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 BATCHES, KEYS, NOISE = "sampling/batches.py", "noise/keys.py", "noise/gaussian.py"
-LOOP, STEP = "training/federation.py", "training/steps/silo_step.py"
+LOOP, STEP = "training/rounds.py", "training/steps/silo_step.py"
+FEDERATION = "training/federation.py"
 CLIPPING, PLAN = "engine/clipping.py", "plan/plan.py"
 SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
 
@@ -136,23 +137,23 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "algorithms of one seed share their noise",
-        LOOP,
-        'f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
-        'f"{mechanism.mode.value}:{self.recorder.run_id}:{data}"',
+        FEDERATION,
+        'f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{run_id}:{data}"',
+        'f"{mechanism.mode.value}:{run_id}:{data}"',
         NEVER_SHARED,
     ),
     mutant(
         "runs of one seed share their noise",
-        LOOP,
-        ":{mechanism.mode.value}:{self.recorder.run_id}:{data}",
+        FEDERATION,
+        ":{mechanism.mode.value}:{run_id}:{data}",
         ":{mechanism.mode.value}",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(
         "the noise is the same with and without a subject",
-        LOOP,
-        ":{self.recorder.run_id}:{data}",
-        ":{self.recorder.run_id}",
+        FEDERATION,
+        ":{run_id}:{data}",
+        ":{run_id}",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(
@@ -172,17 +173,17 @@ NOISE_AND_CLIPPING = (
     mutant(
         "an empty mini-batch is skipped without noise",
         STEP,
-        "        noisy = self._noisy(total, self._std(noise_multiplier))",
-        "        noisy = total\n"
-        "        if self._statistics.items or self.silo == SERVER:\n"
-        "            noisy = self._noisy(total, self._std(noise_multiplier))",
+        "return self._noisy(total, self._std(noise_multiplier))",
+        "if not self._statistics.items and self.silo != SERVER:\n"
+        "            return total\n"
+        "        return self._noisy(total, self._std(noise_multiplier))",
         "algorithms/test_noise_placement.py::test_an_empty_batch_is_still_a_step_with_noise",
     ),
     mutant(
         "a trusted server divides its noise among the silos",
         LOOP,
-        "self.federation.plan.silos[0].noise_multiplier\n",
-        "self.federation.plan.silos[0].noise_multiplier / self.silo_count\n",
+        "return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)",
+        "return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier / self.silo_count)",
         AMOUNT,
     ),
     mutant(
@@ -195,8 +196,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "items are not clipped",
         STEP,
-        "clip_norm = self._clip_norm()\n        total, norms",
-        'clip_norm = float("inf")\n        total, norms',
+        "total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)",
+        'total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, float("inf"), weights)',
         MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
     ),
     mutant(
@@ -217,8 +218,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "a step too many a round",
         LOOP,
-        "for step in range(schedule.steps_per_round):",
-        "for step in range(schedule.steps_per_round + 1):",
+        "for number in range(schedule.steps_per_round):",
+        "for number in range(schedule.steps_per_round + 1):",
         ROUND,
     ),
     mutant(
@@ -245,8 +246,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "all silos take part where some are asked for",
         LOOP,
-        "self.plan.settings.silos_per_round, self.seed",
-        "None, self.seed",
+        "federation.partition.silos, settings.silos_per_round,",
+        "federation.partition.silos, None,",
         "training/test_run.py::test_some_of_the_silos",
     ),
     mutant(

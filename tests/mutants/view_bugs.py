@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 GRADIENTS, STEP, RESIDENT = (
-    "training/steps/gradients.py",
+    "training/steps/augmented.py",
     "training/steps/silo_step.py",
     "training/items/device_data.py",
 )
@@ -21,10 +21,10 @@ VIEWS = (
     mutant(
         "each view is clipped as an item of its own",
         GRADIENTS,
-        "groups = torch.arange(len(labels) // views).repeat_interleave(views)",
+        "groups = torch.arange(len(labels) // copies).repeat_interleave(copies)",
         "groups = torch.arange(len(labels))\n"
         "    if weights is not None:\n"
-        "        weights = weights.repeat_interleave(views)\n"
+        "        weights = weights.repeat_interleave(copies)\n"
         "        return engine.clipped_sum(inputs, labels, clip_norm, weights)",
         ITEMS,
         MOVED,
@@ -32,33 +32,33 @@ VIEWS = (
     mutant(
         "each view is clipped on its own, then averaged",
         GRADIENTS,
-        "groups = torch.arange(len(labels) // views).repeat_interleave(views)",
-        "parts = torch.full((len(labels),), 1 / views)\n"
-        "    parts = parts if weights is None else parts * weights.repeat_interleave(views)\n"
+        "groups = torch.arange(len(labels) // copies).repeat_interleave(copies)",
+        "parts = torch.full((len(labels),), 1 / copies)\n"
+        "    parts = parts if weights is None else parts * weights.repeat_interleave(copies)\n"
         "    total, norms = engine.clipped_sum(inputs, labels, clip_norm, parts)\n"
-        "    return total, norms[::views]\n"
-        "    groups = torch.arange(len(labels) // views).repeat_interleave(views)",
+        "    return total, norms[::copies]\n"
+        "    groups = torch.arange(len(labels) // copies).repeat_interleave(copies)",
         ITEMS,
     ),
     mutant(
         "views are added up where nothing is clipped",
-        GRADIENTS,
-        "return self._engine.gradient_sum(inputs, labels, equal_shares(labels, self._views))",
-        "return self._engine.gradient_sum(inputs, labels)",
+        STEP,
+        "return self.engine.gradient_sum(inputs, labels, equal_shares(labels, self._copies))",
+        "return self.engine.gradient_sum(inputs, labels)",
         ROUND,
     ),
     mutant(
         "views of a subject's items are added up, not averaged",
         GRADIENTS,
-        "return groups.repeat_interleave(views), weights.repeat_interleave(views) / views",
-        "return groups.repeat_interleave(views), weights.repeat_interleave(views)",
+        "return groups.repeat_interleave(copies), weights.repeat_interleave(copies) / copies",
+        "return groups.repeat_interleave(copies), weights.repeat_interleave(copies)",
         RELEASE,
     ),
     mutant(
         "views go to other subjects",
         GRADIENTS,
-        "return groups.repeat_interleave(views), weights.repeat_interleave(views) / views",
-        "return groups.repeat(views), weights.repeat(views) / views",
+        "return groups.repeat_interleave(copies), weights.repeat_interleave(copies) / copies",
+        "return groups.repeat(copies), weights.repeat(copies) / copies",
         RELEASE,
     ),
     mutant(
@@ -72,7 +72,7 @@ VIEWS = (
         "views count as items",
         STEP,
         "self.statistics = batch_statistics(owners)",
-        "self.statistics = batch_statistics(np.repeat(owners, views))",
+        "self.statistics = batch_statistics(np.repeat(owners, copies))",
         T_VIEWS + "test_everything_is_counted_in_items",
     ),
     mutant(

@@ -6,18 +6,18 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.store import load_prepared
 from subjectdp.places import LIBRARY
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.items.device_data import ResidentData
-from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.record.steplog import LoggedStep, StepLog
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 from training import small_world
 
@@ -26,14 +26,14 @@ BATCH = BatchStatistics(7, 3, 4)
 
 def test_the_log_sorts_its_rows_and_reads_fractions_that_were_left_on_the_device() -> None:
     log = StepLog()
-    log.add(1, 2, 0, BATCH, 1.5, torch.tensor(0.25))
-    log.add(1, 0, 1, BATCH, 1.5, 0.75)
-    log.add(1, 0, 0, BATCH, 0.0, torch.tensor(True))
+    log.add(LoggedStep(1, 2, 0, BATCH, 1.5, torch.tensor(0.25)))
+    log.add(LoggedStep(1, 0, 1, BATCH, 1.5, 0.75))
+    log.add(LoggedStep(1, 0, 0, BATCH, 0.0, torch.tensor(True)))
     rows = log.take()
     assert [row[:3] for row in rows] == [(1, 0, 0), (1, 0, 1), (1, 2, 0)]
     assert [row.clipped_fraction for row in rows] == [1.0, 0.75, 0.25]
     assert rows[2].batch == BATCH and rows[2].noise_multiplier == 1.5
-    assert log.take() == [] and len(log) == 0
+    assert log.take() == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_descent_is_torchs_to_the_bit(name: str, momentum: float, decay: float) 
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(1001, generator=generator)
     theirs = ours.clone()
-    settings = SimpleNamespace(name=name, learning_rate=0.3, momentum=0.9, beta2=0.99, weight_decay=decay)
+    settings = OptimizerConfig.model_validate({"name": name, "learning_rate": 0.3, "weight_decay": decay})
     optimiser = make_optimiser(ours, settings)
     reference = torch.optim.SGD([theirs], lr=0.3, momentum=momentum, weight_decay=decay)
     for _ in range(3):

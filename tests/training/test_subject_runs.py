@@ -114,4 +114,4 @@ def test_a_silo_beyond_the_bound_on_a_subjects_silos_stops_the_run() -> None:
     plan = tiny.tiny_plan("subject_release", None, AccountingMode.SOUND)
     plan = type(plan)(**{**vars(plan), "silos_per_subject": 1})
     with pytest.raises(PrivacyError, match="silos of one subject"):
-        tiny.tiny_federation(plan).run_round(1)
+        tiny.tiny_run(plan).run_round(1)

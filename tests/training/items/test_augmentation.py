@@ -24,7 +24,7 @@ from subjectdp.forecast.run_time import predicted_memory_mb
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
 from subjectdp.training.items.augmentation import Warp, warped, warps
-from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.items.device_data import FixedFeatures, ResidentData
 from subjectdp.training.items.feature_cache import FeatureCache
 from subjectdp.training.run import train_run
 from training import small_world
@@ -118,9 +118,9 @@ def test_views_come_item_by_item_the_plain_one_first(tmp_path: Path) -> None:
     shown = warps(3, 1.0)
     data, plain = ResidentData(prepared, CPU, warps=shown), ResidentData(prepared, CPU)
     addresses = np.array([7, 2, 7], dtype=np.int32)
-    inputs, labels = data.all_views(addresses)
+    inputs, labels = data.augmented(addresses)
     images, wanted = plain.batch(addresses)
-    assert data.views == 3 and plain.views == 1
+    assert data.copies == 3 and plain.copies == 1
     assert labels.tolist() == [int(label) for label in wanted for _ in range(3)]
     blank = float(ResidentData(prepared, CPU).batch(addresses)[0].min())
     for place in range(3):
@@ -132,7 +132,7 @@ def test_views_come_item_by_item_the_plain_one_first(tmp_path: Path) -> None:
             assert not torch.equal(view, images[place])
             assert float(view[0, 0, 0]) == pytest.approx(blank), "what comes in from outside is paper"
     assert torch.equal(data.batch(addresses)[0], images), "plain items stay what they are"
-    empty = data.all_views(addresses[:0])
+    empty = data.augmented(addresses[:0])
     assert empty[0].shape == (0, 1, 28, 28) and empty[1].shape == (0,)
 
 
@@ -145,37 +145,38 @@ def test_features_of_views_are_the_same_to_the_bit_with_without_and_from_the_cac
     used, trained = np.array([3, 40, 100], dtype=np.int32), np.array([40, 100], dtype=np.int32)
     shown = warps(3, 1.0)
     alone, first, second = (
-        ResidentData(prepared, CPU, features, used, kept, shown, trained) for kept in (None, cache, cache)
+        ResidentData(prepared, CPU, FixedFeatures(features, used, trained, kept), shown)
+        for kept in (None, cache, cache)
     )
-    found = alone.all_views(trained)[0]
-    assert torch.equal(first.all_views(trained)[0], found) and torch.equal(
-        second.all_views(trained)[0], found
+    found = alone.augmented(trained)[0]
+    assert torch.equal(first.augmented(trained)[0], found) and torch.equal(
+        second.augmented(trained)[0], found
     )
-    images = ResidentData(prepared, CPU, warps=shown).all_views(trained)[0]
+    images = ResidentData(prepared, CPU, warps=shown).augmented(trained)[0]
     assert torch.allclose(found, features(images), atol=1e-6)
-    plain = ResidentData(prepared, CPU, features, used)
+    plain = ResidentData(prepared, CPU, FixedFeatures(features, used))
     assert torch.equal(alone.batch(used)[0], plain.batch(used)[0])
-    assert not alone.all_views(used[:1])[0][1:].any(), "warped only where it is trained on"
+    assert not alone.augmented(used[:1])[0][1:].any(), "warped only where it is trained on"
     assert len(list((tmp_path / "cache").iterdir())) == 3, "a file a view"
 
 
 def test_a_view_has_its_file_by_its_warp_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer views share the files of more, plain items that of runs without views; other code of warps has others."""
     cache = FeatureCache(tmp_path, {"x": "1"}, {"name": "any"})
-    assert cache.of_view(None).path == cache.path
-    paths = {cache.of_view(warp).path for size in (1.0, 2.0) for warp in (*warps(9, size), *warps(4, size))}
+    assert cache.of_warp(None).path == cache.path
+    paths = {cache.of_warp(warp).path for size in (1.0, 2.0) for warp in (*warps(9, size), *warps(4, size))}
     assert len(paths) == 16 and cache.path not in paths
     other = FeatureCache(tmp_path, {"x": "2"}, {"name": "any"})
     first = warps(2, 1.0)[0]
-    assert other.of_view(first).path != cache.of_view(first).path
+    assert other.of_warp(first).path != cache.of_warp(first).path
     assert (
-        cache.of_view(first).of_view(replace(first, down=0.0)).path
-        == cache.of_view(replace(first, down=0.0)).path
+        cache.of_warp(first).of_warp(replace(first, down=0.0)).path
+        == cache.of_warp(replace(first, down=0.0)).path
     )
     monkeypatch.setattr(
         "subjectdp.training.items.feature_cache.fingerprint", lambda stage: f"changed {stage}"
     )
-    assert cache.of_view(first).path not in paths
+    assert cache.of_warp(first).path not in paths
 
 
 @pytest.mark.slow
@@ -184,8 +185,8 @@ def test_features_of_a_view_are_those_of_the_warped_image(name: str, tmp_path: P
     prepared = load_prepared(small_world.build(tmp_path, small_world.config())[0])
     model = build_model(name, 62, "image", 0)
     used, shown = np.arange(5, dtype=np.int32), warps(2, 2.0)
-    found = ResidentData(prepared, CPU, fixed_features(model), used, warps=shown).all_views(used)[0]
-    images = ResidentData(prepared, CPU, warps=shown).all_views(used)[0]
+    found = ResidentData(prepared, CPU, FixedFeatures(fixed_features(model), used), shown).augmented(used)[0]
+    images = ResidentData(prepared, CPU, warps=shown).augmented(used)[0]
     with torch.no_grad():
         assert torch.allclose(found, model.features(images), atol=1e-4)  # type: ignore[operator, union-attr]
     assert float((found[0::2] - found[1::2]).abs().max()) > 0.01

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.data.store import load_prepared
-from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.items.device_data import FixedFeatures, ResidentData
 from subjectdp.training.items.feature_cache import FeatureCache
 from training import small_world
 
@@ -31,14 +31,16 @@ def test_kept_features_are_those_of_a_run_for_itself(tmp_path: Path, monkeypatch
     used = np.array([3, len(prepared.labels) - 1, 40, 3], dtype=np.int32)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], MODEL)
     alone, first, second = (
-        ResidentData(prepared, CPU, features, used, kept) for kept in (None, cache, cache)
+        ResidentData(prepared, CPU, FixedFeatures(features, used, kept=kept)) for kept in (None, cache, cache)
     )
     assert cache.path.is_file()
     wanted = alone.batch(used)[0]
     assert wanted.any()
     assert torch.equal(first.batch(used)[0], wanted) and torch.equal(second.batch(used)[0], wanted)
     every = np.arange(len(prepared.labels), dtype=np.int32)
-    assert torch.equal(ResidentData(prepared, CPU, features).batch(every)[0], second.batch(every)[0])
+    assert torch.equal(
+        ResidentData(prepared, CPU, FixedFeatures(features)).batch(every)[0], second.batch(every)[0]
+    )
 
 
 def refuse() -> Tensor:

@@ -24,10 +24,11 @@ from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, WorkerError
 from subjectdp.places import LIBRARY
+from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
 from subjectdp.training.record.environment import choose_devices
-from subjectdp.training.record.records import Recorder
-from subjectdp.training.run import make_federation, train_run
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.run import train_run
 from subjectdp.training.workers.messages import Recipe
 from subjectdp.training.workers.processes import Ranks, Team, team_of
 from training import small_world
@@ -83,10 +84,12 @@ class InWorker:
     rank_0: int
     folder: str
 
+    parts: int = 3
+
     def order(self, federation: Federation) -> list[int]:
         return [0, 1, 2]
 
-    def run(self, federation: Federation, place: int) -> Tensor:
+    def run(self, federation: Federation, theta: Tensor, part: int, log: StepLog) -> Tensor:
         reached = Path(self.folder, self.deed)
         if os.getpid() == self.rank_0:
             deadline = time.monotonic() + 60.0
@@ -121,15 +124,16 @@ def with_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def federation_of(recipe: Recipe) -> Federation:
     run, partition = RunConfig.model_validate(recipe.run), load_partition(recipe.partition_folder)
-    recorder = Recorder(run.run_id, recipe.plan.rounds, lambda line: None)
-    return make_federation(run, recipe.plan, load_prepared(recipe.prepared_folder), partition, CPU, recorder)
+    inputs = RunInputs(run, recipe.plan, load_prepared(recipe.prepared_folder), partition)
+    return make_federation(inputs, CPU)
 
 
 def attempt(recipe: Recipe, deed: str, folder: Path) -> None:
     federation = federation_of(recipe)
     with team_of(recipe, [CPU, CPU]) as team:
         assert isinstance(team, Team)
-        team.results(federation, InWorker(deed, os.getpid(), str(folder)), federation.theta)
+        work, theta = InWorker(deed, os.getpid(), str(folder)), federation.engine.flat.vector.clone()
+        list(team.results(federation, work, theta, StepLog()))
 
 
 @pytest.mark.slow

@@ -1,30 +1,37 @@
-"""What an algorithm's file declares: its mechanisms (privacy facts) beside its pseudo-code.
+"""What an algorithm's file declares: its mechanisms (privacy facts) and its rounds (pseudo-code).
 
-The pseudo-code, a local step and a server round, is written over :mod:`subjectdp.algorithms.protocols`. The facts are
-written as what sets the algorithm apart from :data:`DP_SGD`, once for both accounting modes where they do not differ.
+A round is a local step of a silo and the server's aggregation, written over :mod:`subjectdp.algorithms.protocols`. The
+facts are written as differences from :data:`DP_SGD`, once for both accounting modes where these do not differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-from subjectdp.algorithms.protocols import GridRound, LocalStep, ServerRound, UpdateRound, Vector
+from subjectdp.algorithms.protocols import Server, Vector
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
     Clipping,
     DivisorRule,
     Mechanism,
+    NoiseDistribution,
     NoiseRule,
+    PrivacyPlan,
     PrivacyUnit,
     PublishedSampling,
     TrustModel,
 )
 
-Step = Callable[[LocalStep], Vector]
-"""A local step: the direction to descend along, from one mini-batch."""
+Step = Callable[[Any], Vector]
+"""A local step: from a ``LocalStep`` or ``IntegerStep``, the direction to descend along."""
+
+Aggregate = Callable[[Any, Iterable[Vector]], None]
+"""The server's part of a round: from a ``Server`` or ``IntegerServer`` and the silos' results in order, a new model."""
 
 DP_SGD = Mechanism(
     algorithm="",  # the name and the mode are filled in by `declare`
@@ -72,10 +79,48 @@ def vector_sum(vectors: Iterable[Vector]) -> Vector:
     return total
 
 
-def federated_averaging(server: ServerRound, local_step: Step) -> None:
+def average_models(server: Server, models: Iterable[Vector]) -> None:
     """F_g of the papers: θ = (1/s) Σ_i θ_i over the silos of the round."""
-    total = vector_sum(server.train_locally(silo, local_step) for silo in server.silos)
-    server.set_model(total / server.silo_count)
+    server.set_model(vector_sum(models) / server.silo_count)
+
+
+class SiloTask(StrEnum):
+    """What a silo does in a round, and what it gives to the server."""
+
+    LOCAL_STEPS = "local_steps"
+    """T local steps θ_i ← θ_i − η·local_step from the global model; gives θ_i."""
+
+    ONE_STEP = "one_step"
+    """One local step at the global model; gives its direction."""
+
+    INTEGER_STEPS = "integer_steps"
+    """T local steps in integers θ_i ← θ_i − unit·K_t from the global model; gives Σ_t K_t, int64."""
+
+    NOISY_UPDATE = "noisy_update"
+    """T local steps as above, then one release: Clip(θ_i − θ, C_i) + N(0, σ_i²C_i² I)."""
+
+
+@dataclass(frozen=True)
+class RoundRule:
+    """One federated round: each silo does ``silo_task`` with ``local_step``, the server aggregates the results.
+
+    ``server_noise`` and ``of_updates`` say which plans the rule executes (see :meth:`Algorithm.round_rule`).
+    """
+
+    local_step: Step
+    aggregate: Aggregate = average_models
+    silo_task: SiloTask = SiloTask.LOCAL_STEPS
+    server_noise: bool = False  # a trusted server adds one noise to the sum over the silos
+    of_updates: bool = False  # whole updates are clipped, not gradients
+
+    def executes(self, plan: PrivacyPlan) -> bool:
+        """Whether clipping and noise of this rule are the plan's."""
+        integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+        return (
+            self.server_noise == plan.mechanism.server_noise
+            and self.of_updates == plan.mechanism.clips_updates
+            and (self.silo_task is SiloTask.INTEGER_STEPS) == integers
+        )
 
 
 @dataclass(frozen=True)
@@ -89,11 +134,8 @@ class Algorithm:
     name: str
     label: str
     mechanisms: tuple[Mechanism, ...]  # of every variant in every mode
-    local_step: Step
-    server_round: Callable[[ServerRound, Step], None] = federated_averaging
-    grid_round: Callable[[GridRound], None] | None = None  # the round with integer noise, if there is one
-    update_round: Callable[[UpdateRound], None] | None = None  # the round that noises whole updates, likewise
-    of_updates: Mechanism | None = None  # the facts of ``update_round``
+    rounds: tuple[RoundRule, ...]
+    of_updates: Mechanism | None = None  # the facts of the rounds that clip whole updates
     reads: tuple[str, ...] = ("privacy.horizontal",)
 
     @property
@@ -130,15 +172,28 @@ class Algorithm:
         wanted = self.variants[0] if variant is None else variant
         return next(m for m in self.mechanisms if m.variant == wanted and m.mode is mode)
 
+    def round_rule(self, plan: PrivacyPlan) -> RoundRule:
+        """The round that executes a plan.
+
+        Raises:
+            ConfigError: integer noise, where the algorithm has no round with it.
+            PrivacyError: clipping or trust of the plan that no round of the algorithm has.
+        """
+        found = [rule for rule in self.rounds if rule.executes(plan)]
+        if found:
+            return found[0]
+        if plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
+            raise expected("joint.noise", "skellam", f"gaussian with algorithm {self.name}")
+        mechanism = plan.mechanism
+        asked = f"clipping {mechanism.clipping.value}, trust {mechanism.trust.value}"
+        raise expected(f"plan of {self.name}", asked, "one that a declared round executes", PrivacyError)
+
 
 def declare(
     name: str,
     label: str,
     *variants: Mechanism | ByMode,
-    local_step: Step,
-    server_round: Callable[[ServerRound, Step], None] = federated_averaging,
-    grid_round: Callable[[GridRound], None] | None = None,
-    update_round: Callable[[UpdateRound], None] | None = None,
+    rounds: tuple[RoundRule, ...],
     of_updates: Mechanism | None = None,
     reads: tuple[str, ...] = ("privacy.horizontal",),
 ) -> Algorithm:
@@ -148,11 +203,8 @@ def declare(
         name: As in configurations.
         label: As in figures.
         variants: The facts of each variant, without name and mode; the first one is the default.
-        local_step: What a silo does with one mini-batch.
-        server_round: What a round does.
-        grid_round: The same with integer noise.
-        update_round: The same where each silo's whole update is clipped and noised once.
-        of_updates: The facts of that round, sound only: no paper claims anything for it.
+        rounds: The rounds: one for each kind of noise and clipping that plans may ask for.
+        of_updates: The facts of the rounds that clip whole updates, sound only: no paper claims anything for them.
         reads: Those of ``SPECIAL_KEYS`` that the algorithm reads.
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
@@ -166,6 +218,4 @@ def declare(
     )
     if of_updates is not None:
         of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)
-    return Algorithm(
-        name, label, mechanisms, local_step, server_round, grid_round, update_round, of_updates, reads
-    )
+    return Algorithm(name, label, mechanisms, rounds, of_updates, reads)

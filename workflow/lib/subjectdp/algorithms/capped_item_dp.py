@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
 from subjectdp.algorithms.local_item_dp import local_step
 from subjectdp.plan.plan import PrivacyUnit, PublishedSampling
 
@@ -30,5 +30,5 @@ ALGORITHM = declare(
         beyond_papers=True,
         reference="Charles et al. 2024 (arXiv 2407.07737), example-level sampling",
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
 )

@@ -15,10 +15,18 @@ all silos, adds one noise of constant σ and divides by a public constant (D-24)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, Step, declare, group_noise_as_published, vector_sum
-from subjectdp.algorithms.protocols import LocalStep, ServerRound, Vector
+from subjectdp.algorithms.base import (
+    DP_SGD,
+    RoundRule,
+    SiloTask,
+    declare,
+    group_noise_as_published,
+    vector_sum,
+)
+from subjectdp.algorithms.protocols import LocalStep, Server, Vector
 from subjectdp.plan.plan import PrivacyUnit, PublishedSampling, TrustModel
 
 
@@ -32,19 +40,20 @@ def local_step(step: LocalStep) -> Vector:
     return step.add_noise(total / step.divisor(batch), noise_multiplier)
 
 
+def aggregate(server: Server, gradients: Iterable[Vector]) -> None:
+    """Lines 12-22."""
+    total = vector_sum(gradients)  # lines 14-19
+    server.descend(total / server.silo_count)  # line 20
+
+
 def clipped_step(step: LocalStep) -> Vector:
-    """The same without noise, for a server that adds it once."""
+    """Lines 2-10 without noise, for a server that adds it once."""
     return step.clipped_sum(step.sample_batch())
 
 
-def server_round(server: ServerRound, user: Step) -> None:
-    """Lines 12-22; in sound mode the server adds one noise to the sum over all silos."""
-    if server.adds_noise_once:
-        total = vector_sum(server.one_step(silo, clipped_step) for silo in server.silos)
-        server.descend(server.add_noise(total) / server.divisor)
-    else:
-        total = vector_sum(server.one_step(silo, user) for silo in server.silos)  # lines 14-19
-        server.descend(total / server.silo_count)  # line 20
+def aggregate_with_noise(server: Server, sums: Iterable[Vector]) -> None:
+    """In sound mode the server adds one noise to the sum over all silos."""
+    server.descend(server.add_noise(vector_sum(sums)) / server.divisor)
 
 
 ALGORITHM = declare(
@@ -62,7 +71,9 @@ ALGORITHM = declare(
             reference="arXiv 2206.03617 v0, Algorithm 1",
         )
     ),
-    local_step=local_step,
-    server_round=server_round,
+    rounds=(
+        RoundRule(local_step, aggregate, SiloTask.ONE_STEP),
+        RoundRule(clipped_step, aggregate_with_noise, SiloTask.ONE_STEP, server_noise=True),
+    ),
     reads=("privacy.horizontal", "privacy.noise_placement"),
 )

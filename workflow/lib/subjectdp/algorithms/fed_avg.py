@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
 from subjectdp.plan.plan import Clipping, NoiseRule
 
@@ -31,5 +31,5 @@ ALGORITHM = declare(
         noise_rule=NoiseRule.NONE,
         reference="McMahan et al. 2017, Algorithm 1",
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
 )

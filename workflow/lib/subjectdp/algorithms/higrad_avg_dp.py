@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, ByMode, declare
+from subjectdp.algorithms.base import DP_SGD, ByMode, RoundRule, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
@@ -52,5 +52,5 @@ ALGORITHM = declare(
         as_published=replace(V3, divisor_rule=DivisorRule.REALISED_SUBJECTS),
         sound=replace(V3, divisor_rule=DivisorRule.EXPECTED_SUBJECTS),
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare, group_noise_as_published
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare, group_noise_as_published
 from subjectdp.algorithms.protocols import LocalStep, Vector
 from subjectdp.plan.plan import PrivacyUnit
 
@@ -41,5 +41,5 @@ ALGORITHM = declare(
             reference="arXiv 2206.03617 v1, Algorithm 2",
         )
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
 )

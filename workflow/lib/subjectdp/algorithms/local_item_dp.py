@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
 
 
@@ -30,6 +30,6 @@ ALGORITHM = declare(
     "local_item_dp",
     "LocalItemDP",
     replace(DP_SGD, reference="arXiv 2206.03617 v1, section 3, eq. 4"),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
     reads=(),
 )

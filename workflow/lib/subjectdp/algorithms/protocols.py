@@ -1,12 +1,12 @@
-"""What an algorithm's pseudo-code talks to, and nothing else: no device, file or configuration is in sight.
+"""The interface of the algorithms' pseudo-code; it knows no device, file or configuration.
 
-``subjectdp.training`` implements these protocols for the models that train, ``subjectdp.auditing`` for many runs of one
-coordinate at once.
+``subjectdp.training`` implements these protocols for training, ``subjectdp.auditing`` for many one-coordinate runs at
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -79,47 +79,33 @@ class LocalStep(Protocol):
         """What the plan divides the noisy sum by: a public constant, unless its divisor rule says otherwise."""
 
 
-class GridStep(LocalStep, Protocol):
-    """A local step whose sums are integers (P,) int64, multiples of the plan's grid."""
+class IntegerStep(LocalStep, Protocol):
+    """A local step whose sums are integers (P,) int64, multiples of the plan's grid step."""
 
     def rounded_sum(self, batch: Batch) -> Vector:
-        """Σ_j Round(γ_i/γ Clip(g(s_j), C_i)), every item rounded on its own at random."""
+        """Σ_j Round(γ_i/γ Clip(g(s_j), C_i)), with random rounding of each item's gradient."""
 
     def add_integer_noise(self, total: Vector, noise_multiplier: float) -> Vector:
         """total + Skellam noise of the noise multiplier, with randomness keyed as in ``add_noise``."""
 
 
-class ServerRound(Protocol):
-    """One round as the server sees it."""
-
-    @property
-    def silos(self) -> Iterable[int]:
-        """The silos that take part."""
+class Server(Protocol):
+    """What the server can do in one round, once it has the silos' results."""
 
     @property
     def silo_count(self) -> int:
         """s, the number of silos that take part."""
 
-    def train_locally(self, silo: int, local_step: Callable[[LocalStep], Vector]) -> Vector:
-        """Runs the silo's T local steps θ ← θ − η·gradient from the global model; returns θ_silo (P,)."""
-
-    def one_step(self, silo: int, local_step: Callable[[LocalStep], Vector]) -> Vector:
-        """What the silo's single step gives in FedSGD-style rounds (the model is the global one)."""
-
     @property
     def model(self) -> Vector:
-        """θ, the global model (P,); not to be written to."""
-
-    @property
-    def adds_noise_once(self) -> bool:
-        """True where the plan trusts the server with one noise of constant σ on the sum over the silos."""
+        """θ, the global model (P,); read only."""
 
     @property
     def divisor(self) -> float:
-        """Σ of the round's silos' divisors: the public divisor of a sum over silos."""
+        """Σ of the participating silos' divisors: the public divisor of a sum over silos."""
 
     def add_noise(self, total: Vector) -> Vector:
-        """total + N(0, σ²C² I), the server's noise of the round."""
+        """total + N(0, σ²C² I), the server's own noise of the round."""
 
     def set_model(self, model: Vector) -> None:
         """θ becomes ``model`` (through the server optimiser, if one is configured)."""
@@ -128,21 +114,11 @@ class ServerRound(Protocol):
         """θ ← θ − η·gradient with the configured optimiser, at the server."""
 
 
-class UpdateRound(ServerRound, Protocol):
-    """A round in which a silo's whole update is clipped and noised once."""
-
-    def noisy_update(self, silo: int, update: Vector) -> Vector:
-        """Clip(update, C_i) + N(0, σ_i²C_i² I), with noise of its own key: the silo's one release of the round."""
-
-
-class GridRound(ServerRound, Protocol):
-    """A round whose updates are integers (P,) int64 that secure aggregation sums."""
-
-    def train_on_grid(self, silo: int, local_step: Callable[[GridStep], Vector]) -> Vector:
-        """Runs the silo's S local steps θ ← θ - unit·K_s from the global model; returns Σ_s K_s."""
+class IntegerServer(Server, Protocol):
+    """A server that sees only the secure sum of integer updates (P,) int64."""
 
     def secure_sum(self, updates: Iterable[Vector]) -> Vector:
-        """Σ of the updates modulo the ring's size, which holds it; all that the server sees of them."""
+        """Σ of the updates modulo the ring's size, which the sum does not exceed."""
 
     @property
     def unit(self) -> float:

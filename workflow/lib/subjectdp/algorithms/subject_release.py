@@ -15,16 +15,17 @@ held everybody. Descending at the server (momentum, Adam) and averaging the iter
 
 Clipping a user's whole contribution once: DP-FedAvg (McMahan et al. 2018, arXiv 1710.06963); users in place of items:
 Levy et al. 2021 (arXiv 2102.11845); weights over the silos that hold a user, Σ_i w ≤ 1 under secure aggregation:
-ULDP-FL (Kato et al. 2024, arXiv 2308.12210), whose ULDP-AVG ``update_round`` is. Noise over rounds may be correlated
-(``noise.correlated_noise``).
+ULDP-FL (Kato et al. 2024, arXiv 2308.12210), whose ULDP-AVG is the round of updates. Noise may be correlated over
+rounds (``noise.correlated_noise``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, Step, declare, vector_sum
-from subjectdp.algorithms.protocols import LocalStep, ServerRound, Vector
+from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, vector_sum
+from subjectdp.algorithms.protocols import LocalStep, Server, Vector
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 
@@ -50,22 +51,24 @@ def noisy_updates(step: LocalStep) -> Vector:
     return step.add_noise(step.subject_update_sum(batch), step.noise_multiplier(batch))
 
 
-def released(server: ServerRound, contributions: Step, noisy: Step) -> Vector:
-    """(1/m̄) Σ_i of what the silos release; a trusted server adds the one noise itself."""
-    if server.adds_noise_once:
-        total = vector_sum(server.one_step(silo, contributions) for silo in server.silos)
-        return server.add_noise(total) / server.divisor
-    return vector_sum(server.one_step(silo, noisy) for silo in server.silos) / server.divisor
+def descend(server: Server, releases: Iterable[Vector]) -> None:
+    """θ ← θ − η · (1/m̄) Σ_i of the released sums of gradients."""
+    server.descend(vector_sum(releases) / server.divisor)
 
 
-def server_round(server: ServerRound, release: Step) -> None:
-    """θ ← θ − η · the released average gradient."""
-    server.descend(released(server, gradients, release))
+def add(server: Server, releases: Iterable[Vector]) -> None:
+    """θ ← θ + (1/m̄) Σ_i of the released sums of updates."""
+    server.set_model(server.model + vector_sum(releases) / server.divisor)
 
 
-def update_round(server: ServerRound) -> None:
-    """θ ← θ + the released average update."""
-    server.set_model(server.model + released(server, updates, noisy_updates))
+def descend_with_noise(server: Server, sums: Iterable[Vector]) -> None:
+    """The same, with one noise that a trusted server adds."""
+    server.descend(server.add_noise(vector_sum(sums)) / server.divisor)
+
+
+def add_with_noise(server: Server, sums: Iterable[Vector]) -> None:
+    """The same, with one noise that a trusted server adds."""
+    server.set_model(server.model + server.add_noise(vector_sum(sums)) / server.divisor)
 
 
 RELEASE = replace(
@@ -85,9 +88,12 @@ ALGORITHM = declare(
     "subject_release",
     "SubjectRelease",
     RELEASE,
-    local_step=noisy_gradients,
-    server_round=server_round,
-    update_round=update_round,
+    rounds=(
+        RoundRule(noisy_gradients, descend, SiloTask.ONE_STEP),
+        RoundRule(gradients, descend_with_noise, SiloTask.ONE_STEP, server_noise=True),
+        RoundRule(noisy_updates, add, SiloTask.ONE_STEP, of_updates=True),
+        RoundRule(updates, add_with_noise, SiloTask.ONE_STEP, server_noise=True, of_updates=True),
+    ),
     of_updates=replace(RELEASE, clipping=Clipping.PER_SUBJECT_UPDATE),
     reads=("privacy.horizontal", "subject"),
 )

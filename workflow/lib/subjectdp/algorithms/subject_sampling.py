@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
@@ -42,6 +42,6 @@ ALGORITHM = declare(
         beyond_papers=True,
         reference="Levy et al. 2021 (arXiv 2102.11845), user-level DP-SGD",
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
     reads=("privacy.horizontal", "subject.sampling_probability", "subject.items"),
 )

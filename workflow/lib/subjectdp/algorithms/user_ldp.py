@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, declare
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
 from subjectdp.algorithms.protocols import LocalStep, Vector
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
@@ -40,5 +40,5 @@ ALGORITHM = declare(
         horizontal_composition=True,
         reference="arXiv 2206.03617 v1, Algorithm 1; v3, Algorithm 3 (q = 1)",
     ),
-    local_step=local_step,
+    rounds=(RoundRule(local_step),),
 )

@@ -10,14 +10,14 @@ all silos share γ, C, σ, S and the sampling probability, the data are disjoint
 proof fails: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own noise,
 which is not released.
 
-The rounds execute the algorithm's own ``local_step`` and ``server_round``, many independent rounds at a time in one
+The rounds execute the algorithm's own ``local_step`` and ``aggregate``, many independent rounds at a time in one
 dimension. Lower bounds are Monte Carlo with exact confidence limits. The analysis above only chooses the attack's
 threshold, before any run; no bound depends on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -114,19 +114,22 @@ CASES = tuple(
 
 
 class _Rounds:
-    """The server's side (``algorithms.protocols.ServerRound``) of ``runs`` independent rounds, one number a model."""
+    """The server (``algorithms.protocols.Server``) of ``runs`` independent rounds; a model is one number."""
 
     def __init__(self, case: Case, present: bool, runs: int, random: np.random.Generator) -> None:
         self.case, self.present, self.random = case, present, random
-        self.silos, self.silo_count = range(case.silos), case.silos
+        self.silo_count = case.silos
         self.model = torch.zeros(runs, dtype=torch.float64)
         self.released = self.model
 
-    def train_locally(self, silo: int, local_step: Callable[[Any], Tensor]) -> Tensor:
-        theta = self.model.clone()
-        for _ in range(self.case.local_steps):
-            theta -= _RATE * local_step(_Step(self, silo, theta))
-        return theta
+    def models(self) -> Iterator[Tensor]:
+        """Each silo's model after its local steps, in order."""
+        for silo in range(self.case.silos):
+            theta = self.model.clone()
+            for _ in range(self.case.local_steps):
+                step: Any = _Step(self, silo, theta)
+                theta -= _RATE * joint_noise.local_step(step)
+            yield theta
 
     def set_model(self, model: Tensor) -> None:
         self.released = model
@@ -174,7 +177,7 @@ def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
     key = (case.silos, case.local_steps, repr(case.sampling_probability), repr(case.noise_multiplier))
     random = numpy_generator(seed, Purpose.AUDIT, "counterexample", name, *key)
     rounds: Any = _Rounds(case, present, runs, random)
-    joint_noise.server_round(rounds, joint_noise.local_step)
+    joint_noise.aggregate(rounds, rounds.models())
     total = (rounds.released - rounds.model) * case.silos
     released: Floats = (total * (-_BATCH / (_RATE * _CLIP))).numpy()
     return released

@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.algorithms.protocols import LocalStep, ServerRound
 from subjectdp.auditing.audited_unit import check_auditable, held_silos
-from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorRound, VectorStep, World
+from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorStep, World
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
 from subjectdp.noise.correlated_noise import noise_coefficients, strategy_coefficients
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.plan.plan import Clipping, PrivacyPlan, TrustModel
+from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
 
 class CanaryBatch:
@@ -68,7 +67,7 @@ class SubjectFederation(VectorFederation):
 
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
-        self.algorithm, self.plan, self.world = algorithm, plan, world
+        self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         budget, settings = plan.mechanism.shared_budget, plan.settings.subject
         self.band = settings.noise_band if budget else 1
         self._every = settings.every if budget else 1
@@ -122,18 +121,12 @@ class SubjectFederation(VectorFederation):
                 if weight > 0:
                     total += weight * self._silo_release(round_, silo) / clip_norm
             return total
-        server = VectorRound(self, round_)
-        if (
-            self.plan.mechanism.clipping is Clipping.PER_SUBJECT_UPDATE
-            and self.algorithm.update_round is not None
-        ):
-            self.algorithm.update_round(cast("ServerRound", server))  # type: ignore[arg-type]
-            return -server.released() * (server.divisor / clip_norm)
-        self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
-        return server.released() * (server.divisor / clip_norm)
+        divisor = sum(silo.divisor for silo in self.plan.silos)
+        sign = -1.0 if self.rule.of_updates else 1.0
+        return sign * self.aggregated(round_) * (divisor / clip_norm)
 
     def _silo_release(self, round_: int, silo: int) -> Tensor:
-        return self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, 0)))
+        return self.rule.local_step(self.step(round_, silo, 0))
 
 
 def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:

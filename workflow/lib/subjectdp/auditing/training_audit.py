@@ -11,21 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.base import RoundRule
 from subjectdp.algorithms.protocols import LocalStep
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.audited_unit import public_divisor
 from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canary_slice
 from subjectdp.auditing.likelihood_ratio import LikelihoodRatio, likelihood_ratios
 from subjectdp.auditing.one_run import Guesses, guess
-from subjectdp.auditing.training_setup import PlainSGD, TrainingSetup
+from subjectdp.auditing.training_setup import TrainingSetup
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import Mechanism, PlanSettings, PrivacyPlan, TrustModel
 from subjectdp.training.evaluation import evaluate
-from subjectdp.training.federation import Federation
-from subjectdp.training.record.records import Recorder
+from subjectdp.training.federation import Federation, noise_name
+from subjectdp.training.global_model import GlobalModel
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.rounds import run_round
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 
@@ -52,8 +55,8 @@ class Observer:
         self.scores = torch.zeros(canaries.count)
         self._scale = {silo: public_divisor(plan, silo) / plan.settings.clip_norm for silo in canaries.silos}
 
-    def watching(self, audited: Algorithm) -> Algorithm:
-        """The algorithm with its own local step, whose result is scored before it is returned."""
+    def watching(self, audited: RoundRule) -> RoundRule:
+        """The round with its own local step, whose result is scored before it is returned."""
 
         def local_step(step: LocalStep) -> Tensor:
             gradient = audited.local_step(step)
@@ -110,19 +113,20 @@ def audit_training(
     engine = ClippingEngine(FlatParameters(model))
     scores = likelihood_ratios(planned, canaries.unit, canaries.silos)
     observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
+    audited, partition = algorithm(mechanism.algorithm, mechanism.variant), setup.partition
     federation = Federation(
-        observer.watching(algorithm(mechanism.algorithm, mechanism.variant)),
-        plan,
-        canaries.inserted(setup.partition, setup.size),
-        data,  # type: ignore[arg-type]
-        engine,
-        setup.optimiser,
-        replace(PlainSGD(), name="none", learning_rate=1.0),
-        canaries.seed,
-        Recorder(canaries.name, plan.rounds, lambda line: None),
+        rule=observer.watching(audited.round_rule(plan)),
+        plan=plan,
+        partition=canaries.inserted(partition, setup.size),
+        data=data,  # type: ignore[arg-type]
+        engine=engine,
+        seed=canaries.seed,
+        noise_name=noise_name(plan, canaries.name, partition),
+        optimiser=OptimizerConfig(learning_rate=setup.learning_rate),
     )
+    trained, log = GlobalModel(federation), StepLog()
     for round_ in range(1, plan.rounds + 1):
-        federation.run_round(round_)
+        run_round(federation, trained, round_, log)
     found = observer.scores.numpy()
     accuracy = evaluate(engine.flat.model, federation.data, setup.partition.test_items, 1024).accuracy
     return TrainingAudit(plan, found, members, guess(found, members, guesses), accuracy)

@@ -24,19 +24,8 @@ from subjectdp.noise.keys import Purpose, key_bytes, key_int
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import FederationFacts
 from subjectdp.training.items.device_data import ResidentData
-from subjectdp.training.steps.optimisers import OptimiserSettings
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
-
-
-@dataclass(frozen=True)
-class PlainSGD:
-    """Optimiser settings for audits: plain SGD, so that the gradient itself is released."""
-
-    name: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    beta2: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ class TrainingSetup:
     partition: Partition
     facts: FederationFacts
     model: Callable[[], nn.Module]
-    optimiser: OptimiserSettings = PlainSGD()
+    learning_rate: float = 0.1  # of plain SGD: what is released is the gradient itself
     synthetic: bool = True
 
 
@@ -72,7 +61,7 @@ def prepared_setup(
         partition,
         partition.federation_facts(),
         model,
-        PlainSGD(learning_rate=run.training.optimizer.learning_rate),
+        run.training.optimizer.learning_rate,
         prepared.synthetic,
     )
 

@@ -3,7 +3,7 @@
 In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other
 items are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along that axis a vector
 of P parameters is one number, so a tensor holds one number for each of many runs. :class:`VectorStep` and
-:class:`VectorRound` implement the algorithms' protocols on such tensors; the local step and the server round are
+:class:`VectorServer` implement the algorithms' protocols on such tensors; the local step and the aggregation are
 those of training. A test checks that they equal the training loop's own step for the same mini-batches and noise.
 """
 
@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm
-from subjectdp.algorithms.protocols import LocalStep, ServerRound, UpdateRound
+from subjectdp.algorithms.base import Algorithm, SiloTask
 from subjectdp.auditing.audited_unit import (
     canary_items,
     check_auditable,
@@ -31,7 +29,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
 
 SERVER = -1
 UPDATE = -1  # the "step" of the noise on a silo's whole update
@@ -149,7 +147,7 @@ class VectorFederation:
 
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
-        self.algorithm, self.plan, self.world = algorithm, plan, world
+        self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         self._sampler = keyed_generator(world.key("sampling"))
         held = held_silos(plan)
         items = canary_items(plan)
@@ -183,38 +181,45 @@ class VectorFederation:
 
         return VectorStep(self.plan, silo, batch, normal)
 
+    def aggregated(self, round_: int) -> Tensor:
+        """The round's gradient as the observer of the sum sees it: θ before the round minus θ after it, at η = 1."""
+        server = VectorServer(self, round_)
+        self.rule.aggregate(server, (self._silo_result(round_, silo) for silo in range(server.silo_count)))
+        return server.released()
+
+    def _silo_result(self, round_: int, silo: int) -> Tensor:
+        """What a silo gives to the server (see ``training.rounds.train_silo``), from a model at zero with η = 1."""
+        if self.rule.silo_task is SiloTask.ONE_STEP:
+            return self.rule.local_step(self.step(round_, silo, 0))
+        model = torch.zeros(self.world.runs)
+        for step in range(self.plan.silos[silo].steps_per_round):
+            model -= self.rule.local_step(self.step(round_, silo, step))
+        if self.rule.silo_task is SiloTask.NOISY_UPDATE:
+            release = self.step(round_, silo, UPDATE)
+            return release.add_noise(release.clip(model), self.plan.silos[silo].noise_multiplier)
+        return model
+
     def _summed_release(self, round_: int) -> Tensor:
-        server, update_round = VectorRound(self, round_), self.algorithm.update_round
-        if self.plan.mechanism.clipping is Clipping.PER_UPDATE and update_round is not None:
-            update_round(cast(UpdateRound, server))
-            scale = float(server.silo_count)
-        else:
-            self.algorithm.server_round(cast(ServerRound, server), self.algorithm.local_step)
-            scale = server.divisor
-        return server.released() * (scale / self.plan.settings.clip_norm)
+        silos = self.plan.silos
+        scale = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
+        return self.aggregated(round_) * (scale / self.plan.settings.clip_norm)
 
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
         for silo in range(held_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
-                release = self.algorithm.local_step(cast(LocalStep, self.step(round_, silo, step)))
+                release = self.rule.local_step(self.step(round_, silo, step))
                 yield silo, release * scale
 
 
-class VectorRound:
-    """One round in each run (``algorithms.protocols.UpdateRound``) from a model at zero with learning rate 1."""
+class VectorServer:
+    """The server of one round in each run (``algorithms.protocols.Server``), from a model at zero with η = 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
         self._federation, self._round = federation, round_
-        self.silos = range(len(federation.plan.silos))
-        self.silo_count = len(self.silos)
+        self.silo_count = len(federation.plan.silos)
         self.model = torch.zeros(federation.world.runs)
         self._released: Tensor | None = None
-
-    @property
-    def adds_noise_once(self) -> bool:
-        mechanism = self._federation.plan.mechanism
-        return mechanism.trust is TrustModel.CENTRAL and mechanism.noise_rule is NoiseRule.CONSTANT
 
     @property
     def divisor(self) -> float:
@@ -226,22 +231,9 @@ class VectorRound:
             raise PrivacyError("The server's round released nothing.")
         return self._released
 
-    def train_locally(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
-        model = self.model.clone()
-        for step in range(self._federation.plan.silos[silo].steps_per_round):
-            model -= local_step(cast(LocalStep, self._federation.step(self._round, silo, step)))
-        return model
-
-    def one_step(self, silo: int, local_step: Callable[[LocalStep], Tensor]) -> Tensor:
-        return local_step(cast(LocalStep, self._federation.step(self._round, silo, 0)))
-
     def add_noise(self, total: Tensor) -> Tensor:
         step = self._federation.step(self._round, SERVER, 0)
         return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
-
-    def noisy_update(self, silo: int, update: Tensor) -> Tensor:
-        step = self._federation.step(self._round, silo, UPDATE)
-        return step.add_noise(step.clip(update), self._federation.plan.silos[silo].noise_multiplier)
 
     def set_model(self, model: Tensor) -> None:
         self._released = self.model - model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.config.differences import settings_apart
+from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.results.labels import run_label
 
-_PROGRESS = re.compile(r" round (\d+)/(\d+) .*, ([\d:]+) left\s*$")
-_ACCURACY = re.compile(r" test accuracy ([\d.]+)")
-_TAIL_BYTES = 4096
 _LISTED = 8  # runs in a message
 
 
@@ -152,18 +149,17 @@ def _begun(folder: Path) -> RunFolder:
     from subjectdp.io.locks import holder
 
     owner = holder(folder / ".lock")
-    config = _config(folder / "config.json")
-    line = _last_line(folder / "progress.log")
-    progress, accuracy = _PROGRESS.search(line), _ACCURACY.search(line)
+    config = _json(folder / "config.json")
+    progress = _json(folder / PROGRESS) or {}
     return RunFolder(
         folder.name,
         State.STOPPED if owner is None else State.TRAINING,
         label=None if config is None else label_of(config),
         config=config,
-        rounds_done=None if progress is None else int(progress[1]),
-        rounds=None if progress is None else int(progress[2]),
-        test_accuracy=None if accuracy is None else float(accuracy[1]),
-        seconds_left=None if progress is None or owner is None else _seconds(progress[3]),
+        rounds_done=progress.get("round"),
+        rounds=progress.get("rounds"),
+        test_accuracy=progress.get("test_accuracy"),
+        seconds_left=None if owner is None else progress.get("seconds_left"),
         note=None if owner is None else f"by {owner}",
     )
 
@@ -199,28 +195,9 @@ def count_states(runs: Iterable[RunFolder]) -> dict[str, int]:
     return {state.value: states.count(state) for state in State if state in states}
 
 
-def _config(path: Path) -> dict[str, Any] | None:
+def _json(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _last_line(path: Path) -> str:
-    """The last line that is whole and tells of a round; empty where there is none."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - _TAIL_BYTES))
-            lines = stream.read().decode(errors="replace").split("\n")[:-1]
-    except OSError:
-        return ""
-    return next((line for line in reversed(lines) if _PROGRESS.search(line)), "")
-
-
-def _seconds(text: str) -> int:
-    total = 0
-    for part in text.split(":"):
-        total = 60 * total + int(part)
-    return total

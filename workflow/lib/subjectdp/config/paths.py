@@ -34,6 +34,9 @@ RUN_FILES = (
 """Files of a finished run."""
 
 
+PROGRESS = "progress.json"
+"""How far an unfinished run is: round, rounds, scores and expected seconds left."""
+
 FINISHED = "finished.json"
 """A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
 deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""

@@ -1,9 +1,9 @@
 """The clipping engine: Σ_a min(1, C/‖g_a‖) · g_a from one forward and one backward pass, g_a an item's or group's.
 
-Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward:
-the parameters ask for no gradient, only the layers' outputs do; from these and the layers' inputs each layer gives the
-squared norms of the items' gradients and then, with the coefficients known, their weighted sum. No per-item gradient of
-a large layer is ever formed.
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward
+pass: it computes gradients of the layers' outputs, not of the parameters. From these and the layers' inputs each layer
+computes the squared norms of the items' gradients and then, with the clipping factors, their weighted sum. No per-item
+gradient of a large layer is formed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.errors import ModelError, PrivacyError, expected
 
-# How near the norms of an item's gradient are, alone and with others, whatever kernels a GPU takes.
+# Relative tolerance for an item's gradient norm alone and with others: kernels may differ between batch sizes.
 _ALIKE = 0.02
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Items that go through the model at once; ``grouped``: they are clipped in groups of one or more."""
+    """Items that go through the model at once; ``grouped``: they are clipped as groups, not one by one."""
 
     inputs: Tensor
     labels: Tensor
@@ -50,8 +50,8 @@ class _Batch:
 class _Taped:
     """A layer in the forward pass.
 
-    The outputs are known by their place in the graph: that neither keeps them in memory, nor moves on with them where
-    the model changes an output in place (``nn.ReLU(inplace=True)``).
+    Outputs are stored as edges of the autograd graph. Edges keep no output in memory, and stay where they are if the
+    model changes an output in place (``nn.ReLU(inplace=True)``).
     """
 
     edges: list[GradientEdge]
@@ -60,7 +60,7 @@ class _Taped:
     version: int  # of the inputs, counted by torch
 
     def check_unchanged(self, name: str) -> None:
-        """ModelError where the inputs that the layer's gradients are made of are no longer those that it saw."""
+        """Raises ModelError if the inputs were changed in place after the layer had run."""
         if self.inputs._version != self.version:
             raise ModelError(
                 f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were changed in "
@@ -77,7 +77,7 @@ class ClippingEngine:
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
     Raises:
-        ModelError: a layer that mixes the items of a batch, or that the engine cannot see through.
+        ModelError: a layer that mixes the items of a batch, or that the engine does not support.
         ConfigError: a physical batch size below 1.
     """
 
@@ -106,8 +106,8 @@ class ClippingEngine:
             labels: (B,) int64.
             clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
             weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
-            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. On the CPU,
-                where they are needed, they cost no wait for a GPU.
+            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. They are
+                needed on the CPU; there they do not make a GPU wait.
 
         Returns:
             (P,) sum, and (B,) unclipped norms of the items or (largest number + 1,) of the groups' sums, 0 for a number
@@ -160,10 +160,10 @@ class ClippingEngine:
         return total
 
     def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
-        """Tries some items, together and alone: what a model does between its layers cannot be seen otherwise.
+        """Compares the gradient norms of some items in one batch and alone: finds models that mix items between layers.
 
         Raises:
-            ModelError: an item's gradient is another one in the company of others, so that clipping bounds nothing.
+            ModelError: an item's gradient depends on the other items of the batch, so that clipping bounds nothing.
         """
         _, together = self.clipped_sum(inputs, labels, 1.0)
         single = [self.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 1.0)[1] for i in range(len(labels))]
@@ -183,16 +183,16 @@ class ClippingEngine:
         captured = self._capture(batch)
         with torch.no_grad():
             if batch.grouped and batch.weights is not None:
-                _silence(captured, batch.weights == 0.0, None)
+                _zero_out(captured, batch.weights == 0.0, None)
             norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
             scales = clip_factors(bounds, clip_norm)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
-            _silence(captured, grouping.to_items(bad), bad)
+            _zero_out(captured, grouping.to_items(bad), bad)
             if batch.weights is not None and not batch.grouped:
                 scales.mul_(batch.weights)
             coefficients = Coefficients(scales, grouping.to_items(scales))
-            # not before: the model's memory of the part is free again, and the sum is as large as the model
+            # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
             views = self.flat.views(into)
             for name, layer in captured.items():
@@ -203,7 +203,7 @@ class ClippingEngine:
     def _add_large_group(
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The same for one group of more items than go through the model at once: its gradient is formed."""
+        """The same for one group with more items than go through the model at once: its gradient is formed."""
         inputs, labels, weights = batch.inputs, batch.labels, batch.weights
         if weights is not None:
             kept = weights != 0.0
@@ -262,16 +262,15 @@ def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
     return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
 
 
-def _silence(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
-    """Makes the marked items' gradients 0 in every layer.
+def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
+    """Sets the marked items' gradients to 0 in every layer: 0 times a gradient that is not finite is not 0.
 
-    A coefficient of 0 is not enough for a gradient that is not finite. On the CPU nothing is done where nothing is
-    marked; a GPU is not asked, since the answer would have to be waited for.
+    On the CPU this returns at once if nothing is marked; on a GPU that check would wait for the device.
     """
     if items.device.type == "cpu" and not bool(items.any()):
         return
     for layer in captured.values():
-        layer.silence(items, groups)
+        layer.zero_out(items, groups)
 
 
 def _laid_out(inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model whose parameters are views of one flat vector, so that averaging, noise and updates are vector operations."""
+"""A model whose parameters are views of one flat vector: averaging, noise and updates are vector operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FlatParameters:
     Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
 
     Attributes:
-        vector: float32 (P,), the parameters themselves: writing to it changes the model.
+        vector: float32 (P,), the parameters' memory: writing to it changes the model.
         shapes: parameter name -> shape.
     """
 

@@ -1,8 +1,8 @@
-"""Items in groups that are clipped as one: how a batch is cut into parts, and how the items of a part are laid out.
+"""Groups of items that are clipped as one: the parts of a batch, and the order of the items of a part.
 
-A group of m items is to the layer rules what a single item is, m times as long: its gradient is the sum over its
-items, so that the rules for "one item with T positions" serve for "one group with m·T positions". For that the items
-of a part are sorted by the size of their group and then by group, and groups of equal size form a :class:`Run`.
+A group's gradient is the sum over its items, so that a layer rule for one item with T positions also serves for one
+group of m items with m·T positions. Items of a part are sorted by the size of their group, then by group; groups of
+equal size form a :class:`Run`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Grouping:
 
     @classmethod
     def of_items(cls, items: int) -> Grouping:
-        """Every item is a group of its own."""
+        """Each item is its own group."""
         return cls((Run(0, items, 1),))
 
     @property
@@ -59,7 +59,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Part:
-    """What goes through the model at once: items, and the groups that they are."""
+    """The items that go through the model at once, and their groups."""
 
     items: Tensor | slice  # positions in the batch
     groups: Tensor | slice  # numbers of the groups, in the grouping's order

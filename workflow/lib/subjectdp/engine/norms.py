@@ -1,9 +1,9 @@
-"""Norms of long vectors, to within the margin that clipping leaves for their rounding.
+"""Norms of long vectors, with a rounding error within the margin that clipping allows for.
 
-On the CPU torch adds up the squares of a float32 vector in as many running sums as a register has lanes, eight or
-sixteen. Where a sum is long the squares of short entries fall below its last digit and are lost: a vector of six
-million numbers may be 2 % longer than its computed norm, and would be clipped to 2 % more than the clip norm. Here the
-norm is that of the norms of pieces, which are added up in turn.
+On the CPU torch adds the squares of a float32 vector in as many running sums as a register has lanes, eight or sixteen.
+In a long sum the squares of small entries fall below the last digit and are lost: a vector of six million numbers may
+be 2 % longer than its computed norm, and would be clipped to 2 % more than the clip norm. Here the vector is cut into
+pieces, and the norm is that of the pieces' norms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECE = 256  # 32 additions in each of eight lanes; three such levels serve six
 def row_norms(rows: Tensor) -> Tensor:
     """(n,) the L2 norm of each row of a (n, d) float32 tensor, relative error below 2^-18 whatever the entries.
 
-    A row that holds an infinity or NaN has a norm that is not finite. Costs what torch's norm costs.
+    A row with an infinity or NaN has a norm that is not finite. As fast as torch's norm.
     """
     if rows.device.type == "cpu":  # a GPU adds up in a tree anyway
         while rows.shape[1] > _PIECE:
@@ -31,6 +31,6 @@ def row_norms(rows: Tensor) -> Tensor:
 
 
 def clip_factors(norms: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """min(1, C/‖g‖) of norms (n,), a little less than that where it is below 1; C > 0, infinity, or one for each."""
+    """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm."""
     factors: Tensor = (clip_norm / (norms * _MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
     return factors

@@ -175,6 +175,16 @@ class Mechanism:
         return tuple(reasons)
 
     @property
+    def server_noise(self) -> bool:
+        """Whether a trusted server adds one noise of constant σ to the sum over the silos."""
+        return self.trust is TrustModel.CENTRAL and self.noise_rule is NoiseRule.CONSTANT
+
+    @property
+    def clips_updates(self) -> bool:
+        """Whether whole updates are clipped, of a silo or of a subject, not gradients."""
+        return self.clipping in (Clipping.PER_UPDATE, Clipping.PER_SUBJECT_UPDATE)
+
+    @property
     def noised_after_steps(self) -> bool:
         """Whether noise comes after any local optimiser: on whole updates, or on a subject's parts."""
         return self.clipping is Clipping.PER_UPDATE or self.shared_budget

@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from subjectdp.training.federation import Federation
 from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.record.steplog import StepLog
 
 if TYPE_CHECKING:
-    from subjectdp.training.federation import Federation
+    from subjectdp.training.workers.processes import Team
 
 
 @dataclass(frozen=True)
@@ -28,28 +30,28 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The scoring of a model on the items at ``addresses``; batch by batch, so that several processes can share it."""
+    """The scoring of a model on the items at ``addresses``: a part for each batch (``workers.messages.Work``)."""
 
     addresses: NDArray[np.int32]
     batch_size: int
 
     @property
-    def batches(self) -> int:
+    def parts(self) -> int:
         """Number of batches."""
         return -(-len(self.addresses) // self.batch_size)
 
     def order(self, federation: Federation) -> list[int]:
-        """All batches, as they come."""
-        return list(range(self.batches))
+        """All batches, in order."""
+        return list(range(self.parts))
 
-    def run(self, federation: Federation, place: int) -> Tensor:
-        """(2,) float64: right answers and summed cross-entropy of one batch of the engine's model."""
-        return self.batch(federation.engine.flat.model, federation.data, place)
+    def run(self, federation: Federation, theta: Tensor, part: int, log: StepLog) -> Tensor:
+        """(2,) float64: right answers and summed cross-entropy of one batch; the engine holds the model."""
+        return self.batch(federation.engine.flat.model, federation.data, part)
 
     @torch.no_grad()
-    def batch(self, model: nn.Module, data: ResidentData, place: int) -> Tensor:
+    def batch(self, model: nn.Module, data: ResidentData, part: int) -> Tensor:
         """The same for any model and data."""
-        start = place * self.batch_size
+        start = part * self.batch_size
         inputs, labels = data.batch(self.addresses[start : start + self.batch_size])
         logits = model(inputs)
         correct = (logits.argmax(1) == labels).sum()
@@ -67,4 +69,19 @@ class Evaluation:
 def evaluate(model: nn.Module, data: ResidentData, addresses: NDArray[np.int32], batch_size: int) -> Score:
     """Scores a model on the items at ``addresses``."""
     work = Evaluation(addresses, batch_size)
-    return work.score(work.batch(model, data, place) for place in range(work.batches))
+    return work.score(work.batch(model, data, part) for part in range(work.parts))
+
+
+def evaluate_federation(
+    federation: Federation,
+    theta: Tensor,
+    addresses: NDArray[np.int32],
+    batch_size: int,
+    team: Team | None = None,
+) -> Score:
+    """Scores the model ``theta`` (P,), which is in the engine afterwards; a team shares the batches."""
+    federation.engine.flat.load(theta)
+    if team is None:
+        return evaluate(federation.engine.flat.model, federation.data, addresses, batch_size)
+    work = Evaluation(addresses, batch_size)
+    return work.score(team.results(federation, work, theta, StepLog()))

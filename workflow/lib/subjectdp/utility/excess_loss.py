@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,13 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
+from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
+from subjectdp.training.global_model import GlobalModel
 from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.record.records import STEP_COLUMNS, Recorder
-from subjectdp.training.run import make_federation
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.rounds import run_round
 from subjectdp.utility import bounds
 from subjectdp.utility.convex import Objective, Optimum, minimise, subject_mean_weights
 from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
@@ -190,21 +193,29 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
     plan = plan_run(_run(data, name, steps, 1.0), data.partition, cache)
     rate = bounds.best_learning_rate(data.problem, plan.rounds, _planned_noise(plan))
     run = _run(data, name, steps, rate)
-    recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
-    federation = make_federation(run, plan, data.prepared, data.partition, torch.device("cpu"), recorder)
-    means = _mean_iterates(federation, plan.rounds)
+    federation = make_federation(RunInputs(run, plan, data.prepared, data.partition), torch.device("cpu"))
+    recorder = Recorder(run.run_id, plan.rounds)
+    means = _mean_iterates(_iterates(federation, recorder), plan.rounds)
     return _Trained(plan, rate, _noise_std(plan, recorder), means)
 
 
-def _mean_iterates(federation: Federation, steps: int) -> dict[int, Tensor]:
-    """w̄_t = (w_1 + ... + w_t)/t at some t, the last step included; w_1 is the model before the first step."""
+def _iterates(federation: Federation, recorder: Recorder) -> Iterator[Tensor]:
+    """The model before each of the plan's steps, one a round."""
+    model, log = GlobalModel(federation), StepLog()
+    for round_ in range(1, federation.plan.rounds + 1):
+        yield model.vector
+        run_round(federation, model, round_, log)
+        recorder.add_steps(log.take())
+
+
+def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
+    """w̄_t = (w_1 + ... + w_t)/t at some t, the last of ``steps`` included; w_1 is the model before the first step."""
     chosen = {max(1, round(steps * place / _POINTS)) for place in range(1, _POINTS + 1)}
-    total, found = torch.zeros_like(federation.theta, dtype=torch.float64), {}
-    for step in range(1, steps + 1):
-        total += federation.theta.double()
+    total, found = torch.zeros((), dtype=torch.float64), {}
+    for step, model in enumerate(iterates, start=1):
+        total = total + model.double()
         if step in chosen:
             found[step] = total / step
-        federation.run_round(step)
     return found
 
 

@@ -28,8 +28,10 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.record.records import Recorder
-from subjectdp.training.run import make_federation
+from subjectdp.training.build import RunInputs, make_federation
+from subjectdp.training.global_model import GlobalModel
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.rounds import run_round
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
 log = logging.getLogger(__name__)
@@ -85,14 +87,13 @@ def measured_noise(
     plain, still = OptimizerConfig(name="sgd", learning_rate=1.0), ServerOptimizerConfig(name="none")
     training = run.training.model_copy(update={"optimizer": plain, "server_optimizer": still})
     changed = run.model_copy(update={"training": training})
+    inputs = RunInputs(changed, single, prepared, partition)
     models = []
     for noise in ("one", "other"):
-        recorder = Recorder(run.run_id, plan.rounds, lambda line: None)
-        device = torch.device("cpu")
-        federation = make_federation(changed, single, prepared, partition, device, recorder, cache_dir)
-        federation.noise_name = noise
-        federation.run_round(plan.rounds)
-        models.append(federation.theta)
+        federation = replace(make_federation(inputs, torch.device("cpu"), cache_dir), noise_name=noise)
+        model = GlobalModel(federation)
+        run_round(federation, model, plan.rounds, StepLog())
+        models.append(model.vector)
     difference = (models[0] - models[1]).double()
     return float(difference.square().mean().div(2).sqrt()) / plan.settings.clip_norm, difference.numel()
 

@@ -1,4 +1,4 @@
-"""What a layer rule gives to the clipping engine, and helpers that the rules share."""
+"""The interface between layer rules and the clipping engine, and helpers that the rules share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.norms import row_norms
 
 GRAM_ROUNDING = 2.0**-21
-"""Relative rounding error of a float32 product of two vectors whose entries are of like size (measured: below 2^-22
-for 3,136 terms). A few long entries among thousands of short ones round worse, which matters where long parts cancel:
-what float32 loses in contrived sums is excluded on every card."""
+"""Bound on the relative rounding error of a float32 inner product whose terms have similar size (measured: below 2^-22
+for 3,136 terms). A few large entries among thousands of small ones round worse, which matters where large parts cancel;
+every privacy report excludes what float32 loses in such contrived sums."""
 
-_EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few long entries
+_EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few large entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
 _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
@@ -25,10 +25,10 @@ _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where t
 
 @dataclass(frozen=True)
 class Squares:
-    """Squared norms of the gradients of a part's groups, and by how much rounding may have lowered each of them.
+    """Squared norms of the gradients of a part's groups, and bounds on how far rounding may have lowered them.
 
-    A product form can cancel: where large gradients of a group almost add up to nothing, the computed squared norm is
-    wrong by a fraction of the large ones. Clipping counts ``slack`` as if it were norm.
+    A product form can cancel: if large gradients of a group add up to almost 0, the rounding error of the squared norm
+    is a fraction of the large ones. Clipping adds ``slack`` to the squared norm.
     """
 
     values: Tensor  # (groups,)
@@ -37,7 +37,7 @@ class Squares:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What each group's gradient is multiplied by in the sum, and the same for each item."""
+    """The factor of each group's gradient in the sum, and the same for each item."""
 
     groups: Tensor
     items: Tensor
@@ -46,7 +46,7 @@ class Coefficients:
 class Sums:
     """A layer's views into the flat result.
 
-    ``fresh`` views hold no sum yet and are written to, others are added to; each parameter is added to once a part.
+    ``fresh`` views are overwritten, others added to; each parameter gets one addition a part.
     """
 
     def __init__(self, views: Mapping[str, Tensor], fresh: bool) -> None:
@@ -56,7 +56,7 @@ class Sums:
         return name in self._views
 
     def __getitem__(self, name: str) -> Tensor:
-        """The parameter's view with a sum in it, to be added to."""
+        """The parameter's view, zeroed if fresh, to add to."""
         view = self._views[name]
         return view.zero_() if self._fresh else view
 
@@ -89,15 +89,15 @@ class Captured(Protocol):
         """Squared L2 norm of each group's gradient of this layer's parameters, the sum over the group's items."""
         ...
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        """Makes the gradients of the marked items (items,) exactly 0, whatever they are.
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        """Sets the gradients of the marked items (items,) to exactly 0, also where they are not finite.
 
-        ``groups`` (groups,) marks their groups once the norms are known, and is None before.
+        ``groups`` (groups,) marks their groups; None before the norms are computed.
         """
         ...
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
-        """Adds Σ_a coefficients_a · g_a to each parameter; may spend the captured tensors."""
+        """Adds Σ_a coefficients_a · g_a to each parameter; may overwrite the captured tensors."""
         ...
 
 
@@ -109,12 +109,12 @@ class LayerRule(Protocol):
         ...
 
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
-        """Joins what was kept with the gradients of the wanted tensors."""
+        """Combines what was kept with the gradients of the wanted tensors."""
         ...
 
 
 def wanted(output: Tensor) -> Tensor:
-    """A layer's output as one whose gradient can be asked for, also where nothing before it asks for one."""
+    """A layer's output as a tensor of the autograd graph, even if nothing before it requires a gradient."""
     if output.requires_grad:
         return output
     result: Tensor = _Source.apply(output, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
@@ -122,7 +122,7 @@ def wanted(output: Tensor) -> Tensor:
 
 
 class _Source(torch.autograd.Function):
-    """Where the backward pass ends. A leaf would end it too, but live as long as the graph and forbid ``relu_``."""
+    """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def group_sums(values: Tensor, grouping: Grouping) -> Tensor:
     return torch.cat([grouped(values.unsqueeze(1), run).sum(1) for run in grouping.runs])
 
 
-def silenced(values: Tensor, items: Tensor) -> Tensor:
+def zeroed(values: Tensor, items: Tensor) -> Tensor:
     """A copy of (B, ...) values that is 0 for the marked items."""
     return values.masked_fill(items.view(-1, *(1,) * (values.dim() - 1)), 0)
 
@@ -159,8 +159,8 @@ def silenced(values: Tensor, items: Tensor) -> Tensor:
 def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares:
     """Squared norms of n gradients Σ_t δ_t ⊗ [x_t, 1, ...] of one linear map, by the cheaper of two forms.
 
-    Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), of T² (d_in + d_out) multiplications, or the gradients themselves, of
-    T d_in d_out. A few positions, such as a subject's items, are multiplied in float64, which loses next to nothing.
+    Either Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), with T² (d_in + d_out) multiplications, or the gradients themselves, with
+    T d_in d_out. For few positions, such as a subject's items, the products are in float64.
 
     Args:
         delta: (n, T, d_out).

@@ -1,7 +1,7 @@
 """2-D convolutions: per-item weight gradients by cache-blocked im2col, in channels-last memory.
 
-The Gram ("ghost") form is never cheaper here: a 14x14 map has 196 positions, so the T x T products cost more than
-the gradient itself.
+The Gram ("ghost") form is never cheaper here: a 14x14 map has 196 positions, and T x T products cost more than the
+gradient itself.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from subjectdp.engine.layers.base import (
     Sums,
     group_sums,
     grouped,
-    silenced,
     squared_rows,
     wanted,
+    zeroed,
 )
 
 _BLOCKS = {"cpu": 4}  # items whose im2col copy stays in cache
-_GPU_BLOCK = 64  # elsewhere few launches count for more than cache
-_KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum, not computed again
+_GPU_BLOCK = 64  # on a GPU few launches matter more than cache
+_KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum
 
 
 class ConvolutionRule:
@@ -56,7 +56,7 @@ def _padding(module: nn.Conv2d) -> tuple[int, int]:
 
 @dataclass
 class ConvolutionCaptured:
-    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last; let go once the gradients are kept."""
+    """Input (B, I, H, W) and output gradient (B, O, H', W'), both channels-last; freed once the gradients are kept."""
 
     module: nn.Conv2d
     inputs: Tensor
@@ -77,7 +77,7 @@ class ConvolutionCaptured:
         return Squares(norms)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Tensor:
-        """Few weights: an item's gradient is (kh·kw, H'W') · (H'W', O), whose left side copies whole rows of pixels."""
+        """One input channel: an item's gradient is (kh·kw, H'W') · (H'W', O); im2col copies whole rows of pixels."""
         (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
         (sh, sw), (dh, dw), (ph, pw) = self.module.stride, self.module.dilation, _padding(self.module)
         padded = F.pad(self.inputs[:, 0], (pw, pw, ph, ph))
@@ -95,7 +95,7 @@ class ConvolutionCaptured:
         return squared_rows(sums)
 
     def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
-        """A few items at a time: im2col, the product, its norms; the gradients are kept where they are not many."""
+        """im2col, product and norms of a few items at a time; keeps the gradients if they are small enough."""
         block, size = _block(rows), self.module.weight[0].numel()
         columns = _Columns(self.inputs, self.delta, self.module, block)
         gradients = rows.new_empty(grouping.count if self.kept else block, rows.shape[2], size)
@@ -112,15 +112,15 @@ class ConvolutionCaptured:
         self.gradients = gradients.flatten(1) if self.kept else None
         return norms
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         if self.gradients is None:
             layout = torch.channels_last
-            self.inputs = silenced(self.inputs, items).contiguous(memory_format=layout)
-            self.delta = silenced(self.delta, items).contiguous(memory_format=layout)
+            self.inputs = zeroed(self.inputs, items).contiguous(memory_format=layout)
+            self.delta = zeroed(self.delta, items).contiguous(memory_format=layout)
         elif groups is not None:
-            self.gradients = silenced(self.gradients, groups)
+            self.gradients = zeroed(self.gradients, groups)
         if self.bias_gradients is not None:
-            self.bias_gradients = silenced(self.bias_gradients, items)
+            self.bias_gradients = zeroed(self.bias_gradients, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         if self.gradients is None:
@@ -136,7 +136,7 @@ class ConvolutionCaptured:
 
     def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
         module = self.module
-        # cuDNN would round to TF32's 10 bits: the sum would be longer than the norms that it was clipped by
+        # with TF32 (10 bits) the sum could be longer than the norms that it was clipped by
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             result = torch.ops.aten.convolution_backward(
                 self.delta * coefficients.view(-1, 1, 1, 1),
@@ -156,7 +156,7 @@ class ConvolutionCaptured:
 
 
 class _Columns:
-    """im2col of a few items at a time, in buffers that are written again and again and so stay in cache."""
+    """im2col of a few items at a time, in reused buffers that stay in cache."""
 
     def __init__(self, inputs: Tensor, delta: Tensor, module: nn.Conv2d, block: int) -> None:
         (ph, pw), (kh, kw) = _padding(module), module.kernel_size
@@ -167,7 +167,7 @@ class _Columns:
         self._padded = inputs.new_zeros(block, height + 2 * ph, width + 2 * pw, inner)
         self._inside = self._padded[:, ph : ph + height, pw : pw + width]
         row = self._padded.stride(1)
-        # neighbouring columns of a kernel's row are neighbours in memory: one run of kw·I numbers
+        # without dilation the columns of a kernel's row are contiguous: kw·I numbers
         taps = (kh, kw * inner) if dw == 1 else (kh, kw, inner)
         steps = (dh * row, 1) if dw == 1 else (dh * row, dw * inner, 1)
         self._windows = self._padded.as_strided(

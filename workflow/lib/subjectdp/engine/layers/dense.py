@@ -1,4 +1,4 @@
-"""Linear and embedding layers: outer products, never formed per item where a cheaper form exists."""
+"""Linear and embedding layers: outer products, formed per item only where nothing is cheaper."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from subjectdp.engine.layers.base import (
     grouped,
     joined,
     product_squares,
-    silenced,
     squared_rows,
     wanted,
+    zeroed,
 )
 from subjectdp.engine.layers.products import projected
 
@@ -54,8 +54,8 @@ class LinearCaptured:
             return Squares(squared_rows(delta[:, 0]) * (squared_rows(inputs[:, 0]) + float(self.bias)))
         return product_squares(delta, [inputs], float(self.bias))
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        self.inputs, self.delta = silenced(self.inputs, items), silenced(self.delta, items)
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.inputs, self.delta = zeroed(self.inputs, items), zeroed(self.delta, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta.mul_(coefficients.items.view(-1, 1, 1)).flatten(0, 1)
@@ -80,7 +80,7 @@ class EmbeddingRule:
 
 @dataclass
 class EmbeddingCaptured:
-    """Rows of the table that an item reads collect its deltas."""
+    """An item's gradient: the deltas, added to the table's rows that the item reads."""
 
     indices: Tensor  # (B, T)
     delta: Tensor  # (B, T, E)
@@ -107,8 +107,8 @@ class EmbeddingCaptured:
         largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
         return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        self.delta = silenced(self.delta, items)
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.delta = zeroed(self.delta, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta * coefficients.items.view(-1, 1, 1)

@@ -15,9 +15,9 @@ from subjectdp.engine.layers.base import (
     Squares,
     Sums,
     group_sums,
-    silenced,
     squared_rows,
     wanted,
+    zeroed,
 )
 
 
@@ -66,8 +66,8 @@ class GenericCaptured:
         squares = [squared_rows(group_sums(g.flatten(1), grouping)) for g in self.gradients.values()]
         return Squares(torch.stack(squares).sum(0))
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        self.gradients = {name: silenced(gradient, items) for name, gradient in self.gradients.items()}
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.gradients = {name: zeroed(gradient, items) for name, gradient in self.gradients.items()}
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for name, gradient in self.gradients.items():

@@ -13,9 +13,9 @@ from subjectdp.engine.layers.base import (
     Squares,
     Sums,
     group_sums,
-    silenced,
     squared_rows,
     wanted,
+    zeroed,
 )
 
 
@@ -65,8 +65,8 @@ class AffineCaptured:
         total = squared_rows(group_sums(self.scale, grouping))
         return Squares(total + squared_rows(group_sums(self.shift, grouping)) if self.bias else total)
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
-        self.scale, self.shift = silenced(self.scale, items), silenced(self.shift, items)
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.scale, self.shift = zeroed(self.scale, items), zeroed(self.shift, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         into.add("weight", coefficients.items @ self.scale)

@@ -1,8 +1,8 @@
-"""Products of activations with weights, by oneDNN where this build of PyTorch has it, else by its usual library.
+"""Products of activations with weights, by oneDNN if this build of PyTorch has it, else by its default library.
 
-On CPUs without Intel's name oneDNN's float32 product is up to a fifth faster than MKL's, and it can keep a weight that
-is used again and again in its own layout. Its operators are those that torch.compile calls; they are looked up, never
-assumed. Results differ by rounding only.
+On CPUs not made by Intel oneDNN's float32 product is up to a fifth faster than MKL's, and it can keep a reused weight
+in its own layout. The operators are those that torch.compile calls; their presence is checked. Results differ by
+rounding only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_FEWEST = 1 << 23  # multiplications of a call from which on its longer way to the kernel is worth it
+_FEWEST = 1 << 23  # multiplications from which a call's overhead pays
 
 
 def _operators() -> tuple[Any, Any] | None:
@@ -48,7 +48,7 @@ def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 class Projection(torch.autograd.Function):
-    """``product`` whose backward pass gives the inputs' gradient alone: no weight asks for one here."""
+    """``product`` whose backward pass computes the inputs' gradient only, not the weight's."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -30,8 +30,8 @@ from subjectdp.engine.layers.products import projected, repeated
 class Recurrence(torch.autograd.Function):
     """h_t = LSTM(x̃_t, h_{t-1}) over time for projected inputs x̃ = W_ih x + b; gate order i, f, g, o.
 
-    Spends its input: the gates' values, and in the backward pass their gradients, are written over x̃, so that nothing
-    of that size is copied. A second backward pass through it is not possible.
+    Overwrites its input: the gates' values, and in the backward pass their gradients, are stored in x̃'s memory, to save
+    a copy of that size. It has one backward pass only.
     """
 
     @staticmethod
@@ -39,7 +39,7 @@ class Recurrence(torch.autograd.Function):
         """Projected inputs (T, B, 4H) and W_hh (4H, H) to states (T + 1, B, H): h_0 = 0, h_1 .. h_T."""
         steps, batch, width = gate_inputs.shape
         hidden = width // 4
-        gates = gate_inputs.data  # the same memory; autograd need not know, nothing reads x̃ again
+        gates = gate_inputs.data  # the same memory, outside of autograd: nothing reads x̃ again
         states, cells = (gates.new_empty(steps + 1, batch, hidden) for _ in range(2))
         squashed = gates.new_empty(steps, batch, hidden)
         states[0].zero_()
@@ -100,7 +100,7 @@ class _Layer:
 
 
 class LSTMRule:
-    """nn.LSTM, one direction, without projection; dropout between layers is not supported."""
+    """nn.LSTM in one direction, without projection and without dropout between layers."""
 
     def forward(
         self, module: nn.LSTM, inputs: Tensor
@@ -150,7 +150,7 @@ class LSTMCaptured:
         )
         return product_squares(delta, [inputs, previous], 2.0 * self.bias)
 
-    def silence(self, items: Tensor, groups: Tensor | None) -> None:
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         by_item = items.view(1, -1, 1)
         for number in self._numbers:
             layer = self.layers[number]

@@ -1,7 +1,7 @@
-"""Fixed small warps of images: the views of an item beside the plain one (``training.augmentation``).
+"""Fixed small warps of images: an item's augmented copies beside the plain one (``training.augmentation``).
 
-A warp is one affine map for all items, made from public constants alone: a view is a function of its item, so that it
-may be averaged with the item's other views before anything is clipped, at no cost of privacy.
+A warp is one affine map for all items, made from public constants. A copy is a function of its item alone, so that the
+gradients of an item's copies may be averaged before anything is clipped, without privacy cost.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class Warp:
         return np.asarray(math.exp(self.growth) * turn @ np.array([[1.0, 0.0], [-self.slant, 1.0]]))
 
 
-def warps(views: int, magnitude: float) -> tuple[Warp, ...]:
-    """The ``views`` - 1 warps that are seen beside the plain image, each within ``magnitude`` of doing nothing.
+def warps(copies: int, magnitude: float) -> tuple[Warp, ...]:
+    """The ``copies`` - 1 warps beside the plain image, each at most ``magnitude`` away from the identity.
 
     They come in opposite pairs, whose sizes spread evenly over all five numbers (a Kronecker sequence on powers of the
-    root of x^6 = x + 1; Roberts 2018), and those of fewer views are the first ones of more.
+    root of x^6 = x + 1; Roberts 2018); the warps of fewer copies are the first ones of more.
 
     Raises:
-        ConfigError: ``views`` below 1 or a magnitude that is not above 0.
+        ConfigError: ``copies`` below 1 or a magnitude that is not above 0.
     """
-    if views < 1:
-        raise expected("views of an item", views, "at least 1", ConfigError)
+    if copies < 1:
+        raise expected("views of an item", copies, "at least 1", ConfigError)
     if not 0 < magnitude < math.inf:
         raise expected("size of warps", magnitude, "a number above 0", ConfigError)
-    return tuple(_warp(number, magnitude) for number in range(1, views))
+    return tuple(_warp(number, magnitude) for number in range(1, copies))
 
 
 def _warp(number: int, magnitude: float) -> Warp:
@@ -84,9 +84,9 @@ def _root(degree: int) -> float:
 
 
 def warped(images: Tensor, warp: Warp, paper: float) -> Tensor:
-    """The images (n, 1, h, w) as the warp shows them, by bilinear interpolation; ``paper`` is what lies outside.
+    """The warped images (n, 1, h, w), by bilinear interpolation; ``paper`` is the value outside an image.
 
-    An image's pixels are the same to the bit whatever images it comes with.
+    An image's pixels have the same bits whatever other images are in the batch.
     """
     count, _, height, width = images.shape
     rows, columns = np.indices((height, width), dtype=np.float64)

@@ -1,8 +1,8 @@
 """Fixed features of all items of a data set, kept on disk for the runs that use them.
 
-They are a function of the items, of the model's fixed part and of the warp that items are seen through: every run of a
-data set computes the same ones. Each view has a file of its own. A file carries the hash of its content; one that is
-missing, truncated or changed is computed anew. Features are computed in the same portions with and without a cache
+They depend on the items, the model's fixed part and the warp of an augmented copy only: every run of a data set needs
+the same ones. Each copy has its own file. A file carries the hash of its content; one that is missing, truncated or
+changed is computed anew. Features are computed in the same portions with and without a cache
 (``training.items.device_data``), so that results have the same bits.
 """
 
@@ -28,7 +28,7 @@ _DIGEST = 32  # bytes of a sha256, at the head of a file
 
 
 class FeatureCache:
-    """One file: the features float32 (items, width) that one fixed part of a model makes of one view of a data set.
+    """One file: the features float32 (items, width) that one fixed part of a model makes of one copy of a data set.
 
     Args:
         folder: where files are kept.
@@ -48,8 +48,8 @@ class FeatureCache:
         }
         self.path = self._path(self._content)
 
-    def of_view(self, warp: Warp | None) -> FeatureCache:
-        """The file of the items as ``warp`` shows them; this one for the plain items (None)."""
+    def of_warp(self, warp: Warp | None) -> FeatureCache:
+        """The file of the items under ``warp``; this one for the plain items (None)."""
         if warp is None:
             return self
         other = copy(self)

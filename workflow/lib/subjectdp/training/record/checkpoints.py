@@ -1,9 +1,9 @@
-"""Checkpoints: a run's last snapshots on disk, read back only by the very same run.
+"""Checkpoints: a run's last snapshots on disk, read only by a run with the same identity.
 
-A checkpoint is two files. ``round-N.safetensors`` holds the tensors and the table of mini-batches; ``round-N.json``,
-written after it, what the run is (its identity), the evaluated rounds, size and sha256 of the other file, and a hash
-of itself: a checkpoint without its JSON is none. Both are written under a temporary name, synced and renamed, so that
-a kill at any moment leaves the checkpoints before it as they were.
+A checkpoint is two files. ``round-N.safetensors`` holds the tensors and the table of mini-batches. ``round-N.json``,
+written after it, holds the run's identity, the evaluated rounds, size and sha256 of the other file, and its own hash; a
+checkpoint without its JSON does not count. Both are written under a temporary name, synced and renamed, so that a kill
+at any moment leaves earlier checkpoints intact.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from torch import Tensor
 from subjectdp.errors import DataError, StorageError
 from subjectdp.io.atomic import sha256_of, write_bytes, write_json
 from subjectdp.io.checksummed_json import is_intact, sealed
+from subjectdp.training.global_model import MODEL
 from subjectdp.training.record.records import STEP_COLUMNS, StepRow
-from subjectdp.training.record.snapshots import MODEL, Snapshot
+from subjectdp.training.record.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 KEEP = 2
-"""Checkpoints that stay: if the last one is damaged, the one before it serves."""
+"""Checkpoints that are kept: if the last one is damaged, the one before it is used."""
 
 _NAME = re.compile(r"round-(\d{7,})\.json")
 _TENSOR, _STEPS = "tensor.", "steps."
 
 
 class CheckpointFolder:
-    """The checkpoints of one run; ``identity`` is what must be the same for one to be read."""
+    """The checkpoints of one run; only those with the same ``identity`` are read."""
 
     def __init__(
         self, folder: Path, identity: Mapping[str, str], report: Callable[[str], None] = log.info
@@ -52,7 +53,7 @@ class CheckpointFolder:
         """Writes a checkpoint and removes all but the last ``KEEP`` that are known to be good.
 
         Raises:
-            StorageError: it cannot be written; those that are there stay.
+            StorageError: it cannot be written; earlier ones are kept.
         """
         tensors = {_TENSOR + name: value.cpu().contiguous() for name, value in snapshot.tensors.items()}
         tensors |= {_STEPS + name: column for name, column in _columns(snapshot.steps).items()}
@@ -76,7 +77,7 @@ class CheckpointFolder:
         self._remove_others()
 
     def latest(self) -> Snapshot | None:
-        """The last checkpoint that is whole and this run's; a line for each later one says why it is not used."""
+        """The last intact checkpoint of this run; reports why each later one is refused."""
         for round_ in sorted(self._rounds(), reverse=True):
             try:
                 found = self._read(round_)
@@ -100,7 +101,7 @@ class CheckpointFolder:
 
     def _remove_others(self) -> None:
         kept = {self._file(round_, suffix) for round_ in self._good for suffix in ("json", "safetensors")}
-        # the JSON of a pair first: what is left after a kill in between is no checkpoint
+        # the JSON of a pair first: the rest does not count as a checkpoint if this is interrupted
         for path in sorted(self.folder.iterdir(), key=lambda path: path.suffix != ".json"):
             if path not in kept:
                 path.unlink(missing_ok=True)
@@ -175,7 +176,7 @@ class Checkpoints:
         return by_time or (self._every_rounds > 0 and round_ % self._every_rounds == 0)
 
     def save(self, snapshot: Snapshot) -> bool:
-        """Writes a checkpoint; a disk that cannot take it costs a line in the log, not the training."""
+        """Writes a checkpoint; if the disk cannot take it, reports that and lets the training go on."""
         self._last_time = time.monotonic()
         if snapshot.round == self._last_round:
             return True
@@ -188,7 +189,7 @@ class Checkpoints:
         return True
 
     def resume(self) -> Snapshot | None:
-        """The snapshot to go on from, marked as resumed once more; None to start anew."""
+        """The snapshot to continue from; None to start anew."""
         found = self.folder.latest()
         if found is not None:
             self._last_round = found.round

@@ -1,4 +1,4 @@
-"""Where a run happened: device, versions, commit, memory."""
+"""The environment of a run: device, versions, commit, memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 def choose_devices(name: str, processes: int) -> list[torch.device]:
     """The device of each process of a run: the CPU for all of them, or one CUDA device each.
 
-    ``auto`` takes as many processes as there are CUDA devices where it takes those; all others take ``processes``.
+    With CUDA devices ``auto`` limits the processes to the number of devices; otherwise there are ``processes``.
 
     Raises:
         ConfigError: a device that this machine does not have, or fewer CUDA devices than processes.
@@ -73,16 +73,16 @@ def _cuda_there(count: int) -> str:
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits for what a GPU has been asked to do; clocks read before that show less."""
+    """Waits until a GPU has finished its queued work, so that timings include it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def keep_freed_memory() -> bool:
-    """Has glibc's malloc keep what is freed, for the next step; False where there is no such malloc, or it is set up.
+    """Makes glibc's malloc keep freed memory for the next step; returns whether it did.
 
-    A step frees and asks again for tensors of many megabytes, which malloc by default gives back to the system and gets
-    back page by page. Settings of the user (environment variables ``MALLOC_...``) stay as they are.
+    Each step frees and allocates tensors of many megabytes, which malloc by default returns to the system and gets back
+    page by page. Another C library and the user's own settings (environment variables ``MALLOC_...``) are left alone.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -130,7 +130,7 @@ def _git_commit() -> str | None:
     command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        # A session of its own: a Ctrl-C in the terminal is this process' to obey, and must not take the commit away.
+        # In its own session: a Ctrl-C in the terminal must not end git before it has told the commit.
         found = subprocess.run(
             command,
             capture_output=True,

@@ -1,19 +1,22 @@
-"""What a run leaves behind: tidy tables of rounds and steps, and a line of progress for each round."""
+"""The records of a run: tidy tables of rounds and steps, and its progress after each evaluated round."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from subjectdp.io.atomic import write_frame
-from subjectdp.sampling.batches import BatchStatistics
+from subjectdp.config.paths import PROGRESS
+from subjectdp.errors import StorageError
+from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.training.evaluation import Score
+from subjectdp.training.record.steplog import LoggedStep
 
 log = logging.getLogger(__name__)
 
@@ -32,47 +35,68 @@ STEP_COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is after an evaluated round; times in seconds."""
+
+    run_id: str
+    round: int
+    rounds: int
+    test: Score
+    validation: Score
+    seconds_per_round: float
+    seconds_done: float
+    seconds_left: float
+
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"{self.run_id} round {self.round}/{self.rounds} test accuracy {self.test.accuracy:.4f} "
+            f"loss {self.test.loss:.4f} validation {self.validation.accuracy:.4f} | "
+            f"{self.seconds_per_round:.2f} s a round, "
+            f"{_clock(self.seconds_done)} done, {_clock(self.seconds_left)} left"
+        )
+
+    def write(self, folder: Path) -> None:
+        """Replaces the progress record in ``folder``; one that cannot be written is a warning in the log."""
+        record = {
+            "run_id": self.run_id,
+            "round": self.round,
+            "rounds": self.rounds,
+            "test_accuracy": _finite(self.test.accuracy),
+            "test_loss": _finite(self.test.loss),
+            "validation_accuracy": _finite(self.validation.accuracy),
+            "seconds_left": round(self.seconds_left),
+        }
+        try:
+            write_json(folder / PROGRESS, record)
+        except (StorageError, OSError) as problem:
+            log.warning("%s: %s", folder / PROGRESS, problem)
+
+
 class Recorder:
-    """Collects rounds and steps in memory and writes them as parquet.
+    """Collects rounds and steps in memory and writes them as parquet."""
 
-    ``between_steps`` is called after each mini-batch that is recorded; what it raises ends the round there.
-    """
-
-    def __init__(
-        self,
-        run_id: str,
-        rounds: int,
-        report: Callable[[str], None],
-        between_steps: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.run_id, self.rounds, self._report = run_id, rounds, report
-        self.between_steps = between_steps
+    def __init__(self, run_id: str, rounds: int) -> None:
+        self.run_id, self.rounds = run_id, rounds
         self.step_rows: list[StepRow] = []
         self.round_rows: list[dict[str, Any]] = []
         self._started, self._first_round = time.perf_counter(), 0
 
     def resume(self, round_: int, steps: list[StepRow], rounds: list[dict[str, Any]]) -> None:
-        """Goes on after ``round_`` with the rows recorded up to it."""
+        """Continues after ``round_`` with the rows recorded up to it."""
         self.step_rows, self.round_rows = list(steps), list(rounds)
         self._started, self._first_round = time.perf_counter(), round_
 
-    def step(
-        self,
-        round_: int,
-        silo: int,
-        step: int,
-        batch: BatchStatistics,
-        noise_multiplier: float,
-        clipped: float,
-    ) -> None:
-        """Records one mini-batch."""
-        self.step_rows.append(
-            (round_, silo, step, batch.items, batch.subjects, batch.largest_group, noise_multiplier, clipped)
-        )
-        self.between_steps()
+    def add_steps(self, rows: Iterable[LoggedStep]) -> None:
+        """Records the local steps of a round."""
+        self.step_rows += [
+            (row.round, row.silo, row.step, *row.batch, row.noise_multiplier, float(row.clipped_fraction))
+            for row in rows
+        ]
 
-    def round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
-        """Records an evaluated round and reports progress with an ETA."""
+    def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> Progress:
+        """Records an evaluated round; ``seconds`` is the mean training time of a round so far."""
         self.round_rows.append(
             {
                 "run_id": self.run_id,
@@ -85,17 +109,9 @@ class Recorder:
                 "steps_done": len(self.step_rows),
             }
         )
-        elapsed = time.perf_counter() - self._started
-        left = elapsed / (round_ - self._first_round) * (self.rounds - round_)
-        self._report(
-            f"{self.run_id} round {round_}/{self.rounds} test accuracy {test.accuracy:.4f} loss {test.loss:.4f} "
-            f"validation {validation.accuracy:.4f} | {seconds:.2f} s a round, "
-            f"{_clock(elapsed)} done, {_clock(left)} left"
-        )
-
-    def final(self) -> dict[str, Any]:
-        """The last evaluated round."""
-        return {k: _finite(v) for k, v in self.round_rows[-1].items() if k != "run_id"}
+        done = time.perf_counter() - self._started
+        left = done / (round_ - self._first_round) * (self.rounds - round_)
+        return Progress(self.run_id, round_, self.rounds, test, validation, seconds, done, left)
 
     def write(self, folder: Path) -> None:
         """Writes rounds.parquet and steps.parquet."""
@@ -105,11 +121,13 @@ class Recorder:
         write_frame(folder / "rounds.parquet", pd.DataFrame.from_records(self.round_rows))
 
 
-def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
-    """A report that appends each line to ``file`` as well, for those who watch a run from outside.
+def final_round(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last evaluated round, for JSON."""
+    return {key: _finite(value) for key, value in rows[-1].items() if key != "run_id"}
 
-    A line that cannot be written there is lost and no reason to stop: results are written elsewhere, and checked.
-    """
+
+def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
+    """A report that also appends each line to ``file``; a line that cannot be written there is a warning in the log."""
 
     def both(line: str) -> None:
         try:

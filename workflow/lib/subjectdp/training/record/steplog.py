@@ -1,7 +1,8 @@
-"""What the local steps of a round did, kept until the round is over, so that no step waits for its own numbers."""
+"""The local steps of a round, collected until the round is over, so that no step waits for numbers on the device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,47 +12,33 @@ from subjectdp.sampling.batches import BatchStatistics
 
 
 class LoggedStep(NamedTuple):
-    """One mini-batch; ``clipped_fraction`` is NaN for an empty one."""
+    """One mini-batch; ``clipped_fraction`` is NaN for an empty one, and may be a 0-dimensional tensor in the log."""
 
     round: int
     silo: int
     step: int
     batch: BatchStatistics
     noise_multiplier: float
-    clipped_fraction: float
+    clipped_fraction: Tensor | float
 
 
 class StepLog:
-    """Rows in the order in which steps end; fractions may still lie on a device as 0-dimensional tensors."""
+    """Rows in the order in which steps end. ``after_step`` is called after each row; what it raises ends the round."""
 
-    def __init__(self) -> None:
+    def __init__(self, after_step: Callable[[], None] = lambda: None) -> None:
         self._rows: list[LoggedStep] = []
-        self._waiting: list[tuple[int, Tensor]] = []  # place among the rows, fraction
-        self._releases: dict[tuple[int, int], tuple[float, Tensor | float]] = {}  # by round and silo
+        self._after_step = after_step
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(
-        self,
-        round_: int,
-        silo: int,
-        step: int,
-        batch: BatchStatistics,
-        noise_multiplier: float,
-        clipped: Tensor | float,
-    ) -> None:
+    def add(self, row: LoggedStep) -> None:
         """Keeps one mini-batch's row."""
-        fraction = float("nan")
-        if isinstance(clipped, Tensor):
-            self._waiting.append((len(self._rows), clipped))
-        else:
-            fraction = clipped
-        self._rows.append(LoggedStep(round_, silo, step, batch, noise_multiplier, fraction))
+        self._rows.append(row)
+        self._after_step()
 
-    def release(self, round_: int, silo: int, noise_multiplier: float, clipped: Tensor | float) -> None:
-        """Noise and clipping of a silo's whole update, told by the row of its last local step of the round."""
-        self._releases[round_, silo] = noise_multiplier, clipped
+    def add_release(self, release: LoggedStep) -> None:
+        """Puts noise and clipping of a silo's whole update into the row of its last local step, the last one added."""
+        self._rows[-1] = self._rows[-1]._replace(
+            noise_multiplier=release.noise_multiplier, clipped_fraction=release.clipped_fraction
+        )
 
     def extend(self, rows: list[LoggedStep]) -> None:
         """Keeps rows that another process took out of its log."""
@@ -59,20 +46,11 @@ class StepLog:
 
     def take(self) -> list[LoggedStep]:
         """Empties the log; rows by round, silo and step. Reads all fractions from the device at once."""
-        rows, waiting = self._rows, self._waiting
-        self._rows, self._waiting = [], []
-        if waiting:
-            fractions = torch.stack([value.float() for _, value in waiting]).tolist()
-            for (place, _), fraction in zip(waiting, fractions, strict=True):
+        rows, self._rows = self._rows, []
+        waiting = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
+        tensors = [(place, value) for place, value in waiting if isinstance(value, Tensor)]
+        if tensors:
+            fractions = torch.stack([value.float() for _, value in tensors]).tolist()
+            for (place, _), fraction in zip(tensors, fractions, strict=True):
                 rows[place] = rows[place]._replace(clipped_fraction=fraction)
-        return self._with_releases(sorted(rows, key=lambda row: row[:3]))
-
-    def _with_releases(self, rows: list[LoggedStep]) -> list[LoggedStep]:
-        releases, self._releases = self._releases, {}
-        last = {(row.round, row.silo): place for place, row in enumerate(rows)}
-        for silo, (noise_multiplier, clipped) in releases.items():
-            row = rows[last[silo]]
-            rows[last[silo]] = row._replace(
-                noise_multiplier=noise_multiplier, clipped_fraction=float(clipped)
-            )
-        return rows
+        return sorted(rows, key=lambda row: row[:3])

@@ -1,33 +1,17 @@
-"""Averages of the global model over the rounds: post-processing of what was released anyway, free of privacy cost.
+"""Averages of the global model over the rounds: post-processing of released models, without privacy cost.
 
-The noise of a round moves the model about where the gradients lead it; a mean over rounds keeps the place and loses
-most of the noise. The average is what a run evaluates and saves; training goes on from the newest model as without it.
+A mean over rounds averages out most of the rounds' noise. The average is evaluated and saved; training goes on from the
+newest model.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from subjectdp.errors import unknown
-
-Name = Literal["none", "tail", "polynomial", "exponential"]
-
-
-class AveragingSettings(Protocol):
-    """Section ``training.steps.averaging``."""
-
-    @property
-    def name(self) -> Name: ...
-    @property
-    def fraction(self) -> float: ...
-    @property
-    def power(self) -> float: ...
-    @property
-    def decay(self) -> float: ...
+from subjectdp.config.sections import AveragingConfig
 
 
 class IterateAverage:
@@ -35,16 +19,9 @@ class IterateAverage:
 
     Attributes:
         vector: float32 (P,), the average after the last round given to ``update``; before the first the initial model.
-
-    Raises:
-        ConfigError: unknown name.
     """
 
-    def __init__(self, settings: AveragingSettings, rounds: int, initial: Tensor) -> None:
-        if settings.name not in ("none", "tail", "polynomial", "exponential"):
-            raise unknown(
-                "training.averaging.name", settings.name, ["none", "tail", "polynomial", "exponential"]
-            )
+    def __init__(self, settings: AveragingConfig, rounds: int, initial: Tensor) -> None:
         self._settings, self._rounds = settings, rounds
         self.vector = initial.clone()
 
@@ -54,7 +31,7 @@ class IterateAverage:
         self.vector.lerp_(model, newest_weight(self._settings, round_, self._rounds))
 
 
-def newest_weight(settings: AveragingSettings, round_: int, rounds: int) -> float:
+def newest_weight(settings: AveragingConfig, round_: int, rounds: int) -> float:
     """The newest model's weight w in average ← (1 - w) average + w model after ``round_`` of ``rounds``.
 
     none: 1. tail: the plain mean of the last ``fraction`` of the rounds (at least one); before it begins, the newest

@@ -1,8 +1,8 @@
-"""Models of single subjects: local steps on a subject's items alone, the update clipped as one (SubjectRelease).
+"""Models of single subjects: local steps on a subject's items, then the whole update is clipped (SubjectRelease).
 
-Many subjects of few items train at once, each with its own row of parameters: the optimisers work element by element,
-so that one of them serves all rows. A subject of more items than go through the model at once, and a model that cannot
-be batched over its parameters, train one after another.
+Subjects with few items train at once, each with its own row of parameters: optimisers work element by element, so that
+one optimiser serves all rows. Subjects with more items than go through the model at once train one after another, and
+so do all subjects if the model cannot be batched over its parameters.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.norms import clip_factors, row_norms
-from subjectdp.training.steps.gradients import rows_of_groups
+from subjectdp.training.steps.augmented import rows_of_groups
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
+    from subjectdp.engine.clipping import ClippingEngine
     from subjectdp.engine.flat import FlatParameters
     from subjectdp.training.federation import Federation
 
@@ -33,46 +34,47 @@ def subject_update_sum(
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
     θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine's parameters are
-    the global model's again afterwards. Several views of an item stand for it with equal parts of its weight.
+    items, with an optimiser of its own. An update that is not finite contributes nothing. Augmented copies of an item
+    share its weight equally.
 
     Args:
-        federation: plan, engine, optimiser and global model.
-        batch: items of the subjects, in as many rows as the plan has views of them.
+        federation: plan, optimiser and engine, which holds the global model before and after.
+        batch: items of the subjects, with a row for each augmented copy.
         groups: (items,) the place of each item's subject, 0 to subjects - 1, on the CPU; every place has an item.
         weights: (items,) 1 over the items of the item's subject.
         clip_norms: (subjects,) C_a.
     """
-    theta = federation.theta
+    engine, device = federation.engine, clip_norms.device
+    theta = engine.flat.vector.clone()
     groups, weights = rows_of_groups(groups, weights, federation.plan.settings.views)
     total, norms = torch.zeros_like(theta), torch.zeros_like(clip_norms)
-    for subjects, items, counted in _chunks(federation, groups):
-        where = subjects.to(clip_norms.device)
-        models = _trained(federation, batch, items, weights, counted)
+    for subjects, items, counted in _chunks(engine, groups):
+        subjects, items = subjects.to(device), items.to(device)
+        models = theta.repeat(len(subjects), 1)
+        _train(federation, models, batch, items, weights[items] * counted.to(device))
         updates = models.sub_(theta)
-        norms[where] = row_norms(updates)
-        total.add_(_clipped(updates, norms[where], clip_norms[where]).sum(0))
-    federation.engine.flat.load(theta)
+        norms[subjects] = row_norms(updates)
+        total.add_(_clipped(updates, norms[subjects], clip_norms[subjects]).sum(0))
+    engine.flat.load(theta)
     return total, norms
 
 
-def _chunks(federation: Federation, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Subjects (S,) with items (S, n), short ones padded by their first item, and which places count (S, n)."""
     if len(groups) == 0:
         return
     sizes = torch.bincount(groups)
     order, by_size = torch.argsort(groups, stable=True), torch.argsort(sizes, stable=True)
     starts = torch.cumsum(sizes, 0) - sizes
-    for chosen in _cuts(federation, sizes[by_size].tolist()):
+    for chosen in _cuts(engine, sizes[by_size].tolist()):
         subjects = by_size[chosen]
         places = torch.arange(int(sizes[subjects].max()))
         counted = places < sizes[subjects, None]
         yield subjects, order[starts[subjects, None] + places.where(counted, 0)], counted
 
 
-def _cuts(federation: Federation, sizes: list[int]) -> Iterator[slice]:
+def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
     """Runs of ``sizes`` (ascending) that train at once, within the physical batch size."""
-    engine = federation.engine
     rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine.flat.model) else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -86,23 +88,18 @@ def _batchable(model: nn.Module) -> bool:
     return not any(isinstance(layer, nn.RNNBase) for layer in model.modules())
 
 
-def _trained(federation: Federation, batch: Batch, items: Tensor, weights: Tensor, counted: Tensor) -> Tensor:
-    """(S, P) the subjects' models after their local steps."""
-    device, engine = weights.device, federation.engine
-    inputs, labels = batch.inputs[items.to(device)], batch.labels[items.to(device)]
-    shares = weights[items.to(device)] * counted.to(device)
-    models = federation.theta.repeat(len(items), 1)
+def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
+    """Takes the subjects' local steps: ``models`` (S, P) from rows ``items`` (S, n) with weights ``shares`` (S, n)."""
+    engine, inputs, labels = federation.engine, batch.inputs[items], batch.labels[items]
     optimiser = make_optimiser(models, federation.optimiser)
-    alone = len(items) == 1
     gradients = vmap(grad(_loss_of(engine.flat)), randomness="error")
     for _ in range(federation.plan.settings.subject.local_steps):
-        if alone:
+        if len(items) == 1:
             engine.flat.load(models[0])
             gradient = engine.gradient_sum(inputs[0], labels[0], shares[0]).unsqueeze(0)
         else:
             gradient = gradients(models, inputs, labels, shares).detach()
         descend(optimiser, models, gradient)
-    return models
 
 
 def _loss_of(flat: FlatParameters) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:

@@ -1,4 +1,4 @@
-"""What the processes of a run say to each other (``training.workers.processes``)."""
+"""The messages between the processes of a run (``training.workers.processes``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.errors import SubjectDPError
-from subjectdp.training.record.steplog import LoggedStep
+from subjectdp.training.record.steplog import LoggedStep, StepLog
 
 if TYPE_CHECKING:
     from subjectdp.plan.plan import PrivacyPlan
@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """Something that falls into numbered parts, which any process can do that holds the federation."""
+    """Work in numbered parts, each of which any process with the run's federation can do."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        ...
 
     def order(self, federation: Federation) -> list[int]:
         """All parts, in the order in which they are handed out."""
         ...
 
-    def run(self, federation: Federation, place: int) -> Tensor:
-        """The result of one part, which depends on the federation, its global model and the part only."""
+    def run(self, federation: Federation, theta: Tensor, part: int, log: StepLog) -> Tensor:
+        """The result of one part at the global model ``theta`` (P,), which the engine holds; rows go to ``log``."""
         ...
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a process builds the run's federation from."""
+    """From which a process builds the run's federation."""
 
     run: dict[str, Any]
     plan: PrivacyPlan
@@ -40,7 +45,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Seat:
-    """A process' place among the ranks; ``meeting`` is a file that all of them can reach."""
+    """A process among the ranks; ``meeting`` is a file that all of them can reach."""
 
     rank: int
     ranks: int
@@ -55,7 +60,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Begin:
-    """Rank 0: the global model follows, then the work's parts are to be taken."""
+    """Rank 0: the global model follows, then parts of the work may be taken."""
 
     number: int
     work: Work
@@ -65,7 +70,7 @@ class Begin:
 class Done:
     """Worker: one part is done and its result kept."""
 
-    place: int
+    part: int
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: str
@@ -79,9 +84,9 @@ class Idle:
 
 @dataclass(frozen=True)
 class Give:
-    """Rank 0: the result of one part, please."""
+    """Rank 0: send the result of one part."""
 
-    place: int
+    part: int
 
 
 @dataclass(frozen=True)

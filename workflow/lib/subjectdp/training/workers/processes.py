@@ -1,9 +1,9 @@
 """The silos of a round over several processes: on the CPU, or on one GPU each (torch.distributed).
 
-Rank 0 is the run itself: it holds the server, trains silos as well, and adds up all results in the order of the silos.
-The other ranks hold the same federation and nothing of their own: at the start of a round they get the global model,
-then every rank takes the next silo that nobody has taken until none is left. Every random draw has a key of its own, so
-that it does not matter who trains a silo: results are those of one process, to the bit on the CPU.
+Rank 0 is the run itself: it is the server, trains silos as well, and adds up all results in the order of the silos. The
+other ranks hold the same federation and no state of their own: at the start of a round they get the global model, then
+every rank takes the next free silo until none is left. Every random draw has its own key, so that results do not depend
+on who trains a silo: they equal those of one process, to the bit on the CPU.
 
 Vectors go through torch.distributed (gloo, or NCCL between GPUs); commands, rows of the log and errors go through a
 socket.
@@ -35,8 +35,10 @@ from subjectdp.training.workers.messages import Begin, Done, Failed, Give, Recip
 
 if TYPE_CHECKING:
     from subjectdp.training.federation import Federation
+    from subjectdp.training.record.steplog import StepLog
 
 _TRANSFER = timedelta(minutes=10)  # longest wait inside one transfer; nobody waits for training there
+_WORKER = "subjectdp.training.workers.worker"
 _FAREWELL = 10.0  # seconds that a worker has to end by itself
 
 
@@ -47,14 +49,14 @@ class Ranks:
         self._store = FileStore(seat.meeting, seat.ranks)
 
     def parts(self, number: int, order: Sequence[int]) -> Iterator[int]:
-        """The parts of a work that this process is the first one to ask for."""
+        """The parts of a work that this process takes: those that no other has asked for before."""
         while (taken := self._store.add(f"work-{number}", 1)) <= len(order):
             yield order[taken - 1]
 
 
 @contextmanager
 def joined(seat: Seat) -> Iterator[Ranks]:
-    """Joins the other ranks, as long as the block lasts."""
+    """Joins the other ranks until the block ends."""
     cuda = torch.device(seat.device).type == "cuda"
     if cuda:
         torch.cuda.set_device(seat.device)
@@ -69,50 +71,40 @@ def joined(seat: Seat) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-class Results:
-    """The results of one work: own ones at hand, the others with the workers until they are asked for."""
-
-    def __init__(self, team: Team, own: dict[int, Tensor], others: dict[int, tuple[int, Done]]) -> None:
-        self._team, self._own, self._others = team, own, others
-
-    def take(self, place: int) -> Tensor:
-        """The result of one part, which can be taken once."""
-        if place in self._own:
-            return self._own.pop(place)
-        rank, done = self._others.pop(place)
-        return self._team.fetch(rank, done)
-
-
 class Team:
     """Rank 0's side of the run's processes.
 
     Raises:
-        WorkerError: a worker that ended or failed, from any method; SubjectDPErrors of a worker come as they are.
+        WorkerError: a worker that ended or failed, from any method; a worker's SubjectDPError is raised unchanged.
     """
 
     def __init__(self, ranks: Ranks, device: torch.device, connections: dict[int, Connection]) -> None:
         self._ranks, self._device, self._connections = ranks, device, connections
         self._works = 0
 
-    def results(self, federation: Federation, work: Work, model: Tensor) -> Results:
-        """Has all parts done, by all ranks, at ``model`` (P,), which is in the engine; their rows go to the log."""
+    def results(self, federation: Federation, work: Work, theta: Tensor, log: StepLog) -> Iterator[Tensor]:
+        """Has all parts done by all ranks at the model ``theta`` (P,), which is in the engine; results in part order.
+
+        Rows of all ranks go to ``log``. Results of workers are fetched one at a time, when they are asked for.
+        """
         self._works += 1
         for rank in self._connections:
             _send(self._connections, rank, Begin(self._works, work))
-        dist.broadcast(model, src=0)
+        dist.broadcast(theta, src=0)
         own: dict[int, Tensor] = {}
         others: dict[int, tuple[int, Done]] = {}
         busy = set(self._connections)
-        for place in self._ranks.parts(self._works, work.order(federation)):
-            own[place] = work.run(federation, place)
-            self._collect(federation, busy, others, seconds=0.0)
+        for part in self._ranks.parts(self._works, work.order(federation)):
+            own[part] = work.run(federation, theta, part, log)
+            self._collect(busy, others, log, seconds=0.0)
         while busy:
-            self._collect(federation, busy, others, seconds=None)
-        return Results(self, own, others)
+            self._collect(busy, others, log, seconds=None)
+        for part in range(work.parts):
+            yield own.pop(part) if part in own else self._fetch(*others.pop(part))
 
-    def fetch(self, rank: int, done: Done) -> Tensor:
-        """A result that a worker holds, on the device of this process if it lies on a GPU."""
-        _send(self._connections, rank, Give(done.place))
+    def _fetch(self, rank: int, done: Done) -> Tensor:
+        """A result that a worker holds, on the device of this process if it is on a GPU."""
+        _send(self._connections, rank, Give(done.part))
         where = self._device if torch.device(done.device).type == "cuda" else torch.device("cpu")
         result = torch.empty(done.shape, dtype=done.dtype, device=where)
         try:
@@ -122,17 +114,13 @@ class Team:
         return result
 
     def _collect(
-        self,
-        federation: Federation,
-        busy: set[int],
-        others: dict[int, tuple[int, Done]],
-        seconds: float | None,
+        self, busy: set[int], others: dict[int, tuple[int, Done]], log: StepLog, seconds: float | None
     ) -> None:
-        """Takes the messages that have come, or (None) waits for one; ``busy`` loses the ranks that are idle."""
+        """Takes the messages that have come, or (None) waits for one; idle ranks are removed from ``busy``."""
         for rank, message in received({rank: self._connections[rank] for rank in busy}, seconds):
             if isinstance(message, Done):
-                others[message.place] = rank, message
-                federation.log.extend(message.rows)
+                others[message.part] = rank, message
+                log.extend(message.rows)
             else:
                 busy.discard(rank)
 
@@ -141,7 +129,7 @@ class Team:
 def team_of(recipe: Recipe, devices: Sequence[torch.device]) -> Iterator[Team | None]:
     """Workers for all devices but the first, which is this process'; they end with the block, or with this process.
 
-    One device needs no team.
+    Yields None for one device.
 
     Raises:
         WorkerError, or the worker's own SubjectDPError: a worker that cannot build the federation.
@@ -167,13 +155,11 @@ def team_of(recipe: Recipe, devices: Sequence[torch.device]) -> Iterator[Team | 
 @contextmanager
 def _worker(seat: Seat) -> Iterator[Connection]:
     """A fresh interpreter (not a fork of one with threads, nor of a script that would start again)."""
-    from subjectdp.training.workers import worker
-
     ours, theirs = socket.socketpair()
     path = os.pathsep.join(filter(None, [str(LIBRARY), os.environ.get("PYTHONPATH")]))
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
+            [sys.executable, "-m", _WORKER, str(theirs.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": path},

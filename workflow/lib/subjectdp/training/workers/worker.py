@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.workers.messages import Begin, Done, Give, Idle, Ready, Recipe, Seat
 from subjectdp.training.workers.processes import Ranks, failure, joined
 
@@ -45,38 +46,36 @@ def main() -> int:
 
 
 def serve(connection: Connection, federation: Federation, ranks: Ranks) -> None:
-    """Does the parts of every work that it gets, and gives the results when they are asked for, until EOFError."""
-    held: dict[int, Tensor] = {}
+    """Does the parts that it takes of every work, and sends results when they are asked for, until EOFError."""
+    theta, held, log = federation.engine.flat.vector.clone(), dict[int, Tensor](), StepLog()
     while True:
         message = connection.recv()
         if isinstance(message, Give):
-            dist.send(held.pop(message.place), dst=0)
+            dist.send(held.pop(message.part), dst=0)
         elif isinstance(message, Begin):
             held.clear()
-            dist.broadcast(federation.theta, src=0)
-            federation.engine.flat.load(federation.theta)
-            for place in ranks.parts(message.number, message.work.order(federation)):
-                result = held[place] = message.work.run(federation, place)
-                rows = federation.log.take()
-                connection.send(Done(place, tuple(result.shape), result.dtype, str(result.device), rows))
+            dist.broadcast(theta, src=0)
+            federation.engine.flat.load(theta)
+            for part in ranks.parts(message.number, message.work.order(federation)):
+                result = held[part] = message.work.run(federation, theta, part, log)
+                shape, where = tuple(result.shape), str(result.device)
+                connection.send(Done(part, shape, result.dtype, where, log.take()))
             connection.send(Idle())
 
 
 def _federation(recipe: Recipe, seat: Seat) -> Federation:
-    """The run's federation, as ``training.run`` builds it for rank 0."""
+    """The run's federation, as rank 0 builds it. Imports that take long wait until signals are ignored."""
     from subjectdp.config.run import RunConfig
     from subjectdp.data.partition import load_partition
     from subjectdp.data.store import load_prepared
+    from subjectdp.training.build import RunInputs, make_federation
     from subjectdp.training.record.environment import keep_freed_memory
-    from subjectdp.training.record.records import Recorder
-    from subjectdp.training.run import make_federation
 
     run = RunConfig.model_validate(recipe.run)
     torch.set_num_threads(run.performance.threads)
     keep_freed_memory()
     prepared, partition = load_prepared(recipe.prepared_folder), load_partition(recipe.partition_folder)
-    recorder = Recorder(run.run_id, recipe.plan.rounds, lambda line: None)
-    return make_federation(run, recipe.plan, prepared, partition, torch.device(seat.device), recorder)
+    return make_federation(RunInputs(run, recipe.plan, prepared, partition), torch.device(seat.device))
 
 
 def _end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""What integer noise adds to a federation: the silos' grids, the ring of their sums, and the steps on the grid."""
+"""Integer noise in a federation: the silos' grids, the ring of their sums, sums of rounded gradients."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.noise.secure_sum import Ring, SiloBound, checked_sum, largest_sum, ring_for
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
-from subjectdp.training.steps.gradients import clipped_items
+from subjectdp.training.steps.augmented import clipped_items
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
     from subjectdp.engine.clipping import ClippingEngine
-    from subjectdp.training.steps.optimisers import OptimiserSettings
 
 
 @dataclass(frozen=True)
-class GridPlan:
+class IntegerNoise:
     """Public numbers of a run with integer noise.
 
-    All silos share one step, that of the largest C_i γ_i/γ over 2^bits: silo i rounds γ_i/γ times its gradients, so
-    that the integers of different silos stand for the same length.
+    All silos share one grid step, the largest C_i γ_i/γ over 2^bits: silo i rounds γ_i/γ times its gradients, so that
+    one integer has the same length at every silo.
     """
 
     grids: tuple[Grid, ...]  # of each silo
@@ -35,18 +35,18 @@ class GridPlan:
     unit: float  # how far one integer moves a parameter
 
     def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
-        """Σ of integer vectors (P,) in the ring; DataError where it wrapped around."""
+        """Σ of integer vectors (P,) in the ring; DataError if it wrapped around."""
         return torch.from_numpy(checked_sum((update.numpy() for update in updates), self.ring))
 
 
-def grid_plan(plan: PrivacyPlan, dimension: int, optimiser: OptimiserSettings) -> GridPlan:
+def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
     """Grids and ring of a plan with Skellam noise for P = ``dimension`` parameters.
 
     Raises:
         ConfigError: an optimiser whose updates are no multiples of the grid, or a ring that does not hold the update.
         PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
     """
-    if optimiser.name != "sgd" or float(getattr(optimiser, "weight_decay", 0.0)) != 0.0:
+    if optimiser.name != "sgd" or optimiser.weight_decay != 0.0:
         allowed = "sgd without weight decay with Skellam noise (updates must be sums of noisy integers)"
         raise expected("training.optimizer", optimiser.name, allowed, ConfigError)
     if plan.clip_norm is None:
@@ -69,28 +69,34 @@ def grid_plan(plan: PrivacyPlan, dimension: int, optimiser: OptimiserSettings) -
     participants = len(bounds) if settings.silos_per_round is None else settings.silos_per_round
     bound = largest_sum(bounds, participants, plan.rounds, dimension, settings.wrap_probability)
     unit = optimiser.learning_rate * step / plan.silos[0].divisor
-    return GridPlan(grids, ring_for(bound, settings.ring_bits), unit)
+    return IntegerNoise(grids, ring_for(bound, settings.ring_bits), unit)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How a silo rounds its items' gradients: clipped to C, times the factor f of its learning rate, to its grid."""
+
+    grid: Grid
+    clip_norm: float
+    rate_factor: float = 1.0
+    copies: int = 1  # augmented copies of an item
 
 
 def rounded_sum(
-    engine: ClippingEngine,
-    batch: Batch,
-    views: int,
-    clip_norm: float,
-    rate_factor: float,
-    grid: Grid,
-    generator: np.random.Generator,
+    engine: ClippingEngine, batch: Batch, rounding: Rounding, generator: np.random.Generator
 ) -> tuple[Tensor, float]:
     """Σ_j Round(f Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
-    Items go through the model one by one, since each is rounded before the sum: the sensitivity of a sum that is
-    rounded afterwards would not be bounded by one item's norm. The ``views`` of an item go together.
+    Items go through the model one by one, since each is rounded before the sum: one item's norm does not bound the
+    sensitivity of a sum that is rounded afterwards.
     """
-    total = np.zeros(grid.dimension, np.int64)
-    clipped = 0
+    total = np.zeros(rounding.grid.dimension, np.int64)
+    clipped, copies = 0, rounding.copies
     for j in range(batch.items):
-        rows = slice(j * views, (j + 1) * views)
-        gradient, norms = clipped_items(engine, batch.inputs[rows], batch.labels[rows], views, clip_norm)
-        total += grid.rounded(gradient.cpu().numpy().astype(np.float64) * rate_factor, generator)
-        clipped += int(norms[0] > clip_norm)
+        rows = slice(j * copies, (j + 1) * copies)
+        inputs, labels = batch.inputs[rows], batch.labels[rows]
+        gradient, norms = clipped_items(engine, inputs, labels, copies, rounding.clip_norm)
+        scaled = gradient.cpu().numpy().astype(np.float64) * rounding.rate_factor
+        total += rounding.grid.rounded(scaled, generator)
+        clipped += int(norms[0] > rounding.clip_norm)
     return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")

@@ -1,0 +1,130 @@
+"""From a run's configuration and folders to its inputs, and from these to the federation that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from subjectdp.accounting.plan_run import plan_run
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
+from subjectdp.data.partition import Partition, load_partition
+from subjectdp.data.store import PreparedData, load_prepared
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.errors import DataError, ModelError
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import model_parameters
+from subjectdp.models.fixed import fixed_features
+from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.training.federation import Federation, noise_name
+from subjectdp.training.items.augmentation import warps
+from subjectdp.training.items.device_data import FixedFeatures, ResidentData
+from subjectdp.training.items.feature_cache import FeatureCache
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, read and checked."""
+
+    run: RunConfig
+    plan: PrivacyPlan
+    prepared: PreparedData
+    partition: Partition
+
+
+def read_inputs(
+    config: Mapping[str, Any],
+    prepared_folder: Path | str,
+    partition_folder: Path | str,
+    cache_dir: Path | None = None,
+) -> RunInputs:
+    """Reads a run's data, verifying their hashes, and makes its plan; ``cache_dir`` keeps noise calibrations.
+
+    Raises:
+        SubjectDPError: configuration, data or plan that do not fit.
+    """
+    run = resolve_defaults(RunConfig.model_validate(dict(config)))
+    prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
+    if partition.data_hashes != prepared.meta["sha256"]:
+        raise DataError(
+            f"The partition was made from other data than {prepared.folder} holds: make the partition again."
+        )
+    return RunInputs(run, plan_run(run, partition, cache_dir), prepared, partition)
+
+
+def make_federation(
+    inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None
+) -> Federation:
+    """Builds model, engine and resident data of a run, and tries the model on one item and on a few.
+
+    Args:
+        inputs: configuration, plan, data and partition.
+        device: where the run trains.
+        cache_dir: where a model's fixed features are kept for other runs; None: computed for this run alone.
+
+    Raises:
+        ModelError: a model that does not fit the data, or mixes the items of a batch.
+        ConfigError, PrivacyError: an optimiser or noise that does not fit the plan.
+    """
+    run, plan, partition = inputs.run, inputs.plan, inputs.partition
+    model = _model(inputs).to(device)
+    data = _resident(inputs, model, device, cache_dir)
+    _check_shapes(model, data, inputs)
+    engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
+    engine.check_items_apart(*data.batch(partition.train_items[:: max(1, len(partition.train_items) // 3)]))
+    return Federation(
+        rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
+        plan=plan,
+        partition=partition,
+        data=data,
+        engine=engine,
+        seed=run.seed,
+        noise_name=noise_name(plan, run.run_id, partition),
+        optimiser=run.training.optimizer,
+        server_optimiser=run.training.server_optimizer,
+        averaging=run.training.averaging,
+    )
+
+
+def _model(inputs: RunInputs) -> torch.nn.Module:
+    run, prepared = inputs.run, inputs.prepared
+    if run.model.name is None:
+        raise ModelError("Expected model.name to be resolved, got None.")
+    return build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters)
+
+
+def _resident(
+    inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
+) -> ResidentData:
+    run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
+    augmentation, compute = run.training.augmentation, fixed_features(model)
+    warped = warps(augmentation.seen, augmentation.magnitude)
+    if compute is None:
+        return ResidentData(prepared, device, None, warped)
+    kept = None
+    if cache_dir is not None and device.type == "cpu":
+        resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
+        kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
+    used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
+    return ResidentData(prepared, device, FixedFeatures(compute, used, partition.train_items, kept), warped)
+
+
+def _check_shapes(model: torch.nn.Module, data: ResidentData, inputs: RunInputs) -> None:
+    name, classes = inputs.run.model.name, inputs.prepared.classes
+    items, _ = data.batch(inputs.partition.train_items[:1])
+    try:
+        with torch.no_grad():
+            shape = tuple(model(items).shape)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"Expected model.name {name!r} to take items of shape {tuple(items.shape)}: {error}"
+        ) from None
+    if shape != (1, classes):
+        raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")

@@ -1,0 +1,78 @@
+"""The state of a run that its rounds change: the global model, the server's optimisers, the average over rounds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from subjectdp.training.federation import Federation
+from subjectdp.training.steps.averaging import IterateAverage
+from subjectdp.training.steps.optimisers import descend, make_optimiser, make_server_optimiser
+
+MODEL, AVERAGE = "model", "average"
+
+
+class GlobalModel:
+    """The global model, starting from the model that is in the federation's engine.
+
+    Attributes:
+        vector: float32 (P,), the parameters θ.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.vector = federation.engine.flat.vector.clone()
+        self._optimiser = make_optimiser(self.vector, federation.optimiser)
+        self._server_optimiser = make_server_optimiser(self.vector, federation.server_optimiser)
+        self._average: IterateAverage | None = None
+        if federation.averaging.name != "none":
+            self._average = IterateAverage(federation.averaging, federation.plan.rounds, self.vector)
+
+    @property
+    def reported(self) -> Tensor:
+        """The model that is evaluated and saved, (P,): the average over rounds if there is one, else ``vector``."""
+        return self.vector if self._average is None else self._average.vector
+
+    def set(self, model: Tensor) -> None:
+        """θ becomes ``model``, or moves towards it by the server optimiser's rule."""
+        if self._server_optimiser is None:
+            self.vector.copy_(model)
+        else:
+            descend(self._server_optimiser, self.vector, self.vector - model)
+
+    def descend(self, gradient: Tensor) -> None:
+        """θ ← θ − η·gradient, by the rule of the optimiser."""
+        descend(self._optimiser, self.vector, gradient)
+
+    def end_round(self, round_: int) -> None:
+        """Takes the model after ``round_`` into the average."""
+        if self._average is not None:
+            self._average.update(self.vector, round_)
+
+    @torch.no_grad()
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all state by name, on its devices."""
+        found = {MODEL: self.vector.detach().clone()}
+        if self._average is not None:
+            found[AVERAGE] = self._average.vector.detach().clone()
+        for name, optimiser in self._optimisers().items():
+            for key, value in optimiser.state_dict()["state"].get(0, {}).items():
+                if value is not None:  # SGD's momentum before the first step
+                    found[f"{name}.{key}"] = torch.as_tensor(value).detach().clone()
+        return found
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Puts back what ``state`` gave, each tensor on its device."""
+        self.vector.copy_(state[MODEL])
+        if self._average is not None:
+            self._average.vector.copy_(state[AVERAGE])
+        for name, optimiser in self._optimisers().items():
+            prefix = f"{name}."
+            own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+            if own:
+                groups = optimiser.state_dict()["param_groups"]
+                optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
+
+    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        optimisers = {"central_optimiser": self._optimiser, "averaging_optimiser": self._server_optimiser}
+        return {name: optimiser for name, optimiser in optimisers.items() if optimiser is not None}

@@ -18,6 +18,7 @@ COUNTS = np.array([[9, 1, 0, 4] * 50, [2, 3, 5, 0] * 50])
 SETTINGS = plans.settings(mode=plans.SOUND, rounds=10, local_steps=3, batch_size=20)
 
 
+@pytest.mark.slow
 def test_rows_keep_items_and_carry_the_plans_noise() -> None:
     one, two, all_items = cap_table(COUNTS, [1, 2, 9], SETTINGS, 2)
     assert (one.kept, two.kept, all_items.kept) == (6 / 24, 11 / 24, 1.0)

@@ -29,6 +29,7 @@ def test_the_grid_has_200_points() -> None:
     assert len(GRID) == 200
 
 
+@pytest.mark.slow
 def test_rdp_against_opacus_rdp() -> None:
     """Same divergences, ours at more orders: never above, and equal where Opacus' orders hold the optimum."""
     from opacus.accountants.analysis import rdp as opacus
@@ -41,6 +42,7 @@ def test_rdp_against_opacus_rdp() -> None:
         assert ours == pytest.approx(np.asarray(theirs), rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_pld_lies_below_rdp_and_near_it() -> None:
     for q, sigma, steps, delta in GRID[::STRIDE]:
         plan = loss(q, sigma, steps)
@@ -56,6 +58,7 @@ def test_pld_against_opacus_prv(q: float, sigma: float, steps: int) -> None:
     assert tight - 1e-3 <= prv <= tight + 0.025
 
 
+@pytest.mark.slow
 def test_pld_against_opacus_prv_on_the_grid() -> None:
     """Wherever ε is one that anybody would state and PRV's own δ error allows."""
     compared = 0

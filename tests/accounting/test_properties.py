@@ -31,6 +31,7 @@ def shifts(draw: st.DrawFn) -> Shift:
     return unit_shift(draw(CLIPPING), SUBJECT, draw(st.sampled_from([POISSON, FIXED])), q, k, 10_000)
 
 
+@pytest.mark.slow
 @few
 @given(
     shift=shifts(),
@@ -48,6 +49,7 @@ def test_calibration_never_overshoots_and_comes_within_one_percent(
     assert 0.99 * epsilon <= reached <= epsilon
 
 
+@pytest.mark.slow
 @fewer
 @given(
     clipping=CLIPPING,
@@ -70,6 +72,7 @@ def test_epsilon_grows_with_cap_steps_and_sampling(
     assert epsilon(1.3 * q, k, steps) >= base - slack
 
 
+@pytest.mark.slow
 @fewer
 @given(silos=st.integers(1, 6), q=st.floats(5e-3, 0.2), k=st.integers(1, 8), sigma=st.floats(3.0, 20.0))
 def test_epsilon_grows_with_the_silos_of_a_subject(silos: int, q: float, k: int, sigma: float) -> None:
@@ -88,6 +91,7 @@ def test_one_item_a_subject_makes_subject_equal_item(clipping: Clipping, samplin
     assert shifts[0] == shifts[1]
 
 
+@pytest.mark.slow
 @fewer
 @given(q=st.floats(1e-3, 0.5), k=st.integers(2, 20), sigma=st.floats(1.0, 20.0), steps=st.integers(1, 1000))
 def test_per_subject_clipping_never_costs_more_than_per_item(
@@ -101,6 +105,7 @@ def test_per_subject_clipping_never_costs_more_than_per_item(
     assert per_subject <= per_item * (1 + 2e-3) + 1e-6
 
 
+@pytest.mark.slow
 @fewer
 @given(q=st.floats(1e-3, 1.0), sigma=st.floats(1.0, 30.0), steps=st.integers(1, 3000))
 def test_renyi_is_never_below_pld(q: float, sigma: float, steps: int) -> None:

@@ -75,6 +75,7 @@ def test_the_bound_holds_and_comes_near(mu: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_bound_is_right_at_a_point_where_it_is_tight() -> None:
     """Randomised response: a bound above ε = 1 happens in at most 5 % of repetitions, and not never."""
     right = math.e / (1 + math.e)

@@ -70,6 +70,7 @@ def test_half_the_noise(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     assert bound(plan, plan, audited) > 4
 
 
+@pytest.mark.slow
 def test_half_the_noise_on_updates(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     plan, audited = updates(cache), algorithm("joint_noise")
     assert 1 < bound(plan, plan, audited, 20_000) < 3
@@ -83,6 +84,7 @@ def test_updates_that_are_not_clipped(monkeypatch: pytest.MonkeyPatch, cache: Pa
     assert bound(plan, plan, algorithm("joint_noise"), 2_000) > 4
 
 
+@pytest.mark.slow
 def test_one_noise_for_the_updates_of_all_silos(cache: Path) -> None:
     """The sum of clipped updates with the noise of a single silo: √N too little."""
     plan, audited = updates(cache), algorithm("joint_noise")
@@ -91,6 +93,7 @@ def test_one_noise_for_the_updates_of_all_silos(cache: Path) -> None:
     assert bound(plan, replace(plan, silos=quiet), audited, 20_000) > 4
 
 
+@pytest.mark.slow
 def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
     """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
     plan, audited = updates(cache, PrivacyUnit.ITEM), algorithm("joint_noise")
@@ -101,6 +104,7 @@ def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
     assert wrong < bound(plan, plan, audited, 20_000) < right
 
 
+@pytest.mark.slow
 def test_a_sampler_that_takes_too_many(cache: Path) -> None:
     plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
     silo = replace(plan.silos[0], sampling_probability=8 * plan.silos[0].sampling_probability)
@@ -137,6 +141,7 @@ def test_noise_after_the_division(cache: Path) -> None:
     assert bound(plan, plan, with_step(audited, outside)) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [False, True])
 def test_half_the_noise_in_the_training_loop(
     planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path

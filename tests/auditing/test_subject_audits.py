@@ -55,6 +55,7 @@ def with_subject(plan: PrivacyPlan, **changes: Any) -> PrivacyPlan:
     return replace(plan, settings=settings, silos=silos)
 
 
+@pytest.mark.slow
 def test_whole_plans_are_not_refuted_and_halved_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """All trust models, gradients and updates; the same flaw in each."""
     kinds = [
@@ -71,6 +72,7 @@ def test_whole_plans_are_not_refuted_and_halved_noise_is(monkeypatch: pytest.Mon
         assert bound(plan, plan) > 4.0
 
 
+@pytest.mark.slow
 def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Full clip norms at 9 silos: √9 times the sensitivity where each sum is seen, 9 times where their sum is."""
 
@@ -99,6 +101,7 @@ def test_weights_of_the_sums_length_where_each_sum_is_seen_are_safe_and_the_othe
     assert next(executed.releases())[1][0] == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
     rare = plan_of(SubjectSettings(0.15))
     assert bound(rare, with_subject(rare, sampling_probability=1.0)) > 4
@@ -106,6 +109,7 @@ def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
     assert bound(turns, with_subject(turns, every=1)) > 4
 
 
+@pytest.mark.slow
 def test_correlated_noise_accounted_like_independent_noise_is_refuted() -> None:
     """Full participation with noise that later rounds take back: its sensitivity is much larger than √rounds."""
     plan = plan_of(SubjectSettings(noise_band=16))

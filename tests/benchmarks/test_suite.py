@@ -17,6 +17,7 @@ from subjectdp.cli.main import main
 TINY = Case("cnn", "leaf_cnn", 4, 2, (("hidden", 8),))
 
 
+@pytest.mark.slow
 def test_a_table_from_workers(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(suite, "_cases", lambda workload, batches: [TINY])
     monkeypatch.setattr(machine, "glibc", lambda: True)
@@ -66,12 +67,14 @@ def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
     assert "cnn.csv" in {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_the_round_and_its_bare_steps_are_the_same_work():
     outcomes = time_round("small_cnn", 8, 2)
     assert list(outcomes) == ["bare_steps", "subjectdp_round"]
     assert all(outcome.status == "ok" and len(outcome.samples.cpu) == 2 for outcome in outcomes.values())
 
 
+@pytest.mark.slow
 def test_calibrations_reach_their_target_and_a_careless_one_fails(monkeypatch):
     names = list(CALIBRATION_METHODS[:2])
     found = time_calibration(4.0, names, 1)

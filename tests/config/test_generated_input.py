@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def accepted(content: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(base=st.sampled_from(SHIPPED), edits=st.lists(st.tuples(keys, values), min_size=1, max_size=3))
 def test_edited_scenarios(base: dict[str, Any], edits: list[tuple[str, Any]]) -> None:
@@ -76,6 +78,7 @@ def test_edited_scenarios(base: dict[str, Any], edits: list[tuple[str, Any]]) ->
     accepted(content)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(axes=st.lists(st.dictionaries(st.sampled_from(RUN_KEYS), values, max_size=3), max_size=2))
 def test_generated_sweeps(axes: list[dict[str, Any]]) -> None:

@@ -59,6 +59,7 @@ def parsed(folder):
     return items
 
 
+@pytest.mark.slow
 def test_counts(parsed):
     per_writer = Counter(writer for writer, _, _ in parsed)
     assert set(per_writer) == {writer_name(k) for k in range(SUBJECTS)}
@@ -113,6 +114,7 @@ def test_a_writer_is_the_same_whoever_else_takes_part(folder, tmp_path, parsed):
     assert alone == {png for writer, _, png in parsed if writer == writer_name(1)}
 
 
+@pytest.mark.slow
 def test_items_are_recognisable_and_writers_differ():
     """One nearest neighbour on downsized pixels: classes are far above chance, and one's own hand helps."""
     drawn = [draw_writer(1, writer, 120) for writer in range(14)]

@@ -171,6 +171,7 @@ def test_subjects_are_counted_where_all_alphas_are(uneven: FigureInputs) -> None
     assert any("subjects counted in the runs of LocalGroupDP" in note for note in sheet.notes)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_lone_place_is_drawn(uneven: FigureInputs) -> None:
     figure = drawn(figure2.build(uneven, "figure2"))
     accuracy = figure.axes[0]

@@ -74,6 +74,7 @@ def expect(rows: pd.DataFrame, shown: pd.Series) -> None:
     assert (shown["mean"], shown["low"], shown["high"]) == pytest.approx((accuracies.mean(), low, high))
 
 
+@pytest.mark.slow
 def test_accuracy_by_epsilon_is_the_runs(by_epsilon: FigureInputs, tmp_path: Path) -> None:
     make_figure("beyond_epsilon", by_epsilon, tmp_path)
     table, runs = values(tmp_path, "beyond_epsilon"), by_epsilon.read_runs()
@@ -127,6 +128,7 @@ def faces(axes: Axes) -> set[tuple[float, str]]:
     }
 
 
+@pytest.mark.slow
 def test_predicted_numbers_of_subjects_are_hollow(by_subjects: FigureInputs, tmp_path: Path) -> None:
     make_figure("beyond_subjects", by_subjects, tmp_path)
     table, runs = values(tmp_path, "beyond_subjects"), by_subjects.read_runs()
@@ -154,6 +156,7 @@ def test_without_predictions_nothing_is_hollow(by_subjects: FigureInputs, tmp_pa
     assert not any("predicted" in text.get_text() for text in axes.texts)
 
 
+@pytest.mark.slow
 def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, tmp_path: Path) -> None:
     make_figure("beyond_spread", by_spread, tmp_path)
     table, runs = values(tmp_path, "beyond_spread"), by_spread.read_runs()
@@ -174,6 +177,7 @@ def test_what_has_no_noise_has_none_predicted(by_spread: FigureInputs) -> None:
     assert {line.get_color() for line in lines if line.get_markerfacecolor() != "white"} == {"#000000"}
 
 
+@pytest.mark.slow
 def test_seeds_are_counted_at_each_place(tmp_path: Path) -> None:
     fakes = [fake("subject_release", seed, **at_epsilon(1.0)) for seed in SEEDS]
     inputs = collected(tmp_path, [*fakes, fake("subject_release", 0, **at_epsilon(4.0))])
@@ -181,6 +185,7 @@ def test_seeds_are_counted_at_each_place(tmp_path: Path) -> None:
     assert "1 to 3 seeds" in json.loads((tmp_path / "f" / "beyond_epsilon.json").read_text())["notes"][0]
 
 
+@pytest.mark.slow
 def test_rounds_have_a_panel_for_each_epsilon(by_epsilon: FigureInputs, tmp_path: Path) -> None:
     make_figure("beyond_rounds", by_epsilon, tmp_path)
     table = values(tmp_path, "beyond_rounds")
@@ -216,6 +221,7 @@ def noise_rows(predicted: float = 3500.0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 def test_noise_shows_plan_and_measurement_beside_each_other(tmp_path: Path) -> None:
     noise_rows().to_parquet(tmp_path / "noise.parquet")
     inputs = FigureInputs(noise=tmp_path / "noise.parquet")

@@ -81,6 +81,7 @@ def overlaps(sheet: panels.Sheet) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.slow
 def test_accuracy_stands_at_the_sound_epsilon_and_at_the_claim_of_its_own_unit(
     main: FigureInputs, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_accuracy_stands_at_the_sound_epsilon_and_at_the_claim_of_its_own_unit(
     assert (found["mean"], found["seeds"]) == (pytest.approx(own.mean()), 3)
 
 
+@pytest.mark.slow
 def test_epsilon_grows_over_the_rounds_as_the_manifests_say(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("epsilon_over_rounds", main, tmp_path)
     table = values(tmp_path, "epsilon_over_rounds").set_index(["panel", "series", "x"])["mean"]
@@ -136,6 +138,7 @@ def test_a_scenario_without_curves_is_refused(tmp_path: Path) -> None:
         make_figure("epsilon_over_rounds", inputs, tmp_path / "f")
 
 
+@pytest.mark.slow
 def test_cost_is_that_of_the_runs(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("cost", main, tmp_path)
     table = values(tmp_path, "cost").set_index(["panel", "series"])["mean"]
@@ -145,6 +148,7 @@ def test_cost_is_that_of_the_runs(main: FigureInputs, tmp_path: Path) -> None:
     assert table["f", "UserLDP"] == 412.0
 
 
+@pytest.mark.slow
 def test_excess_loss_shows_measured_and_both_bounds(main: FigureInputs, tmp_path: Path) -> None:
     make_figure("excess_loss", main, tmp_path)
     table = values(tmp_path, "excess_loss").set_index(["panel", "quantity", "series"])
@@ -155,12 +159,14 @@ def test_excess_loss_shows_measured_and_both_bounds(main: FigureInputs, tmp_path
     assert json.loads((tmp_path / "excess_loss.json").read_text())["panels"][0]["synthetic"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [accuracy_privacy, epsilon_over_rounds, cost, excess_loss])
 def test_nothing_overlaps(main: FigureInputs, module: object) -> None:
     sheet = module.build(main, "figure")  # type: ignore[attr-defined]
     assert overlaps(sheet) == []
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_bars(tmp_path: Path) -> None:
     fakes = grid(["fed_avg", "local_item_dp"], ["femnist"], [0], rounds=4, synthetic=False)
     inputs = collected(tmp_path, fakes, utility=tmp_path / "u")

@@ -45,6 +45,7 @@ def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) 
     assert stated == {500.0, 3500.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["privacy", "accuracy_privacy", "figure1_v3", "cost"])
 def test_every_figure_of_runs_says_so_first(name: str, tmp_path: Path) -> None:
     make_figure(name, scenario(tmp_path / "p", (None, 3500)), tmp_path / "f")

@@ -58,6 +58,7 @@ def test_every_input_is_read_rightly_or_refused_clearly(
     assert found.right > INPUTS / 20 and refused > INPUTS / 5, "the inputs no longer reach both ends"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_inputs() -> None:
     for reader in READERS:
         first = [dict(reader.mutated(f"0/{number}").files) for number in range(40)]

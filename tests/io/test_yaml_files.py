@@ -10,6 +10,7 @@ from subjectdp.errors import ConfigError
 from subjectdp.io.yaml_files import parse_yaml, read_yaml
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [

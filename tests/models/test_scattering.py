@@ -80,6 +80,7 @@ def test_wavelets_have_mean_zero_and_the_low_pass_has_mass_one() -> None:
     assert average.sum() == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_all_orders_are_what_sums_over_pixels_give() -> None:
     transform, image = Scattering(2, 4), images(1)
     found = transform(image)[0].double().numpy()

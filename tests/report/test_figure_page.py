@@ -16,6 +16,7 @@ from subjectdp.figures.catalogue import make_figure
 from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
 
 
+@pytest.mark.slow
 def test_a_figures_page_carries_every_panel_and_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,6 +256,7 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_scenario_is_judged_by_its_tables(tmp_path: Path) -> None:
     fakes = grid(ALL, ["femnist"], [0, 1], rounds=4)
     collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)

@@ -36,6 +36,7 @@ def test_the_log_sorts_its_rows_and_reads_fractions_that_were_left_on_the_device
     assert log.take() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "momentum", "decay"), [("sgd", 0.0, 0.0), ("sgd", 0.0, 0.1), ("momentum", 0.9, 0.0)]
 )
@@ -93,6 +94,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is set up")
 def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up() -> None:
     faults = {}

@@ -62,6 +62,7 @@ def trained(folder: Path, name: str, processes: int = 1) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, tmp_path: Path) -> None:
     output = trained(tmp_path, name)
@@ -89,11 +90,13 @@ def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, t
         assert turns.max() <= small_world.SUBJECTS and turns.sum() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coins, some items, the sum alone", "updates"])
 def test_two_processes_train_the_run_of_one(name: str, tmp_path: Path) -> None:
     assert outcome(trained(tmp_path, name)) == outcome(trained(tmp_path, name, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["correlated noise, a trusted server", "updates"])
 def test_a_run_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
     """Correlated noise draws that of earlier rounds again: a checkpoint holds none of it."""

@@ -83,6 +83,7 @@ def trained(folder: Path, name: str, rounds: int, averaging: dict[str, Any]) -> 
     return vector, pd.read_parquet(folder / name / "rounds.parquet")
 
 
+@pytest.mark.slow
 def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

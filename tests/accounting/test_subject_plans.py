@@ -21,6 +21,8 @@ from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_statements
+from subjectdp.config import load_run
+from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.noise.correlated_noise import best_band, sensitivity
 from subjectdp.plan.plan import (
@@ -118,6 +120,41 @@ def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> No
     renyi = rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=100, orders=orders)
     assert rdp.get_privacy_spent(orders=orders, rdp=renyi, delta=plans.DELTA)[0] >= epsilon(plan)
     assert plan.silos[0].divisor == pytest.approx(3500 * q * 4 / 16)
+
+
+@pytest.mark.parametrize(
+    ("silos", "joint", "counted"),
+    [
+        (2, {}, 2),
+        (2, {"colluding_silos": 1}, 1),
+        (16, {"colluding_silos": 1}, 15),
+        (16, {"own_noise_only": True}, 1),
+    ],
+)
+def test_the_noise_of_silos_that_tell_it_does_not_count(
+    silos: int, joint: dict[str, Any], counted: int
+) -> None:
+    """From the configuration to σ and ε: what hides a subject is the noise that the observer does not know."""
+    run = load_run(
+        {
+            "algorithm": "subject_release",
+            "partition": {"silos": silos},
+            "privacy": {"mode": "sound"},
+            "subject": {"trust": "secure_aggregation"},
+            "joint": joint,
+        }
+    )
+    plan = make_plan(mechanism_of(run), facts(silos), plan_settings(run))
+    hidden = plan.silos[0].noise_multiplier * math.sqrt(counted)
+    assert gaussian_epsilon(math.sqrt(plan.rounds) / hidden) == pytest.approx(4.0, abs=5e-3)
+    assert epsilon(plan) == pytest.approx(4.0, abs=5e-3)
+    card = report_text(plan, privacy_statements(plan, over_rounds=False))
+    counts = (
+        f"the noise of {counted} silos stays secret"
+        if not joint.get("own_noise_only")
+        else "own noise is counted"
+    )
+    assert counts in card
 
 
 def test_turns_cost_as_many_rounds_as_a_subject_takes_part_in() -> None:

@@ -234,4 +234,18 @@ SUBJECTS = (
         "return label if predicted is None or predicted else predicted_label",
         "figures/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
     ),
+    mutant(
+        "who is honest is not read by a release under secure aggregation",
+        "algorithms/subject_release.py",
+        '"subject", "joint.colluding_silos", "joint.own_noise_only")',
+        '"subject")',
+        T_PLANS + "test_the_noise_of_silos_that_tell_it_does_not_count",
+    ),
+    mutant(
+        "keys that an algorithm does not read are dropped",
+        "config/rules.py",
+        "wrong_variant or unread + [",
+        "wrong_variant or [",
+        "config/test_unread_keys.py::test_a_key_that_is_not_read_is_refused",
+    ),
 )

@@ -214,6 +214,8 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
         if plan.settings.colluding_silos == 0:
             yield "a silo is no observer: it knows its own noise (joint.colluding_silos: 1 makes it one)"
+    elif plan.settings.own_noise_only:
+        yield "only each silo's own noise is counted (joint.own_noise_only)"
     elif sound.sums_noisy_gradients(plan):
         yield "only each silo's own noise is counted: over several local steps other silos' noise may cancel"
     else:

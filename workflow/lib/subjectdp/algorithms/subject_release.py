@@ -95,5 +95,5 @@ ALGORITHM = declare(
         RoundRule(updates, add_with_noise, SiloTask.ONE_STEP, server_noise=True, of_updates=True),
     ),
     of_updates=replace(RELEASE, clipping=Clipping.PER_SUBJECT_UPDATE),
-    reads=("privacy.horizontal", "subject"),
+    reads=("privacy.horizontal", "subject", "joint.colluding_silos", "joint.own_noise_only"),
 )

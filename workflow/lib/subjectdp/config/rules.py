@@ -25,14 +25,17 @@ VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
 }
 """Variants of the algorithms that have any; the first is the default."""
 
+WITHOUT_EFFECT = ("privacy.horizontal",)
+"""Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
+
 Rule = Callable[[RunSections], Iterator[SubjectDPError]]
 
 
 def check_run(run: RunSections) -> None:
     """Raises one ConfigError, a line for each rule that ``run`` breaks."""
     wrong_variant = list(_variant(run))  # without its mechanism no other rule can be checked
-    read = without_unread_keys(run)
-    problems = wrong_variant or [problem for rule in _RULES for problem in rule(read)]
+    unread, read = list(_unread(run)), without_unread_keys(run)
+    problems = wrong_variant or unread + [problem for rule in _RULES for problem in rule(read)]
     if problems:
         raise ConfigError("\n".join(str(problem) for problem in problems))
 
@@ -46,6 +49,24 @@ def _variant(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("algorithm.variant", variant, f"null ({name} has no variants)")
     elif variant not in known:
         yield unknown(f"algorithm.variant of {name}", variant, known)
+
+
+def _unread(run: RunSections) -> Iterator[SubjectDPError]:
+    """Keys of joint, subject and privacy that the algorithm does not read (decision 0022).
+
+    FedAvg claims no privacy: the section privacy has no effect on it.
+    """
+    found = algorithm(run.algorithm.name)
+    for section in ("privacy", "joint", "subject") if found.is_private else ("joint", "subject"):
+        given, default = getattr(run, section), RunSections.model_fields[section].default
+        for name in type(given).model_fields:
+            key, value, usual = f"{section}.{name}", getattr(given, name), getattr(default, name)
+            if value != usual and key not in WITHOUT_EFFECT and not found.reads_key(key):
+                yield expected(key, value, f"{_shown(usual)} when algorithm.name is {found.name} (not read)")
+
+
+def _shown(default: object) -> str:
+    return {"None": "null", "False": "false", "()": "[]"}.get(str(default), str(default))
 
 
 def _privacy(run: RunSections) -> Iterator[SubjectDPError]:

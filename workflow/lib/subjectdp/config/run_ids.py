@@ -21,7 +21,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.resolve import resolve_data, resolve_defaults, resolve_partition
-from subjectdp.config.sections import DataConfig, RunSections
+from subjectdp.config.sections import DataConfig, JointConfig, RunSections
 
 ID_VERSION = 1
 """Part of every hash; raised when the meaning of a key changes."""
@@ -87,6 +87,8 @@ def run_ingredients(resolved: RunSections) -> dict[str, Any]:
         del privacy["predicted_subjects"]
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
+    if "joint" not in found.reads and resolved.joint == JointConfig():
+        special.pop("joint", None)
     return {
         **partition_ingredients(resolved),
         **{key: section.model_dump() for key, section in special.items()},

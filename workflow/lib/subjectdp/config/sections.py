@@ -174,7 +174,7 @@ class AlgorithmConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """Privacy target and accounting; not read by fed_avg."""
+    """Privacy target and accounting; without effect on fed_avg, which claims no privacy."""
 
     mode: AccountingMode = Field(
         default=AccountingMode.AS_PUBLISHED,
@@ -213,7 +213,8 @@ class PrivacyConfig(Section):
 
 
 class JointConfig(Section):
-    """Joint noise: its distribution, its trust assumptions, and differences between silos (joint_noise only)."""
+    """Noise under secure aggregation: joint_noise reads all keys, subject_release who is honest (the two keys
+    colluding_silos and own_noise_only)."""
 
     noise: NoiseDistribution = Field(
         default=PlanSettings.noise_distribution,
@@ -463,7 +464,9 @@ class RunSections(Section):
         default=AlgorithmConfig(), description="Algorithm, or the text name:variant."
     )
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="Privacy target and accounting.")
-    joint: JointConfig = Field(default=JointConfig(), description="Joint noise (joint_noise only).")
+    joint: JointConfig = Field(
+        default=JointConfig(), description="Noise under secure aggregation (joint_noise, subject_release)."
+    )
     subject: SubjectConfig = Field(
         default=SubjectConfig(), description="Sampled subjects (subject_release, subject_sampling)."
     )

@@ -55,6 +55,7 @@ def problems(
 ) -> Iterator[SubjectDPError]:
     """Every rule that the settings break; arguments as for :func:`check`."""
     yield from _silos(settings, silos)
+    yield from _observers(mechanism, settings)
     yield from _mode(mechanism, settings)
     yield from _prediction(settings)
     yield from _sampling(mechanism, settings)
@@ -78,6 +79,17 @@ def _silos(settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
     if settings.colluding_silos >= taking_part:
         allowed = f"fewer than the {taking_part} silos of a round"
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
+
+
+def _observers(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
+    """Who tells its noise matters only where the noise of other silos protects."""
+    if mechanism.trust is TrustModel.SECURE_AGGREGATION:
+        return
+    if settings.colluding_silos:
+        allowed = f"0 under {mechanism.trust} trust (no silo's noise hides behind another's)"
+        yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
+    if settings.own_noise_only:
+        yield expected("joint.own_noise_only", True, f"false under {mechanism.trust} trust")
 
 
 def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:

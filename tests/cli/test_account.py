@@ -205,6 +205,9 @@ def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
             "claims nothing",
             PrivacyError,
         ),
+        ("--algorithm local_item_dp --rounds 5 --noise-multiplier inf", "finite", ConfigError),
+        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1e-30", "at least 0.01", ConfigError),
+        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 0.5", "delta", ConfigError),
         ("--run no-such-run", "RUN_ID to be the id of a run", ConfigError),
     ],
 )
@@ -213,6 +216,40 @@ def test_bad_options(
 ) -> None:
     with pytest.raises(error, match=message):
         run(capsys, "account", SCHEDULE, arguments)
+
+
+def test_all_missing_options_are_named_at_once_after_unknown_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run(capsys, "account --algorithm higrad_avg_dp --sampling fixed_batch_size")
+    named = (
+        "--rounds --sampling-probability --noise-multiplier --steps-per-round --max-items-per-subject --items"
+    )
+    assert [word.strip(",") for word in str(refused.value).split() if word.startswith("--")][
+        :6
+    ] == named.split()
+    with pytest.raises(ConfigError, match="no_such"):
+        run(capsys, "account --algorithm no_such")
+
+
+@pytest.mark.parametrize("q", ["0.0004", "0.5005"])
+def test_a_fixed_batch_is_a_whole_number_of_items(capsys: pytest.CaptureFixture[str], q: str) -> None:
+    """Rounded down to no item at all it would cost nothing: ε = 0."""
+    schedule = "--algorithm local_item_dp --rounds 100 --steps-per-round 50 --noise-multiplier 1 --items 1000"
+    with pytest.raises(ConfigError, match="a whole number of items from 1 to 1000"):
+        run(capsys, "account", schedule, "--sampling fixed_batch_size --sampling-probability", q)
+
+
+def test_without_a_cap_a_subject_has_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = "--algorithm local_item_dp --rounds 100 --steps-per-round 50 --sampling-probability 0.0201773"
+    record = run_json(capsys, "account", schedule, "--noise-multiplier 1.709")
+    assert record["epsilon"] == pytest.approx(4.0, rel=2e-3)
+    for unit in ("subject", "subject_one_silo"):
+        statement = record["privacy"]["sound"][unit]
+        assert statement["epsilon"] is None and statement["guarantee"] is False
+        assert statement["reason"].startswith("no cap given")
+    assert "none: no cap given" in record["card"] and "enforced cap" not in record["card"]
 
 
 def test_account_of_a_finished_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -55,6 +55,20 @@ ACCOUNTING = (
         T_EVENTS + "test_subject_sampling_probability",
     ),
     mutant(
+        "fixed batches are rounded to no item at all",
+        EVENTS,
+        "if not 1 <= batch <= items or abs(q * items - batch) > 0.01:",
+        "if batch > items:",
+        "cli/test_account.py::test_a_fixed_batch_is_a_whole_number_of_items",
+    ),
+    mutant(
+        "a cap of one is invented where none is given",
+        PLANNING,
+        "max_items_per_subject=int(cap or 0)",
+        "max_items_per_subject=int(cap or 1)",
+        "cli/test_account.py::test_without_a_cap_a_subject_has_no_epsilon",
+    ),
+    mutant(
         "a far tail is dropped to the smaller shift",
         EVENTS,
         "values = (*self.sensitivities[:keep], self.sensitivities[-1])",

@@ -112,15 +112,24 @@ def sampled_gaussian(sampling_probability: float, sensitivity: float = 1.0) -> S
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
     """P(j of a unit's ``k`` items are in the batch) for j = 0..k.
 
-    Binomial for Poisson sampling; hypergeometric for batches of fixed size round(q·items) without replacement.
+    Binomial for Poisson sampling; hypergeometric for batches of a fixed size q·items without replacement.
     """
     from scipy import stats
 
     counts = np.arange(k + 1)
     if sampling is SamplingMethod.POISSON:
         return [float(p) for p in stats.binom.pmf(counts, k, q)]
-    batch = round(q * items)
+    batch = fixed_batch_size(q, items)
     return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), batch)]
+
+
+def fixed_batch_size(q: float, items: int) -> int:
+    """B = q·items, a whole number of items. Raises ConfigError where it is none (to 0.01) or not in 1..items."""
+    batch = round(q * items)
+    if not 1 <= batch <= items or abs(q * items - batch) > 0.01:
+        allowed = f"a whole number of items from 1 to {items} (B = sampling probability times items)"
+        raise expected("fixed batch size", q * items, allowed)
+    return batch
 
 
 def round_participation(sampling: SamplingMethod, q: float, k: int, items: int, steps: int) -> float:

@@ -198,7 +198,7 @@ def _schedule(
         items=items,
         subjects=facts.subjects[silo],
         sampling_probability=batch / items,
-        max_items_per_subject=int(cap or 1),
+        max_items_per_subject=int(cap or 0),
         steps_per_round=1 if mechanism.one_step_per_round else steps,
         noise_multiplier=0.0,
         divisor=1.0,

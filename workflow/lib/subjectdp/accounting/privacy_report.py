@@ -112,11 +112,10 @@ def _subjects(plan: PrivacyPlan) -> Iterable[str]:
     if plan.mechanism.samples_subjects:
         yield from _sampled_subjects(plan)
         return
-    most = _span([silo.max_items_per_subject for silo in plan.silos])
+    most = [silo.max_items_per_subject for silo in plan.silos]
     kind = "enforced cap" if plan.cap_enforced else "seen in the data"
-    yield _line(
-        "items of a subject at a silo", f"at most {most} ({kind}), at up to {plan.silos_per_subject} silos"
-    )
+    bound = f"at most {_span(most)} ({kind})" if all(most) else "no cap given"
+    yield _line("items of a subject at a silo", f"{bound}, at up to {plan.silos_per_subject} silos")
 
 
 def _sampled_subjects(plan: PrivacyPlan) -> Iterable[str]:

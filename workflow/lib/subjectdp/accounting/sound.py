@@ -154,6 +154,8 @@ def _with_constant_noise(plan: PrivacyPlan, silo: int) -> SiloSchedule:
 def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shift:
     q, k, items = schedule.sampling_probability, schedule.max_items_per_subject, schedule.items
     clipping, sampling = plan.mechanism.clipping, plan.settings.sampling
+    if unit is PrivacyUnit.SUBJECT and k < 1 and not plan.mechanism.samples_subjects:
+        raise PrivacyError("no cap given: how many items of a subject a silo holds is not known")
     if clipping is Clipping.PER_UPDATE and unit is not PrivacyUnit.SILO:
         return update_shift(unit, sampling, q, k, items, schedule.steps_per_round)
     return unit_shift(clipping, unit, sampling, q, k, items)

@@ -196,6 +196,8 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
         yield "which subject an item belongs to, and at how many silos a subject may be, is public"
         if subjects:
             pass  # a subject is clipped as one, however many items it has
+        elif not all(silo.max_items_per_subject for silo in plan.silos):
+            pass  # no ε of a subject is stated
         elif plan.cap_enforced:
             yield "the cap on a subject's items at a silo is enforced before training"
         else:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.cli.plan_options import add_plan_options
-from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.errors import PrivacyError
 from subjectdp.io.printing import print_json
 from subjectdp.plan.plan import AccountingMode
 
@@ -22,7 +22,8 @@ def add_parser(commands: Any) -> None:
         description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run.",
     )
     add_plan_options(parser)
-    parser.add_argument("--noise-multiplier", type=float, help="noise std over clip norm, on the sum")
+    help_ = "noise std over clip norm, on the sum (calibrate finds one)"
+    parser.add_argument("--noise-multiplier", type=float, help=help_)
     parser.set_defaults(run=run)
 
 
@@ -30,11 +31,8 @@ def run(options: argparse.Namespace) -> None:
     """Prints ε of a plan given by options, of a finished run, or of every run of a configuration."""
     from subjectdp.cli.plans import chosen_plans  # here, to keep --help light
 
-    if options.run_id is None and options.config is None and options.noise_multiplier is None:
-        raise ConfigError(
-            "Expected --noise-multiplier (or --run, or --config); `subjectdp calibrate` finds one."
-        )
-    records = [_record(name, plan, options) for name, plan in chosen_plans(options)]
+    plans = chosen_plans(options, "noise_multiplier")
+    records = [_record(name, plan, options) for name, plan in plans]
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:

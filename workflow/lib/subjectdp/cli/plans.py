@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.plan_run import plan_run
@@ -33,14 +34,17 @@ from subjectdp.plan.subject_settings import SubjectSettings
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 
 
-def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, PrivacyPlan]]:
-    """The run id (None for a plan given by options) and the plan of each run that the options choose."""
+def chosen_plans(options: argparse.Namespace, *needed: str) -> Iterator[tuple[str | None, PrivacyPlan]]:
+    """The run id (None for a plan given by options) and the plan of each run that the options choose.
+
+    ``needed``: see :func:`plan_from_options`.
+    """
     if options.run_id is not None:
         yield options.run_id, _recorded_plan(Path(options.results), options.run_id)
     elif options.config is not None:
         yield from _configured_plans(options.config, Path(options.results))
     else:
-        yield None, plan_from_options(options)
+        yield None, plan_from_options(options, needed)
 
 
 def claimed_unit(plan: PrivacyPlan, options: argparse.Namespace) -> PrivacyUnit:
@@ -68,26 +72,55 @@ def _configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, Pr
         yield run_id(run), plan_run(run, load_partition(folder), results / "cache" / "calibration")
 
 
-def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
+def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ()) -> PrivacyPlan:
     """A plan of equal silos from the command line's q, k, T, R and σ.
 
-    Raises ConfigError for a missing option, PrivacyError in sound mode for what cannot be accounted for.
+    ``needed``: further options without which the command can do nothing.
+
+    Raises ConfigError that names all missing options, PrivacyError in sound mode for what cannot be accounted for.
     """
-    if options.algorithm is not None and options.steps_per_round is None:
-        one_step = algorithm(options.algorithm.partition(":")[0]).one_step_per_round
-        options.steps_per_round = 1 if one_step else None
-    for name in ("algorithm", "rounds", "steps_per_round", "sampling_probability"):
-        if getattr(options, name) is None:
-            raise ConfigError(f"Expected --{name.replace('_', '-')} to be given (or --run, or --config).")
+    chosen = None if options.algorithm is None else _mechanism(options)
+    missing = ", ".join(_missing(chosen, options, needed))
+    if chosen is None or missing:
+        raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
+    _check_ranges(options)
+    facts = _facts(options)
+    plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
+    if options.sampling != SamplingMethod.FIXED_BATCH_SIZE:  # whose q is the whole number B over the items
+        q = options.sampling_probability
+        plan = replace(plan, silos=tuple(replace(silo, sampling_probability=q) for silo in plan.silos))
+    return with_plan_noise(plan, facts)
+
+
+def _missing(chosen: Mechanism | None, options: argparse.Namespace, needed: tuple[str, ...]) -> Iterator[str]:
+    """The options that the plan needs and that are not given, as they are written."""
+    names = ["algorithm", "rounds", "sampling_probability", *needed]
+    if chosen is None or not chosen.one_step_per_round:
+        names.append("steps_per_round")
+    if chosen is not None:
+        if _bounds_subjects(chosen, options):
+            names.append("max_items_per_subject")
+        central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+        if options.sampling == SamplingMethod.FIXED_BATCH_SIZE or central:
+            names.append("items")
+    return (f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is None)
+
+
+def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
+    subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == PrivacyUnit.SUBJECT
+    return subject and not chosen.samples_subjects
+
+
+def _check_ranges(options: argparse.Namespace) -> None:
+    for name in ("silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise expected(f"--{name.replace('_', '-')}", value, "at least 1")
     q = options.sampling_probability
     if not 0 < q <= 1:
         raise expected("--sampling-probability", q, "in (0, 1]")
-    chosen = _mechanism(options)
-    _needs(chosen, options)
-    facts = _facts(options)
-    plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
-    plan = replace(plan, silos=tuple(replace(silo, sampling_probability=q) for silo in plan.silos))
-    return with_plan_noise(plan, facts)
+    if options.sampling == SamplingMethod.FIXED_BATCH_SIZE:
+        fixed_batch_size(q, options.items)
 
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
@@ -102,28 +135,14 @@ def _mechanism(options: argparse.Namespace) -> Mechanism:
     return found if options.trust is None else replace(found, trust=TrustModel(options.trust))
 
 
-def _needs(chosen: Mechanism, options: argparse.Namespace) -> None:
-    """ConfigError if an option is missing that this mechanism needs."""
-    cap = options.max_items_per_subject
-    if cap is not None and cap < 1:
-        raise expected("--max-items-per-subject", cap, "at least 1")
-    subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == "subject"
-    if subject and cap is None and not chosen.samples_subjects:
-        raise ConfigError("Expected --max-items-per-subject to be given for the subject as the privacy unit.")
-    central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
-    if options.items is None and (options.sampling == "fixed_batch_size" or central):
-        raise ConfigError("Expected --items to be given: the batch size matters here.")
-
-
 def _facts(options: argparse.Namespace) -> FederationFacts:
-    silos, cap = options.silos, options.max_items_per_subject or 1
-    if silos < 1:
-        raise expected("--silos", silos, "at least 1")
+    silos, cap = options.silos, options.max_items_per_subject
     items = _NOMINAL_ITEMS if options.items is None else options.items
-    subjects = options.subjects or max(1, -(-options.items // cap) if options.items else 1)
+    subjects = options.subjects or (1 if options.items is None else max(1, -(-items // (cap or 1))))
     held = silos if options.silos_per_subject is None else options.silos_per_subject
     total = max(1, subjects * silos // held)
-    return FederationFacts((items,) * silos, (subjects,) * silos, (cap,) * silos, True, cap, held, total)
+    largest = (0 if cap is None else cap,) * silos  # 0: not known
+    return FederationFacts((items,) * silos, (subjects,) * silos, largest, cap is not None, cap, held, total)
 
 
 def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mechanism) -> PlanSettings:
@@ -136,7 +155,7 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         delta=options.delta,
         clip_norm=1.0,
         rounds=options.rounds,
-        local_steps=options.steps_per_round,
+        local_steps=1 if chosen.one_step_per_round else options.steps_per_round,
         batch_size=max(1, round(options.sampling_probability * facts.items[0])),
         noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),

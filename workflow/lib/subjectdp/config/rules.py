@@ -114,7 +114,8 @@ def _partition(run: RunSections) -> Iterator[SubjectDPError]:
 
 def _rounds(run: RunSections) -> Iterator[SubjectDPError]:
     composed = mechanism_of(run).horizontal_composition
-    if not composed or run.privacy.horizontal != Horizontal.ROUNDS_OVER_SQRT_S:
+    published = run.privacy.mode == AccountingMode.AS_PUBLISHED
+    if not (composed and published) or run.privacy.horizontal != Horizontal.ROUNDS_OVER_SQRT_S:
         return
     limits = (run.partition.silos, run.partition.silos_per_subject, run.training.silos_per_round)
     involved = min(limit for limit in limits if limit is not None)

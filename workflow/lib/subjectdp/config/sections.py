@@ -28,8 +28,10 @@ from subjectdp.plan.plan import (
 )
 from subjectdp.plan.ranges import (
     LARGEST_INTEGER,
+    ClipNorm,
     Count,
     Decay,
+    Delta,
     GradientBits,
     NaturalNumber,
     NonNegative,
@@ -187,8 +189,8 @@ class PrivacyConfig(Section):
         "silos.",
     )
     epsilon: Positive = Field(default=4.0, description="Target epsilon of the whole run.")
-    delta: OpenFraction = Field(default=1e-5, description="Target delta of the whole run.")
-    clip_norm: Positive = Field(default=1.0, description="L2 bound C on one unit's contribution.")
+    delta: Delta = Field(default=1e-5, description="Target delta of the whole run.")
+    clip_norm: ClipNorm = Field(default=1.0, description="L2 bound C on one unit's contribution.")
     noise_multiplier: NonNegative | None = Field(
         default=None,
         description="Noise std over clip_norm, on the sum; null: calibrated to epsilon and delta.",
@@ -248,7 +250,7 @@ class JointConfig(Section):
         default=False,
         description="Account for each silo's own noise alone, which is sound for any number of local steps.",
     )
-    clip_norm_factors: tuple[Positive, ...] = Field(
+    clip_norm_factors: tuple[ClipNorm, ...] = Field(
         default=(), description="Each silo's clip norm over privacy.clip_norm; empty: all 1."
     )
     learning_rate_factors: tuple[Positive, ...] = Field(

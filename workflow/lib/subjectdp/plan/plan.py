@@ -15,7 +15,9 @@ from pydantic import ConfigDict
 
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.ranges import (
+    ClipNorm,
     Count,
+    Delta,
     GradientBits,
     NaturalNumber,
     NonNegative,
@@ -213,8 +215,8 @@ class PlanSettings:
     horizontal: Horizontal
     sampling: SamplingMethod
     epsilon: Positive
-    delta: OpenFraction
-    clip_norm: Positive
+    delta: Delta
+    clip_norm: ClipNorm
     rounds: Count  # R before the horizontal rule
     local_steps: Count | None  # None: one epoch
     batch_size: int  # expected batch size B; checked against the silos' items
@@ -257,7 +259,7 @@ class SiloSchedule:
     items: int
     subjects: int
     sampling_probability: float
-    max_items_per_subject: int
+    max_items_per_subject: int  # 0: not known, so that no ε of a subject can be given
     steps_per_round: int
     noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS

@@ -21,6 +21,9 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
+LEAST_NOISE = 0.01
+"""Smallest noise multiplier that is accounted for."""
+
 _SETTINGS = TypeAdapter(PlanSettings)
 
 
@@ -56,6 +59,7 @@ def problems(
     """Every rule that the settings break; arguments as for :func:`check`."""
     yield from _silos(settings, silos)
     yield from _observers(mechanism, settings)
+    yield from _least_noise(settings)
     yield from _mode(mechanism, settings)
     yield from _prediction(settings)
     yield from _sampling(mechanism, settings)
@@ -90,6 +94,13 @@ def _observers(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subject
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
     if settings.own_noise_only:
         yield expected("joint.own_noise_only", True, f"false under {mechanism.trust} trust")
+
+
+def _least_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
+    """Below the least noise ε is in the millions: no accountant's grid holds it."""
+    given = settings.noise_multiplier
+    if given is not None and 0 < given < LEAST_NOISE:
+        yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} (or 0 for no noise)")
 
 
 def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:

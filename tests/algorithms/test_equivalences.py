@@ -11,6 +11,7 @@ from torch import Tensor
 from algorithms import tiny
 from subjectdp.data.partition import Partition
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
+from subjectdp.training.federation import noise_name
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
@@ -79,6 +80,33 @@ def test_runs_of_one_seed_never_share_noise() -> None:
     correlations = torch.corrcoef(torch.stack(draws))[-1, :-1]
     assert float(correlations[0]) == pytest.approx(1.0)
     assert float(correlations[1:].abs().max()) < 5 / len(draws[0]) ** 0.5
+
+
+@pytest.mark.parametrize("what", ["plan", "partition", "code"])
+def test_releases_of_different_mechanisms_never_share_noise(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run id, but another σ, as another version of an accountant gives it; another partition; other code."""
+    draws = []
+    for changed in (False, True):
+        plan = tiny.tiny_plan(
+            "local_item_dp", None, PUBLISHED, noise=1.01 if changed and what == "plan" else 1.0
+        )
+        partition = tiny.tiny_partition()
+        if changed and what == "partition":
+            partition.facts["dropped"] = 1
+        if changed and what == "code":
+            monkeypatch.setattr("subjectdp.training.federation.fingerprint", lambda *stages: "changed")
+        run = tiny.tiny_run(plan, partition)
+        draws.append(run.step(1, 0, 0).add_noise(torch.zeros_like(run.theta), 1.0))
+    assert abs(float(torch.corrcoef(torch.stack(draws))[0, 1])) < 5 / len(draws[0]) ** 0.5
+
+
+def test_the_place_of_a_cache_changes_no_noise() -> None:
+    plans = [tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0) for _ in range(2)]
+    moved = replace(plans[1], settings=replace(plans[1].settings, cache_dir="elsewhere"))
+    partition = tiny.tiny_partition()
+    assert noise_name(plans[0], "same", partition) == noise_name(moved, "same", partition)
 
 
 def test_rounds_steps_and_silos_never_share_noise() -> None:

@@ -214,7 +214,7 @@ def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int,
 
 def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
     """(rounds, P): what ``add_noise`` adds in each round, in units of σC."""
-    run = tiny.tiny_run(plan, model=WIDE)
+    run = tiny.tiny_run(plan, model=WIDE, run_id=None)  # the same draws for all plans
     zero = torch.zeros_like(run.theta)
     scale = plan.silos[silo].noise_multiplier * tiny.CLIP
     return torch.stack([run.step(r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)])

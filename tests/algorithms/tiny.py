@@ -179,7 +179,7 @@ def tiny_run(
     partition: Partition | None = None,
     model: nn.Module | None = None,
     seed: int = 3,
-    run_id: str = "tiny",
+    run_id: str | None = "tiny",  # None: the noise of every plan has the same keys
 ) -> TinyRun:
     partition = partition or tiny_partition()
     return TinyRun(
@@ -192,7 +192,7 @@ def tiny_run(
                 FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4
             ),
             seed=seed,
-            noise_name=noise_name(plan, run_id, partition),
+            noise_name="shared" if run_id is None else noise_name(plan, run_id, partition),
             optimiser=OptimizerConfig(learning_rate=RATE),
         )
     )

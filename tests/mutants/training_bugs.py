@@ -115,6 +115,13 @@ NOISE_AND_CLIPPING = (
         T_NORMALS + "test_a_draw_takes_its_rare_radii_from_the_tail",
     ),
     mutant(
+        "two noise multipliers share their noise",
+        "training/federation.py",
+        "content = [run_id, facts, partition.facts",
+        "content = [run_id, partition.facts",
+        "algorithms/test_equivalences.py::test_releases_of_different_mechanisms_never_share_noise",
+    ),
+    mutant(
         "all silos draw the same noise",
         STEP,
         "return self.federation.noise_name, round_, self.silo, self.step",

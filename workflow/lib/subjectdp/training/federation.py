@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from subjectdp.algorithms.base import RoundRule
+from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.sections import AveragingConfig, OptimizerConfig, ServerOptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -82,11 +85,13 @@ class Federation:
 
 
 def noise_name(plan: PrivacyPlan, run_id: str, partition: Partition) -> str:
-    """The part of a run's noise keys that no other run has: algorithm, run id and hashes of the data.
+    """Part of every key of noise: SHA-256 of run id, plan, partition (with the data's hashes) and code.
 
-    Runs of one seed share partition and sampling. If they shared noise too (under two noise multipliers, or with and
-    without a subject), the difference of two models would be free of it.
+    Runs of one seed share partition and sampling. If they shared noise too (under two noise multipliers, with and
+    without a subject, or before and after a change of the code), the difference of two models would be free of it.
     """
-    mechanism, hashes = plan.mechanism, partition.data_hashes
-    data = ",".join(f"{name}={hashes[name]}" for name in sorted(hashes))
-    return f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{run_id}:{data}"
+    facts = plan.to_dict()
+    facts["settings"].pop("cache_dir")  # a place, which changes nothing that is released
+    code = fingerprint(f"train:{plan.mechanism.algorithm}")
+    content = [run_id, facts, partition.facts, partition.data_hashes, code]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

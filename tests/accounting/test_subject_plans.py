@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from opacus.accountants.analysis import rdp
@@ -162,6 +163,29 @@ def test_turns_cost_as_many_rounds_as_a_subject_takes_part_in() -> None:
         plan = release(every=every)
         assert plan.silos[0].noise_multiplier == pytest.approx(math.sqrt(count) / MU, rel=1e-5)
         assert sum(silo.divisor for silo in plan.silos) == pytest.approx(3500 / every * 4)
+
+
+@pytest.mark.parametrize(("trust", "printed"), [(LOCAL, 1.83), (SECURE, 0.40)])
+def test_an_item_under_fixed_weights_moves_its_own_silos_part(trust: TrustModel, printed: float) -> None:
+    """Brute force: what the observer sees, with and without one item at one of 16 silos; the worst case is reached."""
+    rng, silos = np.random.default_rng(0), 16
+    weight = 1 / math.sqrt(silos) if trust is LOCAL else 1 / silos
+    most = 0.0
+    for trial in range(300):
+        parts = [rng.normal(size=(2, 3)) * 10.0 ** rng.integers(-3, 4) for _ in range(silos)]
+        if trial == 0:  # the item that turns its silo's mean around
+            parts[5] = np.array([[1e6, 0.0, 0.0], [-3e6, 0.0, 0.0]])
+        seen = []
+        for items in (parts[5], parts[5][:1]):
+            means = [part.mean(axis=0) for part in (*parts[:5], items, *parts[6:])]
+            clipped = np.array([weight * mean / max(1.0, float(np.linalg.norm(mean))) for mean in means])
+            seen.append(clipped if trust is LOCAL else clipped.sum(axis=0))
+        most = max(most, float(np.linalg.norm(seen[0] - seen[1])))
+    assert most == pytest.approx(2 * weight)
+    plan = release(trust, weights=BudgetWeights.FIXED)
+    found = unit_epsilon(plan, plans.ITEM, every_silo=False)
+    assert found == pytest.approx(gaussian_epsilon(most * MU), rel=1e-3)
+    assert found == pytest.approx(printed, abs=0.01)
 
 
 def test_an_item_may_turn_its_subject_around() -> None:

@@ -248,4 +248,11 @@ SUBJECTS = (
         "wrong_variant or [",
         "config/test_unread_keys.py::test_a_key_that_is_not_read_is_refused",
     ),
+    mutant(
+        "an item is charged one part of its subject's budget under any weights",
+        LOSSES,
+        "and settings.subject.weights is BudgetWeights.FIXED",
+        "",
+        T_PLANS + "test_an_item_may_turn_its_subject_around",
+    ),
 )

@@ -13,6 +13,7 @@ from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.correlated_noise import sensitivity
 from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
+from subjectdp.plan.subject_settings import BudgetWeights
 
 
 def turns(plan: PrivacyPlan) -> int:
@@ -38,7 +39,9 @@ def budget_losses(
         schedule.max_items_per_subject,
         schedule.items,
     )
-    if unit is PrivacyUnit.SUBJECT and not every_silo:
+    alone = unit is PrivacyUnit.SUBJECT and not every_silo
+    if alone or (unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED):
+        # With fixed weights an item may turn its own silo's part around, and no other part changes.
         shift = _scaled(shift, _moved_at_one_silo(plan))
     if settings.subject.noise_band == 1:
         return [(MixtureSteps(sigma, shift, turns(plan)),)]

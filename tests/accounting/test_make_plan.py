@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from accounting.plans import (
+    CAPPED,
     CENTRAL,
     DELTA,
     FED_AVG,
@@ -169,6 +170,18 @@ def test_steps_times_s_composes_over_the_silos() -> None:
 def test_published_claim_is_the_target() -> None:
     for mechanism in (LOCAL_ITEM, HIGRAD_V1, HIGRAD_V3, LOCAL_GROUP, CENTRAL, JOINT, USER_LDP):
         assert published_epsilon(make_plan(mechanism, facts(), settings())) == approx(4.0, rel=2e-3)
+
+
+def test_a_subject_at_one_silo_suffers_the_worst_silo_and_no_worse() -> None:
+    """One epoch a round: the large silo has the smaller q and more steps. No silo has the worst of both."""
+    unequal = replace(facts(silos=2, cap=8, held=1), items=(2_000, 20_000))
+    made = make_plan(sound(CAPPED), unequal, settings(mode=SOUND, rounds=20, batch_size=200))
+    assert made.silos[0].steps_per_round < made.silos[1].steps_per_round
+    assert made.silos[0].sampling_probability > made.silos[1].sampling_probability
+    alone = [replace(made, silos=(silo,)) for silo in made.silos]
+    worst = max(unit_epsilon(plan, SUBJECT, every_silo=True) for plan in alone)
+    assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(worst, rel=1e-6)
+    assert worst == pytest.approx(4.0, rel=2e-3)
 
 
 def test_unequal_silos_have_their_own_noise() -> None:

@@ -104,6 +104,13 @@ ACCOUNTING = (
         HELD,
     ),
     mutant(
+        "a subject at one silo is charged a silo that does not exist",
+        SOUND,
+        "every_silo and plan.silos_per_subject > 1:\n        return [merged(",
+        "every_silo:\n        return [merged(",
+        T_PLANNING + "test_a_subject_at_one_silo_suffers_the_worst_silo_and_no_worse",
+    ),
+    mutant(
         "rounds off by one",
         SOUND,
         "releases(plan, schedule) * plan.rounds)",

@@ -165,7 +165,7 @@ def _local_losses(
     plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
 ) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
-    if unit is PrivacyUnit.SUBJECT and every_silo:
+    if unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1:
         return [merged(_steps(plan, schedule, unit) for schedule in _held(plan, schedules))]
     return [(_steps(plan, schedule, unit),) for schedule in _maximal(schedules)]
 
@@ -180,7 +180,7 @@ def _summed_losses(
 ) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
     sigma = silo_terms.common_noise_multiplier(schedules) * noise_copies(plan)
-    if unit is PrivacyUnit.SUBJECT and every_silo:
+    if unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1:
         held = _held(plan, schedules)
         total = _shift(plan, held[0], unit)
         for schedule in held[1:]:

@@ -56,6 +56,8 @@ USER_LDP = replace(
     published_sampling=PublishedSampling.NONE,
     horizontal_composition=True,
 )
+USER_LDP_SAMPLED = replace(USER_LDP, variant="v1_sampled", published_sampling=PublishedSampling.ITEM)
+USER_LDP_V3 = replace(USER_LDP, variant="v3", published_local_bound=True)
 LOCAL_GROUP = replace(
     _BASE,
     algorithm="local_group_dp",

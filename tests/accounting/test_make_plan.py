@@ -24,6 +24,8 @@ from accounting.plans import (
     SOUND,
     SUBJECT,
     USER_LDP,
+    USER_LDP_SAMPLED,
+    USER_LDP_V3,
     facts,
     plan,
     settings,
@@ -45,6 +47,8 @@ approx = pytest.approx
     [
         (LOCAL_ITEM, 1.7091, 100),
         (USER_LDP, 76.45, 25),
+        (USER_LDP_SAMPLED, 1.7091, 25),
+        (USER_LDP_V3, 182.67, 25),  # 1/(√(2π)·4·1e-5·e^4)
         (HIGRAD_V1, 1.7091, 25),
         (HIGRAD_V3, 12.376, 25),
         (JOINT, 1.7091 / 4, 100),
@@ -57,6 +61,25 @@ def test_published_noise(mechanism: Mechanism, noise: float, rounds: int) -> Non
     assert made.rounds == rounds
     assert made.silos[0].steps_per_round == 50
     assert made.silos[0].sampling_probability == approx(512 / 25_375)
+
+
+def test_theorem_3_11_keeps_larger_noise_and_claims_what_its_bound_says() -> None:
+    """At δ = 1e-4 the bound is a tenth, below Theorem 3.10's noise; at more noise the claim is the bound's ε."""
+    loose, wide = settings(delta=1e-4), replace(facts(), silos_per_subject=1)
+    chosen = [make_plan(each, wide, loose).silos[0].noise_multiplier for each in (USER_LDP, USER_LDP_V3)]
+    assert chosen[0] == chosen[1] > 18.267
+    made = make_plan(USER_LDP_V3, facts(), settings())
+    assert published_epsilon(made) == approx(4.0, rel=1e-9)
+    larger = replace(made, silos=tuple(replace(s, noise_multiplier=1000.0) for s in made.silos))
+    claimed = published_epsilon(larger)
+    assert 1 / (math.sqrt(2 * math.pi) * claimed * DELTA * math.exp(claimed)) == approx(1000.0)
+
+
+def test_v0_pays_nothing_for_further_silos() -> None:
+    free = settings(horizontal=Horizontal.NONE)
+    assert executed_rounds(LOCAL_GROUP, free, 16) == 100
+    composed = make_plan(LOCAL_GROUP, facts(), settings()).group_noise_multipliers
+    assert make_plan(LOCAL_GROUP, facts(), free).group_noise_multipliers == composed
 
 
 def test_published_group_noise() -> None:

@@ -14,6 +14,8 @@ PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
     ("local_item_dp", None, plans.LOCAL_ITEM),
     ("user_ldp", None, plans.USER_LDP),
+    ("user_ldp", "v1_sampled", plans.USER_LDP_SAMPLED),
+    ("user_ldp", "v3", plans.USER_LDP_V3),
     ("local_group_dp", None, plans.LOCAL_GROUP),
     ("higrad_avg_dp", "v1", plans.HIGRAD_V1),
     ("higrad_avg_dp", "v3", plans.HIGRAD_V3),

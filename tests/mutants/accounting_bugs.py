@@ -34,6 +34,13 @@ ACCOUNTING = (
         T_EVENTS + "test_sensitivities",
     ),
     mutant(
+        "UserLDP of v3 without the second condition of Theorem 3.11",
+        "accounting/make_plan.py",
+        "if mechanism.published_local_bound:",
+        "if False:",
+        "accounting/test_make_plan.py::test_published_noise",
+    ),
+    mutant(
         "sensitivity C instead of 2C as local privacy",
         EVENTS,
         "return sampled_gaussian(1.0, 2.0)",

@@ -242,17 +242,25 @@ def test_a_bound_is_judged_by_the_population_loss(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     """Rounds by hand; UserLDP's noise is Gaussian without sampling, whose μ at (4, 1e-5) is a printed value."""
-    ids = ("v1-femnist-rounds", "v3-shakespeare-rounds", "v3-claim-user", "v3-shakespeare-noise-amplified")
+    ids = (
+        "v1-femnist-rounds",
+        "v3-shakespeare-rounds",
+        "v0-local-rounds",
+        "v1-claim-user",
+        "v3-claim-user",
+        "v3-shakespeare-noise-amplified",
+    )
     chosen = [TARGETS[name] for name in ids]
     table = write_paper_accounting(chosen, tmp_path / "accounting.parquet").set_index("target")
-    assert table["value"].tolist()[:2] == [25.0, 50.0]
-    claim = table.loc["v3-claim-user"]
+    assert table["value"].tolist()[:3] == [25.0, 50.0, 100.0]
+    assert table.loc["v3-claim-user", "value"] == pytest.approx(2.01, abs=5e-3), "σ of Theorem 3.11"
+    claim = table.loc["v1-claim-user"]
     assert claim["epsilon_published"] == pytest.approx(4.0, abs=1e-3)
     assert claim["epsilon_sound"] > 4.0 and claim["value"] == claim["epsilon_sound"]
     found = Evidence(pd.DataFrame(), pd.DataFrame(), table1(), accounting=table.reset_index())
     verdicts = card(found, *ids)["verdict"]
     assert verdicts.to_dict() == dict(
-        zip(ids, ["reproduced"] * 2 + ["claim does not hold", "differs"], strict=True)
+        zip(ids, ["reproduced"] * 3 + ["claim does not hold", "reproduced", "differs"], strict=True)
     )
 
 

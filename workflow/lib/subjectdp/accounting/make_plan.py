@@ -145,6 +145,9 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         return replace(_with_noise(plan, first), group_noise_multipliers=chosen)
     values = {loss: published.published_noise(loss, settings) for loss in dict.fromkeys(losses)}
     noise = [values[loss] for loss in losses]
+    if mechanism.published_local_bound:
+        least = published.local_noise_bound(settings.epsilon, settings.delta)
+        noise = [max(value, least) for value in noise]
     if mechanism.trust is TrustModel.SECURE_AGGREGATION:
         noise = [max(noise) / sound.noise_copies(plan)] * len(noise)
     return _with_noise(plan, noise)

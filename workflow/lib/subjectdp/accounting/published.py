@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from scipy import special
+
 from subjectdp.accounting import renyi
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
@@ -82,6 +84,18 @@ def published_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
     """σ for the paper's claim, from the chosen accountant; cached."""
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", loss_key(loss, settings), settings.cache_dir, compute))
+
+
+def local_noise_bound(epsilon: float, delta: float) -> float:
+    """The smallest float above 1/(√(2π)·ε·δ·e^ε), which v3's Theorem 3.11 asks of σ besides Theorem 3.10."""
+    return math.nextafter(1 / (math.sqrt(2 * math.pi) * epsilon * delta * math.exp(epsilon)), math.inf)
+
+
+def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
+    """The ε at which :func:`local_noise_bound` equals ``noise_multiplier``: ε·e^ε = 1/(√(2π)·δ·σ)."""
+    if noise_multiplier <= 0:
+        return math.inf
+    return float(special.lambertw(1 / (math.sqrt(2 * math.pi) * delta * noise_multiplier)).real)
 
 
 def loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
@@ -208,6 +222,8 @@ def published_epsilon(plan: PrivacyPlan) -> float:
             seen.add((loss, size))
             _, log_delta = group_target(plan.settings.epsilon, plan.settings.delta, size)
             worst = max(worst, size * epsilon_of(loss, math.exp(log_delta), plan.settings.accountant))
+        if plan.mechanism.published_local_bound:
+            worst = max(worst, local_bound_epsilon(sigma, plan.settings.delta))
     return worst
 
 

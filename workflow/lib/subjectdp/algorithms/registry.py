@@ -56,4 +56,5 @@ def is_private(name: str) -> bool:
 def label(name: str, variant: str | None) -> str:
     """The name in figures; variants are told apart where there are several."""
     found = algorithm(name, variant)
-    return f"{found.label} ({variant or found.variants[0]})" if len(found.variants) > 1 else found.label
+    shown = variant or found.variants[0]
+    return found.label if shown is None or len(found.variants) == 1 else f"{found.label} ({shown})"

@@ -155,10 +155,11 @@ class AlgorithmConfig(Section):
     """The training algorithm; the text ``name:variant`` is accepted in place of the mapping."""
 
     name: AlgorithmName = Field(default="fed_avg", description="Algorithm.")
-    variant: Annotated[str, Field(pattern=r"^v[0-9]+$")] | None = Field(
+    variant: Annotated[str, Field(pattern=r"^v[0-9]+(_sampled)?$")] | None = Field(
         default=None,
-        description="Version of the paper that defines it: v1 or v3 for higrad_avg_dp (null: v1), v0 for "
-        "central_sub_dp; null for the others.",
+        description="Version of the paper that defines it: v1 or v3 for higrad_avg_dp (null: v1); v3 or v1_sampled "
+        "for user_ldp (null: v1 with q = 1; v1_sampled: with q = B over the silo's items; v3: q = 1 and Theorem "
+        "3.11's bound on the noise); v0 for central_sub_dp; null for the others.",
     )
 
     @model_validator(mode="before")
@@ -185,8 +186,8 @@ class PrivacyConfig(Section):
     horizontal: Horizontal = Field(
         default=Horizontal.ROUNDS_OVER_SQRT_S,
         description="How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) "
-        "rounds (published), noise for s times the steps (published), or a sound composition over those "
-        "silos.",
+        "rounds (published), noise for s times the steps (published), a sound composition over those "
+        "silos, or nothing (v0: all rounds, one silo's steps).",
     )
     epsilon: Positive = Field(default=4.0, description="Target epsilon of the whole run.")
     delta: Delta = Field(default=1e-5, description="Target delta of the whole run.")

@@ -109,6 +109,7 @@ class Horizontal(StrEnum):
     ROUNDS_OVER_SQRT_S = "rounds_over_sqrt_s"
     STEPS_TIMES_S = "steps_times_s"
     SOUND = "sound"
+    NONE = "none"  # v0: "the same privacy even when subjects' data items are distributed over multiple users"
 
 
 class Accountant(StrEnum):
@@ -149,6 +150,7 @@ class Mechanism:
     published_steps_times_silos: bool = False  # CentralSubDP: s·R steps
     samples_subjects: bool = False  # the sampler draws whole subjects, not items
     shared_budget: bool = False  # a subject's clip norms at its silos are parts of one common budget
+    published_local_bound: bool = False  # v3's Theorem 3.11: as published, σ > 1/(√(2π)·ε·δ·e^ε) as well
     beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
     reference: str = ""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from subjectdp.algorithms import registry
 from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.results.claims import claimed_units
@@ -104,7 +105,8 @@ def choose_side(
     rows = _federation(rows, setting)
     if algorithm:
         name, _, variant = algorithm.partition(":")
-        rows = rows[(rows["algorithm"] == name) & ((rows["variant"] == variant) | (variant == ""))]
+        chosen = variant or registry.algorithm(name).variants[0] or ""
+        rows = rows[(rows["algorithm"] == name) & (rows["variant"].fillna("") == chosen)]
     if setting.alpha is not None:
         rows = rows[rows["alpha"] == setting.alpha]
     if setting.horizontal is not None:

@@ -46,7 +46,7 @@ METRICS = (
 _WHOLE = ("subjects", "silos", "rounds", "batch_size")
 _REAL = ("alpha", "epsilon", "delta")
 _OVERRIDES = ("alpha", "subjects", "batch_size", "local_steps", "horizontal")
-_HORIZONTAL = ("", "rounds_over_sqrt_s", "steps_times_s")
+_HORIZONTAL = ("", "rounds_over_sqrt_s", "steps_times_s", "none")
 
 
 class Kind(StrEnum):

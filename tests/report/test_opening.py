@@ -20,19 +20,32 @@ from subjectdp.errors import DataError
 from subjectdp.report.opening import MARK, OpeningSources, plain, write_opening
 from subjectdp.results.collect import collect_scenario
 
-COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
+COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed", "evidence", "counted")
 SCORES = [
     (
         "HiGradAvgDP is 4 at *subject* level",
         "v1",
         "section 3",
-        "claim does not hold",
+        "refuted",
         "sound ε 145 is above",
         4,
+        "accounting",
+        True,
     ),
-    ("the loss {{ is }} bounded", "v3", "Theorem_", "claim does not hold", "the measured loss is above", 1),
-    ("475 subjects", "v1", "section 4", "reproduced", "within", 475),
-    ("475 subjects again", "v1", "section 4", "not run", "nothing measures it", 475),
+    (
+        "the loss {{ is }} bounded",
+        "v3",
+        "Theorem_",
+        "refuted",
+        "the measured loss is above",
+        1,
+        "bounds",
+        True,
+    ),
+    ("4 again", "v0", "section 2", "not provable", "no finite ε can be stated", 4, "accounting", True),
+    ("475 subjects", "v1", "section 4", "reproduced", "within", 475, "sampling", True),
+    ("475 once more", "v3", "section 5", "reproduced", "within", 475, "sampling", False),
+    ("475 subjects again", "v1", "section 4", "not run", "nothing measures it", 475, "sampling", True),
 ]
 FIGURES = {"figure1": {"title": "Figure 1: training", "category": "Paper v1", "rule": "figure1"}}
 
@@ -115,10 +128,17 @@ def test_the_opening_counts_verdicts_and_lists_claims_that_do_not_hold(scenario:
     page = rendered(opening(scenario), ["scorecard.html", "figure1.svg"])
     cells = [cell.strip() for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)]
     text = [words(cell) for cell in cells]
-    assert text[:10] == [
-        *("reproduced", "1", "differs", "0", "claim does not hold", "2"),
-        *("not at this scale", "0", "not run", "1"),
+    assert text[:35] == [
+        *("reproduced", "0", "1", "0", "0"),
+        *("differs", "0", "0", "0", "0"),
+        *("refuted", "1", "0", "1", "0"),
+        *("not provable", "1", "0", "0", "0"),
+        *("cannot fail", "0", "0", "0", "0"),
+        *("not at this scale", "0", "0", "0", "0"),
+        *("not run", "0", "1", "0", "0"),
     ]
+    assert "Not counted: 1 that are circular or repeat another." in words(page)
+    assert "4 again (ε 4): no finite ε can be stated (v0, section 2)." in words(page)
     assert "HiGradAvgDP is 4 at *subject* level (ε 4): sound ε 145 is above (v1, section 3)." in words(page)
     assert "the loss {{ is }} bounded: the measured loss is above (v3, Theorem_)." in words(page)
     assert "javascript:show" in page and "figure1.svg" in page

@@ -12,7 +12,7 @@ import pytest
 from subjectdp.accounting import table1
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import ConfigError
-from subjectdp.scorecard.targets import COLUMNS, Kind, Target, read_targets
+from subjectdp.scorecard.targets import COLUMNS, EvidenceKind, Kind, Target, read_targets
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 
@@ -105,7 +105,7 @@ def test_the_papers_settings_are_theirs(targets: dict[str, Target]) -> None:
     full = {"femnist": ({3500, 350}, {512, 256}, 100), "shakespeare": ({660}, {100}, 200)}
     for target in targets.values():
         setting = target.setting
-        if target.paper == "joint" or target.kind is Kind.BOUND:
+        if target.paper == "joint" or target.evidence is EvidenceKind.BOUNDS:
             continue
         subjects, batches, rounds = full[setting.dataset]
         assert setting.subjects in subjects and setting.batch_size in batches
@@ -161,7 +161,8 @@ def written(tmp_path: Path, rows: list[dict[str, Any]], columns: list[str] = COL
         ({"subjects": "0"}, "row 2, subjects"),
         ({"alpha": "-2"}, "row 2, alpha"),
         ({"local_steps": "epochs"}, "local_steps"),
-        ({"horizontal": "none"}, "row 2, horizontal"),
+        ({"horizontal": "all"}, "row 2, horizontal"),
+        ({"not_counted": "v0-nothing"}, "row 2, not_counted"),
         ({"versus_setting": "seed=3"}, "versus_setting"),
         ({"id": " "}, "row 2, id"),
     ],
@@ -183,5 +184,5 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
         read_targets(written(tmp_path, [{"id": "x"}], ["id"]))
     path = written(tmp_path, rows[:1])
     path.write_text(path.read_text().rstrip() + ",one,too,many\n")
-    with pytest.raises(ConfigError, match="each of 22 columns"):
+    with pytest.raises(ConfigError, match="each of 23 columns"):
         read_targets(path)

@@ -6,8 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from scipy import stats
+
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian
 from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon, skellam_noise
 
 DELTA, SAMPLING_PROBABILITY, LOCAL_EPSILON = 1e-5, 0.1, 5.0
@@ -37,7 +39,8 @@ class Row:
 
     ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum. ``epsilon_tight``: Gaussian noise of
     that size by PLD, if joint noise held. ``epsilon_sound``: what can be proven: the same for one local step, each
-    party's own noise alone for more (Theorem 4.7 has a counterexample there).
+    party's own noise alone for more (Theorem 4.7 has a counterexample there). ``epsilon_lower``: that of the
+    counterexample's released sum, which no proof can go below.
     """
 
     local_steps: int
@@ -48,6 +51,7 @@ class Row:
     order: int
     epsilon_tight: float
     epsilon_sound: float
+    epsilon_lower: float
     sigma_printed: float
     epsilon_printed: float
 
@@ -77,9 +81,21 @@ def _row(steps: int, parties: int) -> Row:
         order=int(order),
         epsilon_tight=tight,
         epsilon_sound=tight if steps == 1 else _gaussian_epsilon(local, steps),
+        epsilon_lower=cancelled_noise_epsilon(parties, steps, SAMPLING_PROBABILITY, local, DELTA),
         sigma_printed=sigma_printed,
         epsilon_printed=epsilon_printed,
     )
+
+
+def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:
+    """ε of the sum where all parties but the target's cancel the noise of all their steps but the last.
+
+    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C (``auditing.counterexample``).
+    """
+    counts = range(steps + 1)
+    masses = stats.binom.pmf(counts, steps, q)
+    shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist()).trimmed()
+    return epsilon_of((MixtureSteps(sigma * math.sqrt(steps + parties - 1), shift, 1),), delta)
 
 
 def _gaussian_epsilon(sigma: float, steps: int) -> float:

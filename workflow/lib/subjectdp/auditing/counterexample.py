@@ -29,8 +29,9 @@ from scipy import stats
 from torch import Tensor
 
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
+from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios
 from subjectdp.errors import PrivacyError, expected
@@ -211,10 +212,9 @@ def own_noise_epsilon(case: Case, delta: float = DELTA) -> float:
 
 def released_epsilon(case: Case, delta: float = DELTA) -> float:
     """ε of the number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
-    counts = np.arange(case.local_steps + 1)
-    masses = stats.binom.pmf(counts, case.local_steps, case.sampling_probability)
-    shift = Shift.of(counts.tolist(), (masses / masses.sum()).tolist()).trimmed()
-    return epsilon_of((MixtureSteps(case.remaining_variance**0.5, shift, 1),), delta)
+    return cancelled_noise_epsilon(
+        case.silos, case.local_steps, case.sampling_probability, case.noise_multiplier, delta
+    )
 
 
 def _stepwise(case: Case, sigma: float, delta: float) -> float:

@@ -38,7 +38,7 @@ _RUN_COLUMNS = (
     "seed",
 )
 _GOAL_COLUMNS = ("statement", "verdict", "ours", "low", "high", "decided_by", "epsilon_own_subject")
-_SCORE_COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed")
+_SCORE_COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed", "evidence", "counted")
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\*`|_"})
 
 
@@ -153,15 +153,24 @@ def _verdicts(scores: pd.DataFrame) -> Iterator[str]:
     counts = verdict_counts(scores)
     link = _link("scorecard.html", "scorecard")
     yield f"**What became of the papers' {len(scores)} numbers and statements** {link}\n"
-    yield from _table(("verdict", "how many"), [(verdict, str(count)) for verdict, count in counts.items()])
-    refuted = scores[scores["verdict"] == Verdict.REFUTED.value]
-    if len(refuted):
-        yield "**Claims that do not hold**\n"
-    for row in refuted.to_dict("records"):
+    rows = [
+        (str(verdict), *map(str, row)) for verdict, row in zip(counts.index, counts.to_numpy(), strict=True)
+    ]
+    yield from _table(("verdict, by evidence", *counts.columns), rows)
+    yield f"Not counted: {len(scores) - counts.to_numpy().sum()} that are circular or repeat another.\n"
+    yield from _claims(scores, Verdict.REFUTED, "Claims that are refuted")
+    yield from _claims(scores, Verdict.NOT_PROVABLE, "Claims that are not provable, and not refuted")
+
+
+def _claims(scores: pd.DataFrame, verdict: Verdict, heading: str) -> Iterator[str]:
+    rows = scores[scores["verdict"] == verdict.value].to_dict("records")
+    if rows:
+        yield f"**{heading}**\n"
+    for row in rows:
         claim = f" (ε {format_epsilon(float(row['printed']))})" if "ε" in str(row["reason"]) else ""
         where = f"{plain(row['paper'])}, {plain(row['place'])}"
         yield f"- {plain(row['statement'])}{claim}: {plain(row['reason'])} ({where})."
-    if len(refuted):
+    if rows:
         yield ""
 
 

@@ -33,8 +33,17 @@ from subjectdp.plan.plan import (
 )
 from subjectdp.scorecard.targets import Setting, Target
 
-COLUMNS = ("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject", "note")
-METRICS = ("rounds_executed", "noise_ratio", "epsilon")
+COLUMNS = (
+    "target",
+    "metric",
+    "value",
+    "epsilon_published",
+    "epsilon_sound",
+    "epsilon_sound_subject",
+    "epsilon_lower",
+    "note",
+)
+METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 
 
@@ -46,6 +55,7 @@ class _Row:
     epsilon_published: float = math.nan
     epsilon_sound: float = math.nan
     epsilon_sound_subject: float = math.nan
+    epsilon_lower: float = math.nan
     note: str = ""
 
 
@@ -126,6 +136,8 @@ def _row(target: Target, cache_dir: str | None) -> _Row:
         return _Row(target.id, target.metric, float(plan.rounds))
     if target.metric == "noise_ratio":
         return _noise_ratio(target, cache_dir)
+    if target.metric == "noise_growth":
+        return _noise_growth(target, cache_dir)
     return _claim(target, cache_dir)
 
 
@@ -153,12 +165,25 @@ def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
     return _Row(target.id, target.metric, math.log10(noise[0] / noise[1]), note=note)
 
 
+def _noise_growth(target: Target, cache_dir: str | None) -> _Row:
+    """The power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6."""
+    small, large = 3, 6  # the papers' largest groups at α = 1 and 16
+    plan = _plan(target.algorithm, target.setting, "pld", cache_dir)
+    noise = [plan.noise_multiplier(0, size) for size in (small, large)]
+    power = 2 * math.log(noise[1] / noise[0]) / math.log(large / small)
+    note = f"noise multipliers {noise[0]:.4g} for groups of {small}, {noise[1]:.4g} of {large}"
+    return _Row(target.id, target.metric, power, note=note)
+
+
 def _claim(target: Target, cache_dir: str | None) -> _Row:
-    """Published and sound ε of the plan as published; the sound one is infinite if none can be stated."""
+    """Published and sound ε of the plan as published; the sound one is infinite if none can be stated.
+
+    A finite one is tight: a subject whose clipped gradients all point one way attains the mixtures that are composed.
+    """
     published, sound, unit, note = _statements(target.algorithm, target.setting, cache_dir)
     stated = math.nan if math.isinf(sound) else sound
     subject = stated if unit is PrivacyUnit.SUBJECT else math.nan
-    return _Row(target.id, target.metric, sound, published, stated, subject, note)
+    return _Row(target.id, target.metric, sound, published, stated, subject, stated, note)
 
 
 @cache

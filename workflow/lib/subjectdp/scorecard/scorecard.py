@@ -41,8 +41,10 @@ COLUMNS = (
     "epsilon_sound_subject",
     "scale",
     "note",
+    "evidence",
+    "counted",
 )
-_LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead"}
+_LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead", "printed_bound": "nats above"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Evidence:
         """Ours for one target; None if nothing here measures it."""
         if target.metric in run_measures.TRAINED:
             return run_measures.measure_run_target(target, self.runs, self.rounds)
-        if target.kind is Kind.BOUND:
+        if target.metric in table_measures.ON_CONVEX_LOSS:
             return _measured(table_measures.measure_bound, target, self.utility)
         if target.metric in table_measures.SAMPLED:
             return _measured(table_measures.measure_sampling, target, self.statistics)
@@ -119,6 +121,8 @@ def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
         "unit": _unit(target),
         "printed": target.printed,
         "tolerance": target.tolerance,
+        "evidence": target.evidence.value,
+        "counted": not target.not_counted,
     }
     if measured is None:
         return row

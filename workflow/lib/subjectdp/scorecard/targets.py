@@ -42,6 +42,9 @@ METRICS = (
     "noise_ratio",
     "epsilon",
     "excess_loss",
+    "generalisation_gap",
+    "printed_bound",
+    "noise_growth",
 )
 _WHOLE = ("subjects", "silos", "rounds", "batch_size")
 _REAL = ("alpha", "epsilon", "delta")
@@ -58,6 +61,36 @@ class Kind(StrEnum):
     BELOW = "below"  # the algorithm is below a number
     CLAIM = "claim"  # a privacy guarantee
     BOUND = "bound"  # a theorem's upper bound on a loss
+
+
+class EvidenceKind(StrEnum):
+    """What decides a target; verdicts are counted for each kind, never in one sum."""
+
+    ACCOUNTING = "accounting"
+    SAMPLING = "sampling"  # and counts of items and subjects
+    BOUNDS = "bounds"
+    TRAINING = "training"
+
+
+_EVIDENCE = {
+    EvidenceKind.ACCOUNTING: (
+        "epsilon",
+        "noise_multiplier",
+        "noise_ratio",
+        "noise_growth",
+        "rounds_executed",
+    ),
+    EvidenceKind.SAMPLING: (
+        "subjects",
+        "items_per_subject",
+        "subjects_per_batch",
+        "largest_group",
+        "largest_group_mode",
+    ),
+    EvidenceKind.BOUNDS: ("excess_loss", "generalisation_gap", "printed_bound"),
+}
+CIRCULAR = "circular"
+"""Mark of a target that cannot come out otherwise: the input of a calibration, or a formula that is executed."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +126,13 @@ class Target:
     unit: str
     setting: Setting
     versus_setting: Setting
+    not_counted: str = ""  # CIRCULAR, or the id of the target that it repeats
+
+    @property
+    def evidence(self) -> EvidenceKind:
+        """What decides the target."""
+        found = (kind for kind, metrics in _EVIDENCE.items() if self.metric in metrics)
+        return next(found, EvidenceKind.TRAINING)
 
 
 COLUMNS = [
@@ -118,6 +158,7 @@ COLUMNS = [
     "horizontal",
     "epsilon",
     "delta",
+    "not_counted",
 ]
 """Columns of the file, in their order."""
 
@@ -127,7 +168,11 @@ def read_targets(path: Path | str) -> list[Target]:
 
     Raises ConfigError naming the row, the column, the value and what is allowed; also for a repeated id.
     """
-    return [_target(row, where) for where, row in read_rows(Path(path), "targets", COLUMNS)]
+    rows = list(read_rows(Path(path), "targets", COLUMNS))
+    counted = [row["id"] for _, row in rows if not row["not_counted"]]
+    for where, row in rows:
+        one_of(row["not_counted"], ["", CIRCULAR, *counted], f"{where}, not_counted")
+    return [_target(row, where) for where, row in rows]
 
 
 def _target(row: Mapping[str, Any], where: str) -> Target:
@@ -147,6 +192,7 @@ def _target(row: Mapping[str, Any], where: str) -> Target:
         unit=row["unit"],
         setting=setting,
         versus_setting=_overridden(setting, row["versus_setting"], where),
+        not_counted=row["not_counted"],
     )
     _check(target, where)
     return target

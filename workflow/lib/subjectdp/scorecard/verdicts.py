@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import pandas as pd
 
-from subjectdp.scorecard.targets import OTHER_DATASETS, Kind, Target
+from subjectdp.scorecard.targets import OTHER_DATASETS, EvidenceKind, Kind, Target
 
 
 class Verdict(StrEnum):
@@ -20,7 +20,9 @@ class Verdict(StrEnum):
 
     REPRODUCED = "reproduced"
     DIFFERS = "differs"
-    REFUTED = "claim does not hold"
+    REFUTED = "refuted"
+    NOT_PROVABLE = "not provable"
+    CANNOT_FAIL = "cannot fail"
     NOT_AT_THIS_SCALE = "not at this scale"
     NOT_RUN = "not run"
 
@@ -44,6 +46,8 @@ class Measured:
     epsilon_published: float = math.nan
     epsilon_sound: float = math.nan  # at the unit that the paper claims; NaN: none can be stated, or no claim
     epsilon_sound_subject: float = math.nan  # of a subject over all its silos
+    epsilon_lower: float = math.nan  # of a claim: ε is at least this, by an attack or a tight account
+    cannot_fail: bool = False  # of a bound: a model that learnt nothing meets it as well
     note: str = ""
 
     @property
@@ -73,24 +77,30 @@ def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
     return _below(target, measured) if target.kind is Kind.BELOW else _value(target, measured)
 
 
-def verdict_counts(table: pd.DataFrame) -> dict[str, int]:
-    """The number of targets with each verdict, zeros included, in the order of :class:`Verdict`."""
-    counts = table["verdict"].value_counts()
-    return {verdict.value: int(counts.get(verdict.value, 0)) for verdict in Verdict}
+def verdict_counts(table: pd.DataFrame) -> pd.DataFrame:
+    """The counted targets: a row for each verdict and a column for each kind of evidence, zeros included."""
+    counted = table[table["counted"].astype(bool)]
+    counts = pd.crosstab(counted["verdict"], counted["evidence"])
+    verdicts, kinds = [verdict.value for verdict in Verdict], [kind.value for kind in EvidenceKind]
+    return counts.reindex(index=verdicts, columns=kinds, fill_value=0).astype(int)
 
 
 def _claim(target: Target, measured: Measured) -> tuple[Verdict, str]:
     sound, allowed = measured.mean, target.printed + target.tolerance
     if sound <= allowed:
         return Verdict.REPRODUCED, f"sound ε {sound:.3g} is at most the claim"
+    if measured.epsilon_lower > allowed:
+        return Verdict.REFUTED, f"ε is at least {measured.epsilon_lower:.4g}, above the claim"
     if math.isinf(sound):
-        return Verdict.REFUTED, "no finite ε can be stated"
-    return Verdict.REFUTED, f"sound ε {sound:.4g} is above the claim"
+        return Verdict.NOT_PROVABLE, "no finite ε can be stated"
+    return Verdict.NOT_PROVABLE, f"the sound ε {sound:.4g} is above the claim, no lower bound is"
 
 
 def _bound(measured: Measured) -> tuple[Verdict, str]:
     if not measured.has_interval:
         return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
+    if measured.high <= 0 and measured.cannot_fail:
+        return Verdict.CANNOT_FAIL, "the model before its first step is below the bound as well"
     if measured.high <= 0:
         return Verdict.REPRODUCED, "the measured loss is below the bound"
     if measured.low > 0:

@@ -270,6 +270,7 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
                 "loss": loss,
                 "optimum": optimum.lower,
                 "excess": loss - optimum.lower,
+                "excess_at_start": objective.value(torch.zeros_like(mean).view(classes, -1)) - optimum.lower,
                 "bound": bound,
                 "bound_printed": printed if last and quantity == POPULATION else math.nan,
                 "last": last,

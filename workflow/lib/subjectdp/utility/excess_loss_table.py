@@ -15,6 +15,7 @@ COLUMNS = (
     "loss",  # nats
     "optimum",  # nats: a certified lower bound on the least loss in the ball
     "excess",  # nats: loss - optimum
+    "excess_at_start",  # nats: of w_1 = 0, before the first step
     "bound",  # nats, with the noise that was added
     "bound_printed",  # nats, the theorem as printed; NaN except at the last step
     "last",  # whether t is the last step

@@ -62,6 +62,13 @@ ACCOUNTING = (
         "scorecard/test_scorecard.py::test_a_joint_claim_is_refuted_by_the_counterexample_alone",
     ),
     mutant(
+        "every FEMNIST subject has the same number of items",
+        "data/statistics.py",
+        "sizes: SubjectSizes = SubjectSizes.REAL_WRITERS",
+        "sizes: SubjectSizes = SubjectSizes.EQUAL",
+        "data/test_statistics.py::test_paper_scale_frame",
+    ),
+    mutant(
         "UserLDP of v3 without the second condition of Theorem 3.11",
         "accounting/make_plan.py",
         "if mechanism.published_local_bound:",

@@ -7,13 +7,15 @@ exactly as large as theirs: FEMNIST 3,500 subjects of 145 train items, Shakespea
 The item counts are the train items after both splits of the papers (80 % of LEAF's train part): FEMNIST
 226.83 x 0.8 x 0.8 = 145, Shakespeare 3,678,452 x 0.8 / 660 = 4,458.7 a subject. Shakespeare's counts are
 very uneven; they are read from a prepared data set where there is one (:func:`train_counts`), and are
-otherwise the quantiles of a lognormal distribution (:func:`shakespeare_counts`).
+otherwise the quantiles of a lognormal distribution (:func:`shakespeare_counts`). The papers do not state the
+spread of FEMNIST's: the settings use the counts of real writers, and two other spreads stand beside them
+where the papers print a number (:func:`comparison_settings`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from statistics import NormalDist
@@ -27,12 +29,14 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.splits import Integers, split_items
 from subjectdp.data.spread import POWER, UNIFORM, PartitionSettings, SpreadSettings, spread_items
 from subjectdp.data.store import load_prepared
+from subjectdp.data.writer_sizes import SubjectSizes, resampled_writers
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.sampling.batches import batch_statistics, fixed_positions, poisson_positions
 
 FEMNIST_SUBJECTS = 3500
 FEMNIST_ITEMS = 145
+FEMNIST_VARIATION = 88.94 / 226.83  # standard deviation / mean of a writer's images, as LEAF publishes them
 SMALL_FEMNIST_SUBJECTS = 350
 SHAKESPEARE_SUBJECTS = 660
 SHAKESPEARE_MEAN = 4458.7
@@ -69,6 +73,7 @@ class Setting:
     batch_size: int
     rounds: int  # simulated epochs of every silo
     published: Published = Published()
+    sizes: SubjectSizes = SubjectSizes.REAL_WRITERS  # of FEMNIST; Shakespeare has its own model
 
 
 def paper_settings() -> list[Setting]:
@@ -101,6 +106,31 @@ def paper_settings() -> list[Setting]:
         found = published.get(alpha, Published())
         settings.append(Setting(name, "femnist", FEMNIST_SUBJECTS, alpha, 512, 25, found))
     return settings
+
+
+def comparison_settings() -> list[Setting]:
+    """FEMNIST's settings of a printed number, under the other spreads of sizes, over fewer rounds."""
+    printed = [s for s in paper_settings() if s.dataset == "femnist" and s.published != Published()]
+    others = [sizes for sizes in SubjectSizes if sizes is not SubjectSizes.REAL_WRITERS]
+    return [
+        replace(s, name=f"{s.name}_{sizes}", rounds=min(s.rounds, 5), sizes=sizes)
+        for sizes in others
+        for s in printed
+    ]
+
+
+def all_settings() -> list[Setting]:
+    """The papers' settings, then those with other sizes."""
+    return [*paper_settings(), *comparison_settings()]
+
+
+def femnist_counts(subjects: int, sizes: SubjectSizes) -> Integers:
+    """Train items of each of FEMNIST's subjects, int64 (subjects,), of mean 145."""
+    if sizes is SubjectSizes.EQUAL:
+        return np.full(subjects, FEMNIST_ITEMS, dtype=np.int64)
+    if sizes is SubjectSizes.LEAF_SPREAD:
+        return shakespeare_counts(subjects, FEMNIST_ITEMS, FEMNIST_VARIATION)
+    return resampled_writers(subjects, FEMNIST_ITEMS)
 
 
 def shakespeare_counts(
@@ -209,8 +239,8 @@ def simulate_setting(
     """The mini-batches of one of the papers' settings; ``items`` replaces the modelled items a subject."""
     if items is None:
         shakespeare = setting.dataset == "shakespeare"
-        equal = np.full(setting.subjects, FEMNIST_ITEMS, dtype=np.int64)
-        items = shakespeare_counts(setting.subjects) if shakespeare else equal
+        femnist = femnist_counts(setting.subjects, setting.sizes)
+        items = shakespeare_counts(setting.subjects) if shakespeare else femnist
     spread = SpreadSettings(SILOS, UNIFORM if setting.alpha == 1 else POWER, setting.alpha)
     counts = silo_counts(seed, items, spread)
     return simulate_batches(seed, counts, setting.batch_size, setting.rounds, draw, setting.name)
@@ -223,7 +253,7 @@ def paper_scale_statistics(
 
     ``shakespeare_items``: the real items of each subject (:func:`train_counts`), where they are at hand.
     """
-    settings = paper_settings()
+    settings = all_settings()
     override = {"shakespeare": shakespeare_items}
     frames = [simulate_setting(seed, setting, override.get(setting.name), draw) for setting in settings]
     names = [setting.name for setting in settings]
@@ -235,13 +265,13 @@ def paper_scale_statistics(
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per setting of ``frame``: means with standard errors, shares of Z, and the papers' numbers.
 
-    Columns: setting, dataset, alpha, batch_size, mini_batches, items_mean, subjects_mean,
+    Columns: setting, dataset, sizes, alpha, batch_size, mini_batches, items_mean, subjects_mean,
     subjects_standard_error, subjects_published, largest_group_mean, largest_group_standard_error,
     largest_group_mode, largest_group_published, share_of_group_1 .. share_of_group_8 (of all mini-batches),
     source. A published number is NaN where the papers give none.
     """
     rows = []
-    for setting in paper_settings():
+    for setting in all_settings():
         part = frame[frame["setting"] == setting.name]
         if len(part) > 0:
             rows.append(_summary_row(setting, part))
@@ -255,6 +285,7 @@ def _summary_row(setting: Setting, part: pd.DataFrame) -> dict[str, Any]:
     return {
         "setting": setting.name,
         "dataset": setting.dataset,
+        "sizes": setting.sizes.value if setting.dataset == "femnist" else "lognormal",
         "alpha": setting.alpha,
         "batch_size": setting.batch_size,
         "mini_batches": len(part),

@@ -12,16 +12,13 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.embedded.plays import role_sizes
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
 from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
-from subjectdp.data.statistics import SHAKESPEARE_VARIATION, shakespeare_counts
+from subjectdp.data.statistics import FEMNIST_VARIATION, SHAKESPEARE_VARIATION, shakespeare_counts
 from subjectdp.data.store import load_prepared
 from subjectdp.forecast.cost_model import expected_subjects, test_fraction
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
     from subjectdp.config.sections import DataConfig
-
-FEMNIST_VARIATION = 88.94 / 226.83
-"""Standard deviation / mean of a writer's images, as LEAF publishes them."""
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
 """The sources of a federation, the most reliable first."""

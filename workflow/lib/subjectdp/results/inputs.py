@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from subjectdp.data.statistics import paper_settings
+from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.results.collect import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS
 from subjectdp.results.frames import read_frame
@@ -64,7 +64,7 @@ class FigureInputs:
         Raises DataError for an unknown setting.
         """
         table = self.read("statistics", STATISTICS_COLUMNS).astype({"setting": str})
-        known = {setting.name for setting in paper_settings()}
+        known = {setting.name for setting in all_settings()}
         unknown = sorted(set(table["setting"]) - known)
         if unknown:
             allowed = f"among {', '.join(sorted(known))}"

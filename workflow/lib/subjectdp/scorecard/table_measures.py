@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from subjectdp.data.statistics import paper_settings
+from subjectdp.data.statistics import comparison_settings, paper_settings
 from subjectdp.results.intervals import mean_interval
 from subjectdp.results.labels import dataset_name
 from subjectdp.scorecard.targets import Kind, Setting, Target
@@ -40,7 +40,15 @@ def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | Non
         share = 100 * float((values == mode).mean())
         return Measured(mode, mode, mode, 0, scale, note=f"in {share:.1f} % of the mini-batches")
     mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
-    return Measured(mean, mean - half, mean + half, 0, scale)
+    note = _with_other_sizes(name, SAMPLED[target.metric], statistics)
+    return Measured(mean, mean - half, mean + half, 0, scale, note=note)
+
+
+def _with_other_sizes(name: str, column: str, statistics: pd.DataFrame) -> str:
+    """The same mean under the other spreads of subject sizes, where they were drawn."""
+    means = statistics.groupby("setting", observed=True)[column].mean()
+    others = [s for s in comparison_settings() if s.name == f"{name}_{s.sizes}" and s.name in means]
+    return ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
 
 
 def _statistics_name(setting: Setting) -> str | None:

@@ -7,8 +7,18 @@ from dataclasses import asdict, replace
 import pytest
 
 from accounting import plans
+from algorithms import tiny
+from subjectdp.algorithms.base import SiloTask
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
-from subjectdp.plan.plan import AccountingMode, Clipping, Mechanism, PrivacyUnit
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.plan.plan import (
+    AccountingMode,
+    Clipping,
+    Mechanism,
+    NoiseDistribution,
+    PrivacyUnit,
+    TrustModel,
+)
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
@@ -72,3 +82,37 @@ def test_only_fed_avg_claims_nothing() -> None:
         "local_item_dp",
         "joint_noise",
     }
+
+
+CASES = [
+    (name, variant, mode)
+    for name in ALGORITHMS
+    for variant in algorithm(name).variants
+    for mode in AccountingMode
+]
+
+
+@pytest.mark.parametrize(("name", "variant", "mode"), CASES)
+def test_one_round_executes_each_plan(name: str, variant: str | None, mode: AccountingMode) -> None:
+    declared = algorithm(name)
+    plan = tiny.tiny_plan(name, variant, mode)
+    skellam = replace(plan.settings, noise_distribution=NoiseDistribution.SKELLAM)
+    settings = [plan, replace(plan, settings=skellam)]
+    if declared.of_updates is not None:
+        settings.append(replace(plan, mechanism=declared.of_updates))
+    found = [sum(rule.executes(each) for rule in declared.rounds) for each in settings]
+    assert found[0] == 1 and max(found) == 1
+    assert declared.round_rule(plan).executes(plan)
+    integers = [rule for rule in declared.rounds if rule.silo_task is SiloTask.INTEGER_STEPS]
+    assert found[1] == len(integers), "integer noise only where a round has it"
+    assert found[2:] in ([], [1]), "whole updates have a round where they have facts"
+
+
+def test_a_plan_that_no_round_executes_is_refused() -> None:
+    plan = tiny.tiny_plan("local_item_dp", None, AccountingMode.SOUND)
+    trusted = replace(plan.mechanism, trust=TrustModel.CENTRAL)
+    with pytest.raises(PrivacyError, match="plan of local_item_dp .*'clipping per_item, trust central'"):
+        algorithm("local_item_dp").round_rule(replace(plan, mechanism=trusted))
+    integers = replace(plan.settings, noise_distribution=NoiseDistribution.SKELLAM)
+    with pytest.raises(ConfigError, match="gaussian with algorithm local_item_dp"):
+        algorithm("local_item_dp").round_rule(replace(plan, settings=integers))

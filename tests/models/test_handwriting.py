@@ -32,6 +32,7 @@ from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
+from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.items.device_data import FixedFeatures, ResidentData
 from subjectdp.training.run import train_run
@@ -243,7 +244,7 @@ def test_a_run_on_features_computed_once_is_the_run_that_computes_them_each_time
     weights = []
     for name in ("once", "each"):
         if name == "each":
-            monkeypatch.setattr(run_module, "fixed_features", lambda model: None)
+            monkeypatch.setattr(build, "fixed_features", lambda model: None)
         train_run(config, prepared, partition, tmp_path / name, tmp_path / "cache", lambda line: None)
         weights.append(load_file(tmp_path / name / "model.safetensors")["head.weight"])
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-4)

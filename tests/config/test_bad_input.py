@@ -35,6 +35,7 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("partition.silos", 2.5, ["a whole number", "2.5"]),
     ("partition.silos", "sixteen", ["a whole number", "sixteen"]),
     ("partition.silos", True, ["a whole number", "True"]),
+    ("partition.silos", 32_768, ["at most 32767", "32768"]),
     ("partition.distribution", "zipf", ["'zipf'", "uniform", "power"]),
     ("partition.alpha", 0, ["greater than 0", "0"]),
     ("partition.alpha", -1, ["greater than 0", "-1"]),

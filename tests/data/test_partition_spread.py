@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectdp.data.spread import MOST_SILOS, SpreadSettings, keep_within_cap, spread_items
-from subjectdp.errors import ConfigError
+from subjectdp.data.spread import SpreadSettings, keep_within_cap, spread_items
 
 ALARM = 1e-6
 
@@ -134,8 +133,3 @@ def test_the_cap_drops_at_random() -> None:
     assert stats.chi2.sf((z**2).sum() * 19 / 20, 19) > ALARM
     other = keep_within_cap(1, names(4000), items, silos, 5).reshape(4000, 20)
     assert not np.array_equal(keep, other)
-
-
-def test_more_silos_than_can_be_numbered_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"partition\.silos to be at most 32767, got 32768"):
-        spread_items(0, names(2), np.array([3, 3]), SpreadSettings(silos=MOST_SILOS + 1))

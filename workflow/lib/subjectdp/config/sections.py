@@ -130,7 +130,8 @@ class DataConfig(Section):
 class PartitionConfig(Section):
     """How the subjects' items are distributed over the silos."""
 
-    silos: Annotated[int, Field(ge=1, le=100_000), NotBool] = Field(
+    # a partition stores a silo number as int16
+    silos: Annotated[int, Field(ge=1, le=32_767), NotBool] = Field(
         default=16, description="Number of silos S."
     )
     distribution: Distribution = Field(

@@ -167,6 +167,7 @@ def test_mixture_of_two_atoms_is_poisson_sampling() -> None:
     assert ours.get_epsilon_for_delta(1e-5) == pytest.approx(theirs.get_epsilon_for_delta(1e-5), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "q", "sigma"), [(8, 0.02, 1.7), (8, 0.02, 12.4), (20, 0.1, 4.0), (3, 0.9, 2.0)]
 )

@@ -80,6 +80,7 @@ def test_a_sampled_shift_has_the_sampled_gaussians_divergence(sigma: float) -> N
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(q=st.floats(1e-3, 0.6), k=st.integers(2, 15), sigma=st.floats(0.7, 12.0))
 def test_bounds_are_above_the_gaussian_mixtures_divergences(q: float, k: int, sigma: float) -> None:

@@ -132,6 +132,7 @@ def test_sound_joint_noise_for_subjects() -> None:
     assert 4 * one.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_silos_of_a_subject() -> None:
     """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
     subject = replace(sound(LOCAL_ITEM), claimed_unit=SUBJECT)
@@ -207,6 +208,7 @@ def test_a_subject_at_one_silo_suffers_the_worst_silo_and_no_worse() -> None:
     assert worst == pytest.approx(4.0, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_unequal_silos_have_their_own_noise() -> None:
     items = tuple(3000 + 1000 * silo for silo in range(3))
     uneven = replace(facts(silos=3), items=items)

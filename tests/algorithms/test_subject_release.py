@@ -220,6 +220,7 @@ def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
     return torch.stack([run.step(r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("band", [1, 2, 4])
 def test_correlated_noise_is_the_matrix_times_independent_noise(band: int) -> None:
     """The draws of independent noise, weighted; their covariance over the parameters; every silo has its own."""

@@ -39,6 +39,7 @@ def one_run(**content: Any) -> RunConfig:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SCENARIOS, ids=[file.stem for file in SCENARIOS])
 def test_shipped_scenario(file: Path) -> None:
     scenario = load_scenario(file)

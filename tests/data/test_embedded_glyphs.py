@@ -40,6 +40,7 @@ def test_classes_are_in_the_order_of_leaf():
     assert [CLASSES[k] for k in (0, 9, 10, 35, 36, 61)] == ["0", "9", "A", "Z", "a", "z"]
 
 
+@pytest.mark.slow
 def test_fields_hold_exact_distances_to_a_thin_line():
     fields = stroke_fields()
     assert fields.distance.shape == (FACES, 62, GRID, GRID)

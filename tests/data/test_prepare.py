@@ -99,6 +99,7 @@ def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset
     assert meta["synthetic"] is True and meta["counts"]["users"] == 3
 
 
+@pytest.mark.slow
 def test_preparing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     options = Options(source="embedded")
     first, second = _run(tmp_path / "a", options), _run(tmp_path / "b", options)

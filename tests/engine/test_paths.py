@@ -72,6 +72,7 @@ class SlowEngine(ClippingEngine):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), CASES)
 def test_fast_and_slow_steps_of_every_algorithm_agree(
     name: str, variant: str | None, mode: AccountingMode

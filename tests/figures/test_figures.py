@@ -309,6 +309,7 @@ def test_panels_that_are_no_longer_drawn_are_removed(
     assert other.exists()
 
 
+@pytest.mark.slow
 def test_accuracy_panels_share_their_range(main: FigureInputs) -> None:
     sheet = figure1_v3.build(main, "figure1_v3")
     with panels.figure_style():

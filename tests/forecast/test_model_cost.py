@@ -34,6 +34,7 @@ class Multiplications:
             self.count += weights * inputs[0].shape[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "name", "parameters"),
     [
@@ -76,6 +77,7 @@ def test_the_catalogue_has_the_counted_operations_of_the_default_parameters(name
     assert model_cost(ModelConfig(name=name), dataset).forward_flops == MODELS[name].forward_flops
 
 
+@pytest.mark.slow
 def test_saved_values_grow_with_the_layers_and_leave_out_the_weights():
     def saved(name: str, dataset: str, **parameters: int) -> int:
         return model_cost(ModelConfig(name=name, parameters=parameters), dataset).saved_values

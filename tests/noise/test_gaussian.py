@@ -65,6 +65,7 @@ def uniform(key: bytes) -> torch.Tensor:
     return torch.rand(1000, generator=keyed_generator(key))
 
 
+@pytest.mark.slow
 def test_a_sum_of_float64_gets_the_same_numbers() -> None:
     single, double = (
         add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64)

@@ -200,8 +200,8 @@ SUBJECTS = (
     mutant(
         "a subject's other silos keep their parts when it leaves one",
         LOSSES,
-        "if unit is PrivacyUnit.SUBJECT and not every_silo:",
-        "if False:",
+        "alone = unit is PrivacyUnit.SUBJECT and not every_silo",
+        "alone = False",
         T_RELEASE + "test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated",
     ),
     mutant(

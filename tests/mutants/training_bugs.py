@@ -145,22 +145,22 @@ NOISE_AND_CLIPPING = (
     mutant(
         "algorithms of one seed share their noise",
         FEDERATION,
-        'f"{mechanism.algorithm}:{mechanism.variant}:{mechanism.mode.value}:{run_id}:{data}"',
-        'f"{mechanism.mode.value}:{run_id}:{data}"',
+        "content = [run_id, facts, partition.facts, partition.data_hashes, code]",
+        "content = [run_id, partition.facts, partition.data_hashes]",
         NEVER_SHARED,
     ),
     mutant(
         "runs of one seed share their noise",
         FEDERATION,
-        ":{mechanism.mode.value}:{run_id}:{data}",
-        ":{mechanism.mode.value}",
+        "content = [run_id, facts",
+        "content = [facts",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(
         "the noise is the same with and without a subject",
         FEDERATION,
-        ":{run_id}:{data}",
-        ":{run_id}",
+        "content = [run_id, facts, partition.facts, partition.data_hashes, code]",
+        "content = [run_id, facts, code]",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),
     mutant(

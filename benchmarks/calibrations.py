@@ -17,9 +17,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from opacus.accountants.utils import get_noise_multiplier
 
-from benchmarks.methods import CALIBRATION_METHODS
-from benchmarks.steps import Outcome
-from benchmarks.timing import interleave
+from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 
@@ -37,17 +35,15 @@ def time_calibration(epsilon: float, methods: Sequence[str], rounds: int) -> dic
     def calibrate(name: str) -> None:
         sigmas[name] = CALIBRATIONS[name](epsilon)
 
-    timed = {name: partial(calibrate, name) for name in methods}
-    print(f"calibration of epsilon {epsilon:g}: {', '.join(timed)}", file=sys.stderr, flush=True)
+    print(f"calibration of epsilon {epsilon:g}: {', '.join(methods)}", file=sys.stderr, flush=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus warns of the orders it leaves out
-        samples = interleave(timed, rounds, warm_up=0)
-    outcomes = {}
-    for name, sigma in sigmas.items():
-        reached = epsilon_of(sigma)
-        status = "ok" if reached <= epsilon * (1 + _TOLERANCE) else "FAIL"
-        outcomes[name] = Outcome(status, f"σ = {sigma:.4f}, ε = {reached:.4f}", samples[name], value=sigma)
-    return {name: outcomes[name] for name in timed}
+        outcomes = interleave({name: partial(calibrate, name) for name in methods}, rounds, warm_up=0)
+    for name, outcome in outcomes.items():
+        reached = epsilon_of(sigmas[name])
+        outcome.status = "ok" if reached <= epsilon * (1 + _TOLERANCE) else "FAIL"
+        outcome.value, outcome.note = sigmas[name], f"σ = {sigmas[name]:.4f}, ε = {reached:.4f}"
+    return outcomes
 
 
 def epsilon_of(sigma: float) -> float:
@@ -60,19 +56,12 @@ def _subjectdp(epsilon: float) -> float:
     return calibrate_noise_multiplier((steps,), epsilon, DELTA)
 
 
-def _opacus(epsilon: float, accountant: str) -> float:
-    return float(
-        get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=DELTA,
-            sample_rate=SAMPLING_PROBABILITY,
-            steps=STEPS,
-            accountant=accountant,
-        )
-    )
+def _opacus(accountant: str, epsilon: float) -> float:
+    schedule = {"sample_rate": SAMPLING_PROBABILITY, "steps": STEPS, "accountant": accountant}
+    return float(get_noise_multiplier(target_epsilon=epsilon, target_delta=DELTA, **schedule))
 
 
-def _dp_accounting(epsilon: float, accountant: Callable[[], Any]) -> float:
+def _dp_accounting(accountant: Callable[[], Any], epsilon: float) -> float:
     return float(
         dp_accounting.calibrate_dp_mechanism(accountant, _event, epsilon, DELTA, bracket_interval=_BRACKET)
     )
@@ -83,11 +72,11 @@ def _event(sigma: float) -> Any:
     return dp_accounting.SelfComposedDpEvent(step, STEPS)
 
 
-_FUNCTIONS: tuple[Callable[[float], float], ...] = (
-    _subjectdp,
-    partial(_opacus, accountant="rdp"),
-    partial(_opacus, accountant="prv"),
-    partial(_dp_accounting, accountant=RdpAccountant),
-    partial(_dp_accounting, accountant=PLDAccountant),
-)
-CALIBRATIONS = dict(zip(CALIBRATION_METHODS, _FUNCTIONS, strict=True))
+CALIBRATIONS: dict[str, Callable[[float], float]] = {
+    "subjectdp_pld": _subjectdp,
+    "opacus_rdp": partial(_opacus, "rdp"),
+    "opacus_prv": partial(_opacus, "prv"),
+    "dp_accounting_rdp": partial(_dp_accounting, RdpAccountant),
+    "dp_accounting_pld": partial(_dp_accounting, PLDAccountant),
+}
+"""Method of the workload ``calibration`` -> its σ for an ε; the first is the base."""

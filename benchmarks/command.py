@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from benchmarks import goals, machine
+from benchmarks.calibrations import CALIBRATIONS
 from benchmarks.memory import unmeasurable
-from benchmarks.methods import METHODS, check_names
-from benchmarks.results import Measured, print_measured, write_tables
-from benchmarks.suite import MALLOCS, WORKLOADS, Options, Report, run_suite
+from benchmarks.methods import METHODS, ours
+from benchmarks.suite import MALLOCS, WORKLOADS, Options, measure
+from benchmarks.tables import Table, print_table, write_tables
 from subjectdp.errors import expected, unknown
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.printing import print_json
@@ -21,8 +23,8 @@ from subjectdp.io.printing import print_json
 _CNN = ("subjectdp_item", "subjectdp_higrad", "opacus_ghost")
 QUICK = (
     Options(("cnn",), (64,), 5, _CNN, ("tuned",), memory=("subjectdp_item",)),
-    Options(("small_lstm",), (32,), 5, ("subjectdp_item", "opacus_hooks"), ("tuned",), memory=False),
-    Options(("calibration",), (4,), 3, ("subjectdp_pld",), ("tuned",), memory=False),
+    Options(("small_lstm",), (32,), 5, ("subjectdp_item", "opacus_hooks"), ("tuned",), memory=()),
+    Options(("calibration",), (4,), 3, ("subjectdp_pld",), ("tuned",)),
 )
 """What the quick run measures."""
 
@@ -35,104 +37,86 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         print(machine.line())
     if options.quick:
-        parts, judged = quick(quiet=options.json)
+        tables, judged = quick(folder, options.json)
     else:
-        parts = run_suite(chosen(options), _keeper(folder, options.json))
-        judged = goals.judge(goals.read_goals("full"), parts)
-    _write(folder, parts, judged)
+        tables = _measure([chosen(options)], folder, options.json)
+        judged = goals.judge(goals.read_goals("full"), tables)
+    write_frame(folder / "goals.csv", pd.DataFrame(judged))
+    write_json(folder / "machine.json", {**machine.describe(), "load": machine.load()})
+    wrong = wrong_steps(tables)
     if options.json:
-        _print_json(parts, judged)
+        rows = [row for table in tables for row in table.rows()]
+        print_json({"machine": machine.describe(), "rows": rows, "goals": judged})
     else:
-        _print_end("floors" if options.quick else "goals", parts, judged)
+        _print_end("floors" if options.quick else "goals", judged, wrong)
         print(f"\nwritten to {folder}; load now {machine.load():.1f}")
-    missed = options.quick and any(not goal.met for goal in judged)
-    return int(missed or bool(wrong_steps(parts)))
+    missed = options.quick and not all(goal["met"] for goal in judged)
+    return int(missed or bool(wrong))
 
 
 def chosen(options: argparse.Namespace) -> Options:
     """The options of a full run; ConfigError for an unknown name or a number that is not positive."""
     workloads = tuple(options.workload or [name for name in WORKLOADS if name != "small_lstm"])
-    for name in workloads:
-        if name not in WORKLOADS:
-            raise unknown("--workload", name, WORKLOADS)
-    check_names(options.methods or ())
+    known = {"--workload": tuple(WORKLOADS), "--methods": (*METHODS, *CALIBRATIONS)}
+    for key, names in (("--workload", workloads), ("--methods", options.methods or ())):
+        for name in names:
+            if name not in known[key]:
+                raise unknown(key, name, known[key])
     numbers = [("--batch", number) for number in options.batch or ()]
     for key, number in (*numbers, ("--rounds", options.rounds), ("--threads", options.threads)):
         if number < 1:
             raise expected(key, number, "at least 1")
-    mallocs = MALLOCS if options.malloc == "both" else (options.malloc,)
     return Options(
         workloads,
-        None if options.batch is None else tuple(options.batch),
+        options.batch and tuple(options.batch),
         options.rounds,
-        None if options.methods is None else tuple(options.methods),
-        mallocs if machine.glibc() else ("default",),
+        options.methods and tuple(options.methods),
+        MALLOCS if options.malloc == "both" else (options.malloc,),
         options.threads,
-        not options.no_memory,
+        () if options.no_memory else tuple(METHODS),
     )
 
 
-def quick(quiet: bool = False) -> tuple[list[Measured], list[goals.Judged]]:
+def quick(folder: Path, quiet: bool) -> tuple[list[Table], list[dict[str, Any]]]:
     """The quick run and its floors; if one is missed, everything is measured again with more rounds.
 
     A floor that was not measured is missed, except peak memory on a machine that does not report it.
     """
-    floors = [
-        goal for goal in goals.read_goals("quick") if goal.measure != "memory" or unmeasurable() is None
-    ]
-    parts = _quick_parts(1, quiet)
-    judged = goals.judge(floors, parts, by_median=True)
-    if all(floor.met for floor in judged):
-        return parts, judged
-    if not quiet:
-        print("\na floor is missed: measuring again with more rounds")
-    parts = _quick_parts(_MORE_ROUNDS, quiet)
-    return parts, goals.judge(floors, parts, by_median=True)
+    floors = goals.read_goals("quick")
+    if unmeasurable() is not None:
+        floors = [goal for goal in floors if goal["measure"] != "memory"]
+    tables = _measure(QUICK, folder, quiet)
+    judged = goals.judge(floors, tables, by_median=True)
+    if not all(floor["met"] for floor in judged):
+        if not quiet:
+            print("\na floor is missed: measuring again with more rounds")
+        more = [replace(options, rounds=_MORE_ROUNDS * options.rounds) for options in QUICK]
+        tables = _measure(more, folder, quiet)
+        judged = goals.judge(floors, tables, by_median=True)
+    return tables, judged
 
 
-def _quick_parts(times: int, quiet: bool) -> list[Measured]:
-    mallocs = QUICK[0].mallocs if machine.glibc() else ("default",)
-    asked = [replace(options, rounds=times * options.rounds, mallocs=mallocs) for options in QUICK]
-    return [part for options in asked for part in run_suite(options, _printer(quiet))]
+def _measure(asked: Iterable[Options], folder: Path, quiet: bool) -> list[Table]:
+    """Prints each table and writes all tables so far, since a run of many minutes may be cut off."""
+    tables: list[Table] = []
+    for options in asked:
+        for table in measure(options if machine.glibc() else replace(options, mallocs=("default",))):
+            tables.append(table)
+            write_tables(folder, tables)
+            if not quiet:
+                print_table(table)
+    return tables
 
 
-def wrong_steps(parts: Sequence[Measured]) -> list[str]:
-    """Methods of this project that failed the gate."""
-    own = [name for name in METHODS if METHODS[name].ours] + ["subjectdp_pld"]
-    rows = [row for part in parts for row in part.rows]
-    return sorted({row["method"] for row in rows if row["status"] == "FAIL" and row["method"] in own})
+def wrong_steps(tables: Sequence[Table]) -> list[str]:
+    """Methods of this project whose results are wrong."""
+    outcomes = [item for table in tables for item in table.outcomes.items()]
+    return sorted({name for name, outcome in outcomes if outcome.status == "FAIL" and ours(name)})
 
 
-def _write(folder: Path, parts: Sequence[Measured], judged: Sequence[goals.Judged]) -> None:
-    write_tables(folder, parts)
-    write_frame(folder / "goals.csv", pd.DataFrame(goals.records(judged)))
-    write_json(folder / "machine.json", {**machine.describe(), "load": machine.load()})
-
-
-def _print_json(parts: Sequence[Measured], judged: Sequence[goals.Judged]) -> None:
-    rows = [row for part in parts for row in part.rows]
-    print_json({"machine": machine.describe(), "rows": rows, "goals": goals.records(judged)})
-
-
-def _print_end(title: str, parts: Sequence[Measured], judged: Sequence[goals.Judged]) -> None:
+def _print_end(title: str, judged: Sequence[dict[str, Any]], wrong: Sequence[str]) -> None:
     if (reason := unmeasurable()) is not None:
         print(f"\n{reason}")
     goals.print_judged(title, judged)
-    for name in wrong_steps(parts):
+    for name in wrong:
         print(f"\nFAIL: {name} does not compute what it should")
-
-
-def _keeper(folder: Path, quiet: bool) -> Report:
-    """Prints each table and writes all tables so far, since a run of many minutes may be cut off."""
-    parts: list[Measured] = []
-
-    def keep(part: Measured) -> None:
-        parts.append(part)
-        _printer(quiet)(part)
-        write_tables(folder, parts)
-
-    return keep
-
-
-def _printer(quiet: bool) -> Report:
-    return (lambda _: None) if quiet else print_measured

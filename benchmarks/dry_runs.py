@@ -8,23 +8,23 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.steps import Outcome
-from benchmarks.timing import interleave
+from benchmarks.timing import Outcome, interleave
 from subjectdp.errors import DataError
 from subjectdp.places import CHECKOUT
 
 _ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
 
 
-def time_dry_runs(sizes: list[int], rounds: int) -> dict[int, Outcome]:
+def time_dry_runs(sizes: Sequence[int], rounds: int) -> dict[int, Outcome]:
     """Times of dry runs by number of runs (multiples of 4); DataError if one fails."""
     with tempfile.TemporaryDirectory() as folder:
         plans = {str(size): partial(_dry_run, Path(folder), size) for size in sizes}
-        samples = interleave(plans, rounds, warm_up=0, cpu_clock=_children_seconds)
-    return {int(size): Outcome("ok", samples=times) for size, times in samples.items()}
+        timed = interleave(plans, rounds, warm_up=0, cpu_clock=_children_seconds)
+    return {int(size): outcome for size, outcome in timed.items()}
 
 
 def _dry_run(folder: Path, runs: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("torch", "opacus", "dp-accounting", "snakemake")
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def describe() -> dict[str, Any]:
@@ -31,10 +32,7 @@ def line() -> str:
 
 def processor() -> str:
     """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or "unknown processor"
 

@@ -1,17 +1,29 @@
-"""The methods that are compared, and the sum that each one's step computes."""
+"""The methods that are compared: steps of plain PyTorch, of this project's engine, and of Opacus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+from opacus.layers import DPLSTM
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import Tensor, nn
 
 from benchmarks.problem import Problem
-from subjectdp.errors import unknown
+from subjectdp.config.sections import OptimizerConfig
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 
 class Target(StrEnum):
@@ -23,17 +35,134 @@ class Target(StrEnum):
     SUBJECT = "subject"  # Σ_a min(1, C/|m_a|) m_a with m_a the mean gradient of subject a
 
 
-class Stepper(Protocol):
-    """A method built for one problem."""
+class Stepper:
+    """A method built for one problem; ``model`` has the parameters that its steps update."""
+
+    problem: Problem
+    model: nn.Module
 
     def step(self) -> None:
         """One whole training step: forward, backward, clipping, noise, update."""
-
-    def parameters(self) -> dict[str, Tensor]:
-        """The parameters with the names and shapes of the original model."""
+        raise NotImplementedError
 
     def norms(self) -> Tensor | None:
         """Unclipped norms of the last step, by item or by subject; None for a plain step."""
+        return None
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters by their names in the original model."""
+        return {_original_name(name): p.detach() for name, p in self.model.named_parameters()}
+
+
+class PlainStep(Stepper):
+    """torch.optim.SGD on the mean loss; images in channels-last memory, the faster layout."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.model, self.inputs = problem, problem.model(), problem.inputs
+        if problem.case.kind == "image":
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.inputs = self.inputs.contiguous(memory_format=torch.channels_last)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=problem.learning_rate)
+
+    def step(self) -> None:
+        self.optimiser.zero_grad()
+        F.cross_entropy(self.model(self.inputs), self.problem.labels).backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+
+
+class EngineStep(Stepper):
+    """This project: clipped sum, keyed noise and descent, by the functions that the training loop calls."""
+
+    def __init__(self, problem: Problem, target: Target) -> None:
+        self.problem, self.target = problem, target
+        self.std = 0.0 if target is Target.PLAIN else problem.noise_multiplier * problem.clip_norm
+        self.engine = ClippingEngine(FlatParameters(problem.model()))
+        self.model = self.engine.flat.model
+        settings = OptimizerConfig(learning_rate=problem.learning_rate)
+        self.optimiser = make_optimiser(self.engine.flat.vector, settings)
+        # a subject's mean gradient is the sum of its items', each divided by their number
+        self.weights = 1.0 / problem.group_sizes if target in (Target.WEIGHTED, Target.SUBJECT) else None
+        self.steps, self.last_norms = 0, torch.empty(0)
+        add_gaussian(torch.zeros(1), 1.0, bytes(32))  # compiles the noise before anything is timed
+
+    def step(self) -> None:
+        self.steps += 1
+        total = add_gaussian(self._sum(), self.std, key_bytes(0, Purpose.NOISE, "bench", self.steps))
+        descend(self.optimiser, self.engine.flat.vector, total.div_(self.problem.case.batch))
+
+    def _sum(self) -> Tensor:
+        problem = self.problem
+        if self.target is Target.PLAIN:
+            return self.engine.gradient_sum(problem.inputs, problem.labels)
+        groups = {"groups": problem.owners} if self.target is Target.SUBJECT else {}
+        total, self.last_norms = self.engine.clipped_sum(
+            problem.inputs, problem.labels, problem.clip_norm, self.weights, **groups
+        )
+        return total
+
+    def norms(self) -> Tensor | None:
+        return None if self.target is Target.PLAIN else self.last_norms
+
+
+class HooksStep(Stepper):
+    """Opacus' per-sample gradients: it holds a gradient for each item."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.model = problem, _opacus_lstm(problem.model()).train()
+        self.wrapped: Any = GradSampleModule(self.model)
+        self.criterion: Any = nn.CrossEntropyLoss()
+        self.optimiser = _opacus_optimiser(DPOptimizer, self.model, problem)
+
+    def step(self) -> None:
+        self.optimiser.zero_grad()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning)  # Opacus' own use of full backward hooks
+            self.criterion(self.wrapped(self.problem.inputs), self.problem.labels).backward()
+        self.optimiser.step()
+
+    def norms(self) -> Tensor | None:
+        parts = [p.grad_sample.flatten(1).norm(2, dim=1) for p in self.model.parameters()]  # type: ignore[attr-defined]
+        norms: Tensor = torch.stack(parts, dim=1).norm(2, dim=1)
+        return norms
+
+
+class GhostStep(HooksStep):
+    """Opacus' ghost clipping: norms first, then a second backward pass of the weighted loss."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.model = problem, _opacus_lstm(problem.model()).train()
+        self.wrapped = GradSampleModuleFastGradientClipping(self.model, max_grad_norm=problem.clip_norm)
+        self.optimiser = _opacus_optimiser(DPOptimizerFastGradientClipping, self.model, problem)
+        self.criterion = DPLossFastGradientClipping(self.wrapped, self.optimiser, nn.CrossEntropyLoss())
+
+    def norms(self) -> Tensor | None:
+        norms: Tensor = self.wrapped.per_sample_gradient_norms
+        return norms
+
+
+def _opacus_lstm(model: nn.Module) -> nn.Module:
+    """The model with each nn.LSTM replaced by Opacus' own, the only one that it can clip."""
+    for name, lstm in list(model.named_modules()):
+        if isinstance(lstm, nn.LSTM):
+            twin = DPLSTM(lstm.input_size, lstm.hidden_size, lstm.num_layers, batch_first=lstm.batch_first)
+            twin.load_state_dict(lstm.state_dict())
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, twin)
+    return model
+
+
+def _original_name(name: str) -> str:
+    """nn.LSTM's name for a parameter of Opacus' LSTM; other names unchanged."""
+    return re.sub(r"\bl(\d+)\.(ih|hh)\.(weight|bias)$", r"\3_\2_l\1", name)
+
+
+def _opacus_optimiser(kind: Any, model: nn.Module, problem: Problem) -> Any:
+    return kind(
+        torch.optim.SGD(model.parameters(), lr=problem.learning_rate),
+        noise_multiplier=problem.noise_multiplier,
+        max_grad_norm=problem.clip_norm,
+        expected_batch_size=problem.case.batch,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,71 +170,34 @@ class Method:
     """One way to take a step.
 
     Attributes:
-        module: module of this package with ``build(method, problem) -> Stepper``.
         workloads: those that include the method by default.
         copies: per-item gradients of the whole model that it holds at once, as a multiple of the batch.
     """
 
-    name: str
     target: Target
-    module: str
+    build: Callable[[Problem], Stepper]
     workloads: tuple[str, ...]
     copies: float = 0.0
 
-    @property
-    def ours(self) -> bool:
-        """Whether this project's engine takes the step."""
-        return self.name.startswith("subjectdp_")
 
-    def load(self) -> Any:
-        """Imports the method's module and libraries."""
-        return import_module(f"benchmarks.{self.module}")
-
-    def build(self, problem: Problem) -> Stepper:
-        """The method, ready to step."""
-        stepper: Stepper = self.load().build(self, problem)
-        return stepper
+def _engine(target: Target, workloads: tuple[str, ...]) -> Method:
+    return Method(target, lambda problem: EngineStep(problem, target), workloads)
 
 
 BASE = "sgd"
 _STEPS, _SUBJECTS = ("cnn", "lstm", "small_lstm"), ("subjects",)
-_HELD = 2.1  # copies of all per-item gradients at the peak of Opacus and vmap, measured at B = 64
-
+_HELD = 2.1  # measured at B = 64
 METHODS = {
-    method.name: method
-    for method in (
-        Method(BASE, Target.PLAIN, "torch_steps", _STEPS + _SUBJECTS),
-        Method("subjectdp_plain", Target.PLAIN, "engine_steps", _STEPS),
-        Method("subjectdp_item", Target.ITEM, "engine_steps", _STEPS + _SUBJECTS),
-        Method("subjectdp_higrad", Target.WEIGHTED, "engine_steps", _STEPS + _SUBJECTS),
-        Method("subjectdp_subject", Target.SUBJECT, "engine_steps", _SUBJECTS),
-        Method("subject_vmap", Target.SUBJECT, "torch_steps", _SUBJECTS, 0.5),
-        Method("opacus_hooks", Target.ITEM, "opacus_steps", _STEPS, _HELD),
-        Method("opacus_ghost", Target.ITEM, "opacus_steps", _STEPS),
-        Method("vmap", Target.ITEM, "torch_steps", ("cnn",), _HELD),
-    )
+    BASE: Method(Target.PLAIN, PlainStep, _STEPS + _SUBJECTS),
+    "subjectdp_plain": _engine(Target.PLAIN, _STEPS),
+    "subjectdp_item": _engine(Target.ITEM, _STEPS + _SUBJECTS),
+    "subjectdp_higrad": _engine(Target.WEIGHTED, _STEPS + _SUBJECTS),
+    "subjectdp_subject": _engine(Target.SUBJECT, _SUBJECTS),
+    "opacus_hooks": Method(Target.ITEM, HooksStep, _STEPS, _HELD),
+    "opacus_ghost": Method(Target.ITEM, GhostStep, _STEPS),
 }
 
-CALIBRATION_METHODS = (
-    "subjectdp_pld",
-    "opacus_rdp",
-    "opacus_prv",
-    "dp_accounting_rdp",
-    "dp_accounting_pld",
-)
-"""Methods of the workload ``calibration``; the first is the base."""
 
-
-def select(workload: str, wanted: Iterable[str] | None) -> list[Method]:
-    """The base with the wanted methods, or the workload's default methods, in the order of ``METHODS``."""
-    if wanted is None:
-        return [method for method in METHODS.values() if workload in method.workloads]
-    names = {BASE, *wanted}
-    return [method for method in METHODS.values() if method.name in names]
-
-
-def check_names(wanted: Iterable[str]) -> None:
-    """ConfigError for an unknown method."""
-    for name in wanted:
-        if name not in METHODS and name not in CALIBRATION_METHODS:
-            raise unknown("--methods", name, (*METHODS, *CALIBRATION_METHODS))
+def ours(name: str) -> bool:
+    """Whether a method is this project's."""
+    return name.startswith("subjectdp_")

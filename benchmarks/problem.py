@@ -1,7 +1,4 @@
-"""What a step trains on: a model, one random mini-batch with its subjects, and the constants of the update.
-
-The cost of a step does not depend on the values of the items, so they are random tensors of the right shape.
-"""
+"""What a step trains on: a model and one random mini-batch. A step's cost does not depend on the items' values."""
 
 from __future__ import annotations
 
@@ -20,15 +17,7 @@ WINDOW = 80  # characters of a text item
 
 @dataclass(frozen=True)
 class Case:
-    """One table of steps.
-
-    Attributes:
-        workload: name in the results.
-        model: a key of ``models.catalogue.MODELS``.
-        batch: items B of the mini-batch.
-        subjects: distinct subjects of the mini-batch.
-        parameters: constructor arguments of the model other than its defaults.
-    """
+    """A model (a key of ``MODELS``), B items of some subjects, and model arguments other than the defaults."""
 
     workload: str
     model: str
@@ -38,7 +27,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """Kind of the data, ``image`` or ``text``."""
+        """``image`` or ``text``."""
         return MODELS[self.model].kind
 
 
@@ -50,7 +39,6 @@ class Problem:
         inputs: (B, 1, 28, 28) float32 or (B, 80) int64.
         labels: (B,) int64.
         owners: (B,) int64, the subject of each item; subjects have equally many items, or one more.
-        noise_multiplier: 0 means no noise.
     """
 
     case: Case
@@ -70,11 +58,6 @@ class Problem:
     def group_sizes(self) -> Tensor:
         """(B,) float32: for each item, the number of items of its subject."""
         return torch.bincount(self.owners)[self.owners].float()
-
-    @property
-    def members(self) -> list[Tensor]:
-        """The positions of each subject's items."""
-        return [torch.nonzero(self.owners == owner).squeeze(1) for owner in torch.unique(self.owners)]
 
 
 def make_problem(case: Case, seed: int = 0) -> Problem:

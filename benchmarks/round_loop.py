@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.steps import Outcome
-from benchmarks.timing import interleave
+from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
@@ -35,63 +35,49 @@ def time_round(model: str, batch: int, rounds: int) -> dict[str, Outcome]:
     """Round 1 of LocalItemDP, repeated, and the same steps without the loop."""
     with tempfile.TemporaryDirectory() as folder:
         federation = _federation(Path(folder), model, batch)
-        bare, trained = BareSteps(federation), GlobalModel(federation)
+        trained = GlobalModel(federation)
+        methods = {
+            "bare_steps": _bare_steps(federation),
+            "subjectdp_round": lambda: run_round(federation, trained, 1, StepLog()),
+        }
+        timed = interleave(methods, rounds)
+    for outcome in timed.values():
+        outcome.note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
+    return timed
 
-        def whole_round() -> None:
-            run_round(federation, trained, 1, StepLog())
 
-        samples = interleave({"bare_steps": bare.run, "subjectdp_round": whole_round}, rounds)
-    note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
-    return {name: Outcome("ok", note, times) for name, times in samples.items()}
-
-
-class BareSteps:
+def _bare_steps(federation: Federation) -> Callable[[], object]:
     """The round's clipped sums, noise and descents, without sampling, loading, averaging and records."""
+    engine, clip_norm = federation.engine, federation.plan.clip_norm or 1.0
+    batches = [_batch(federation, silo, step) for silo in range(_SILOS) for step in range(_STEPS)]
 
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-        self.batches = [
-            self._batch(silo, step) for silo in range(federation.partition.silos) for step in range(_STEPS)
-        ]
-
-    def _batch(self, silo: int, step: int) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Inputs and labels that the round draws for a step, and the plan's divisor."""
-        federation, schedule = self.federation, self.federation.plan.silos[silo]
-        items, _ = federation.partition.silo(silo)
-        settings = federation.plan.settings
-        positions = sample_items(
-            len(items),
-            schedule,
-            settings.sampling,
-            settings.batch_size,
-            StepKey(federation.seed, 1, silo, step),
-        )
-        return *federation.data.batch(items[positions]), schedule.divisor
-
-    def run(self) -> torch.Tensor:
-        """All steps on one model; returns it."""
-        engine, plan = self.federation.engine, self.federation.plan
-        vector, clip_norm = engine.flat.vector, plan.clip_norm or 1.0
-        optimiser = make_optimiser(vector, OptimizerConfig(learning_rate=_RATE))
-        for number, (inputs, labels, divisor) in enumerate(self.batches):
+    def run() -> None:
+        optimiser = make_optimiser(engine.flat.vector, OptimizerConfig(learning_rate=_RATE))
+        for number, (inputs, labels, divisor) in enumerate(batches):
             total, _ = engine.clipped_sum(inputs, labels, clip_norm)
             key = key_bytes(0, Purpose.NOISE, "bench", number)
-            descend(optimiser, vector, add_gaussian(total, _NOISE_MULTIPLIER * clip_norm, key) / divisor)
-        return vector
+            noisy = add_gaussian(total, _NOISE_MULTIPLIER * clip_norm, key)
+            descend(optimiser, engine.flat.vector, noisy / divisor)
+
+    return run
+
+
+def _batch(federation: Federation, silo: int, step: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Inputs and labels that round 1 draws for a step, and the plan's divisor."""
+    schedule, settings = federation.plan.silos[silo], federation.plan.settings
+    items, _ = federation.partition.silo(silo)
+    key = StepKey(federation.seed, 1, silo, step)
+    positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
+    return *federation.data.batch(items[positions]), schedule.divisor
 
 
 def _federation(folder: Path, model: str, batch: int) -> Federation:
-    training = {
-        "rounds": 1,
-        "batch_size": batch,
-        "local_steps": _STEPS,
-        "optimizer": {"learning_rate": _RATE},
-    }
+    optimizer = {"learning_rate": _RATE}
     settings = {
         "partition": {"silos": _SILOS},
         "algorithm": "local_item_dp",
         "privacy": {"noise_multiplier": _NOISE_MULTIPLIER, "delta": 1e-3},
-        "training": training,
+        "training": {"rounds": 1, "batch_size": batch, "local_steps": _STEPS, "optimizer": optimizer},
         "model": {"name": model},
         "performance": {"device": "cpu"},
     }
@@ -106,14 +92,8 @@ def _federation(folder: Path, model: str, batch: int) -> Federation:
 def _content() -> Content:
     """Random images of FEMNIST's shape."""
     generator, count = np.random.default_rng(0), _SUBJECTS * _ITEMS
-    return Content(
-        "femnist",
-        "image",
-        generator.integers(0, 256, (count, 28, 28)).astype(np.uint8),
-        generator.integers(0, 62, count).astype(np.uint8),
-        [f"subject{number}" for number in range(_SUBJECTS)],
-        [""] * _SUBJECTS,
-        np.arange(_SUBJECTS, dtype=np.int64) * _ITEMS,
-        np.full(_SUBJECTS, _ITEMS, np.int64),
-        62,
-    )
+    images = generator.integers(0, 256, (count, 28, 28)).astype(np.uint8)
+    labels = generator.integers(0, 62, count).astype(np.uint8)
+    names, starts = [f"subject{number}" for number in range(_SUBJECTS)], np.arange(_SUBJECTS) * _ITEMS
+    sizes = np.full(_SUBJECTS, _ITEMS)
+    return Content("femnist", "image", images, labels, names, [""] * _SUBJECTS, starts, sizes, 62)

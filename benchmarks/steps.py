@@ -4,102 +4,78 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from benchmarks import gate, memory
-from benchmarks.methods import METHODS, Method
+from benchmarks.methods import METHODS, ours
 from benchmarks.problem import Case, Problem, make_problem
-from benchmarks.timing import Samples, interleave
+from benchmarks.timing import Outcome, interleave
 
 _PART_OF_MEMORY = 0.5  # of what is free: as much may per-item gradients take
 
 
-@dataclass
-class Outcome:
-    """The result of one method in a task.
-
-    Attributes:
-        status: ``ok``, ``FAIL`` (the gate refused it) or ``skipped``.
-        note: the reason, or the gate's errors.
-        samples: its times, None unless ``ok``.
-        memory: peak bytes of its steps, None if not measured.
-        value: σ of a calibration, else None.
-    """
-
-    status: str
-    note: str = ""
-    samples: Samples | None = None
-    memory: int | None = None
-    value: float | None = None
-
-
 def time_steps(case: Case, names: Sequence[str], rounds: int, gated: bool) -> dict[str, Outcome]:
     """Gate (if ``gated``) and times of methods on one case."""
-    problem, methods = make_problem(case), [METHODS[name] for name in names]
-    outcomes = {method.name: _fits(method, problem) for method in methods}
+    problem = make_problem(case)
+    outcomes = {name: _fits(name, problem) for name in names}
     if gated:
-        outcomes |= _gated([m for m in methods if outcomes[m.name].status == "ok"], problem)
-    steps: dict[str, Callable[[], object]] = {}
-    for method in methods:
-        if outcomes[method.name].status == "ok":
-            try:
-                steps[method.name] = method.build(problem).step
-            except Exception as error:  # a peer's own failure must not end the table
-                outcomes[method.name] = _refused(method, error)
+        _gate({name: outcome for name, outcome in outcomes.items() if outcome.status == "ok"}, problem)
+    steps = {}
+    for name, outcome in outcomes.items():
+        if outcome.status == "ok":
+            with _peers_may_fail(name, outcome):
+                steps[name] = METHODS[name].build(problem).step
     _log(case, f"timing {', '.join(steps)}")
-    for name, samples in interleave(steps, rounds).items():
-        outcomes[name].samples = samples
+    for name, timed in interleave(steps, rounds).items():
+        outcomes[name].cpu, outcomes[name].wall = timed.cpu, timed.wall
     return outcomes
 
 
 def measure_memory(case: Case, names: Sequence[str]) -> dict[str, Outcome]:
-    """Peak memory of methods on one case."""
-    outcomes, reason = {}, memory.unmeasurable()
-    for name in names:
-        if reason is not None:
-            outcomes[name] = Outcome("skipped", reason)
-            continue
+    """Peak memory of methods on one case, or a note why not."""
+    reason = memory.unmeasurable()
+    outcomes = {name: Outcome(note=reason or "") for name in names}
+    for name, outcome in outcomes.items() if reason is None else ():
         _log(case, f"memory of {name}")
         try:
-            outcomes[name] = Outcome("ok", memory=memory.peak_bytes(METHODS[name], case))
+            outcome.memory = memory.peak_bytes(name, case)
         except RuntimeError as error:
-            outcomes[name] = Outcome("skipped", f"memory not measured: {error}")
+            outcome.note = f"memory not measured: {error}"
     return outcomes
 
 
-def _gated(methods: Sequence[Method], problem: Problem) -> dict[str, Outcome]:
-    _log(problem.case, f"gate of {', '.join(method.name for method in methods)}")
+def _gate(outcomes: dict[str, Outcome], problem: Problem) -> None:
+    """Writes the gate's verdict into the outcomes."""
+    _log(problem.case, f"gate of {', '.join(outcomes)}")
     tested = gate.gate_problem(problem)
-    references = gate.references(tested, {method.target for method in methods})
-    return {method.name: _verdict(method, tested, references[method.target]) for method in methods}
+    references = gate.references(tested, {METHODS[name].target for name in outcomes})
+    for name, outcome in outcomes.items():
+        with _peers_may_fail(name, outcome):
+            errors = gate.check(METHODS[name].build(tested), references[METHODS[name].target])
+            passed = gate.passes(errors, gate.TOLERANCE if ours(name) else gate.PEER_TOLERANCE)
+            outcome.status = "ok" if passed else "FAIL"
+            outcome.note = "error of the " + ", of the ".join(f"{k} {e:.1e}" for k, e in errors.items())
 
 
-def _verdict(method: Method, problem: Problem, reference: gate.Reference) -> Outcome:
+@contextmanager
+def _peers_may_fail(name: str, outcome: Outcome) -> Iterator[None]:
+    """A failure of another library's method must not end the table; it is noted."""
     try:
-        errors = gate.check(method, problem, reference)
-    except Exception as error:  # a peer's own failure must not end the table
-        return _refused(method, error)
-    text = f"error of the sum {errors.of_sum:.1e}"
-    if errors.of_norms is not None:
-        text += f", of the norms {errors.of_norms:.1e}"
-    tolerance = gate.TOLERANCE if method.ours else gate.PEER_TOLERANCE
-    return Outcome("ok" if errors.within(tolerance) else "FAIL", text)
+        yield
+    except Exception as error:
+        if ours(name):
+            raise
+        outcome.status = "skipped"
+        outcome.note = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"
 
 
-def _refused(method: Method, error: Exception) -> Outcome:
-    if method.ours:
-        raise error
-    first = (str(error).splitlines() or [""])[0]
-    return Outcome("skipped", f"{type(error).__name__}: {first[:160]}")
-
-
-def _fits(method: Method, problem: Problem) -> Outcome:
+def _fits(name: str, problem: Problem) -> Outcome:
     size = sum(p.numel() for p in problem.initial.parameters())
-    needed = method.copies * problem.case.batch * size * 4
+    needed = METHODS[name].copies * problem.case.batch * size * 4
     if needed > _PART_OF_MEMORY * _available_bytes():
         return Outcome("skipped", f"its per-item gradients need about {needed / 1e9:.1f} GB of memory")
-    return Outcome("ok")
+    return Outcome()
 
 
 def _available_bytes() -> float:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchmarks import machine
-from benchmarks.calibrations import time_calibration
+from benchmarks.calibrations import CALIBRATIONS, time_calibration
 from benchmarks.dry_runs import time_dry_runs
-from benchmarks.methods import BASE, CALIBRATION_METHODS, select
+from benchmarks.methods import BASE, METHODS
 from benchmarks.problem import Case
-from benchmarks.results import Measured, Table, measured, print_measured
 from benchmarks.round_loop import time_round
-from benchmarks.steps import Outcome, measure_memory, time_steps
+from benchmarks.steps import measure_memory, time_steps
+from benchmarks.tables import Table
+from benchmarks.timing import Outcome
 from benchmarks.worker import in_worker
 
 MALLOCS = ("tuned", "default")
@@ -39,7 +40,7 @@ class Options:
         methods: names, None for each workload's own.
         mallocs: of ``MALLOCS``.
         threads: of a worker.
-        memory: whether peak memory is measured, or of which methods.
+        memory: methods whose peak memory is measured.
     """
 
     workloads: tuple[str, ...]
@@ -48,28 +49,15 @@ class Options:
     methods: tuple[str, ...] | None = None
     mallocs: tuple[str, ...] = MALLOCS
     threads: int = 1
-    memory: bool | tuple[str, ...] = True
+    memory: tuple[str, ...] = tuple(METHODS)
 
 
-Report = Callable[[Measured], None]
-
-
-def run_suite(options: Options, report: Report = print_measured) -> list[Measured]:
-    """Measures all tables and reports each as soon as it is measured; WorkerError if a worker dies."""
-    parts = []
+def measure(options: Options) -> Iterator[Table]:
+    """Each table as soon as it is measured; WorkerError if a worker dies."""
     for workload in options.workloads:
-        for part in WORKLOADS[workload](workload, options):
-            report(part)
-            parts.append(part)
-    return parts
+        yield from WORKLOADS[workload](workload, options)
 
 
-def _table(workload: str, batch: float, options: Options, malloc: str, base: str) -> Table:
-    clock = "cpu" if options.threads == 1 else "wall"
-    return Table(workload, batch, options.threads, malloc, base, clock, load=machine.load())
-
-
-# ---- steps ----------------------------------------------------------------------------------------------------
 def _cases(workload: str, batches: Sequence[int] | None) -> list[Case]:
     """The cases of a workload; other batch sizes than the papers' have as many subjects in proportion."""
     model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm"}.get(workload, "leaf_cnn")
@@ -78,62 +66,61 @@ def _cases(workload: str, batches: Sequence[int] | None) -> list[Case]:
     return [Case(workload, model, b, known.get(b, max(1, round(share * b)))) for b in batches or known]
 
 
-def _step_tables(workload: str, options: Options) -> Iterator[Measured]:
+def _step_tables(workload: str, options: Options) -> Iterator[Table]:
     """One table a case and malloc; the gate is passed once, with the first malloc."""
+    wanted = options.methods
+    names = [
+        name
+        for name, method in METHODS.items()
+        if (workload in method.workloads if wanted is None else name in (BASE, *wanted))
+    ]
     for case in _cases(workload, options.batches):
-        names = [method.name for method in select(workload, options.methods)]
-        for number, malloc in enumerate(options.mallocs):
-            table = replace(_table(workload, case.batch, options, malloc, BASE), subjects=case.subjects)
-            timed = in_worker(malloc, options.threads, time_steps)
-            outcomes = timed(case, names, options.rounds, gated=number == 0)
+        passed = names
+        for malloc in options.mallocs:
+            load, gated = machine.load(), malloc == options.mallocs[0]
+            outcomes = in_worker(malloc, options.threads, time_steps, case, passed, options.rounds, gated)
             _add_memory(outcomes, case, options, malloc)
-            part = measured(table, outcomes)
-            names = [row["method"] for row in part.rows if row["status"] != "FAIL"]
-            yield part
+            passed = [name for name in passed if outcomes[name].status != "FAIL"]
+            yield Table(workload, case.batch, BASE, outcomes, malloc, options.threads, case.subjects, load)
 
 
 def _add_memory(outcomes: dict[str, Outcome], case: Case, options: Options, malloc: str) -> None:
     """Measures the peak memory of the methods that were timed, where it was asked for."""
-    names = [name for name, outcome in outcomes.items() if outcome.samples is not None]
-    if isinstance(options.memory, tuple):
-        names = [name for name in names if name in (BASE, *options.memory)]
-    if not options.memory:
+    wanted = (BASE, *options.memory) if options.memory else ()
+    names = [name for name, outcome in outcomes.items() if name in wanted and outcome.wall]
+    if not names:
         return
-    for name, outcome in in_worker(malloc, options.threads, measure_memory)(case, names).items():
-        outcomes[name].memory = outcome.memory
-        if outcome.memory is None:
-            outcomes[name].note += f"; {outcome.note}"
+    for name, found in in_worker(malloc, options.threads, measure_memory, case, names).items():
+        outcomes[name].memory = found.memory
+        outcomes[name].note += f"; {found.note}" if found.note else ""
 
 
-# ---- round loop, calibration, dry runs ------------------------------------------------------------------------
-def _round_tables(workload: str, options: Options) -> Iterator[Measured]:
+def _round_tables(workload: str, options: Options) -> Iterator[Table]:
     for batch in options.batches or (64,):
         for malloc in options.mallocs:
-            table = _table(workload, batch, options, malloc, "bare_steps")
-            timed = in_worker(malloc, options.threads, time_round)
-            yield measured(table, timed("leaf_cnn", batch, options.rounds))
+            load = machine.load()
+            timed = in_worker(malloc, options.threads, time_round, "leaf_cnn", batch, options.rounds)
+            yield Table(workload, batch, "bare_steps", timed, malloc, options.threads, load=load)
 
 
-def _calibration_tables(workload: str, options: Options) -> Iterator[Measured]:
-    base = CALIBRATION_METHODS[0]
-    wanted = CALIBRATION_METHODS if options.methods is None else (base, *options.methods)
-    names = [name for name in CALIBRATION_METHODS if name in wanted]
+def _calibration_tables(workload: str, options: Options) -> Iterator[Table]:
+    base, malloc, rounds = next(iter(CALIBRATIONS)), options.mallocs[0], min(options.rounds, _SLOW_ROUNDS)
+    names = [name for name in CALIBRATIONS if name in (base, *(options.methods or CALIBRATIONS))]
     for epsilon in options.batches or _EPSILONS:
-        table = _table(workload, epsilon, options, options.mallocs[0], base)
-        timed = in_worker(table.malloc, options.threads, time_calibration)
-        yield measured(table, timed(float(epsilon), names, min(options.rounds, _SLOW_ROUNDS)))
+        load = machine.load()
+        timed = in_worker(malloc, options.threads, time_calibration, float(epsilon), names, rounds)
+        yield Table(workload, epsilon, base, timed, malloc, options.threads, load=load)
 
 
-def _dag_tables(workload: str, options: Options) -> Iterator[Measured]:
-    sizes = [int(size) for size in options.batches or _SWEEPS]
-    load, base = machine.load(), f"dry_run_{min(sizes)}"
-    outcomes = time_dry_runs(sizes, min(options.rounds, _SLOW_ROUNDS))
+def _dag_tables(workload: str, options: Options) -> Iterator[Table]:
+    sizes, load = options.batches or _SWEEPS, machine.load()
+    timed = time_dry_runs(sizes, min(options.rounds, _SLOW_ROUNDS))
+    base = f"dry_run_{min(sizes)}"
     for size in sizes:
-        table = Table(workload, size, 1, "default", base, "cpu", load=load)
-        yield measured(table, {base: outcomes[min(sizes)], "dry_run": outcomes[size]})
+        yield Table(workload, size, base, {base: timed[min(sizes)], "dry_run": timed[size]}, load=load)
 
 
-WORKLOADS: dict[str, Callable[[str, Options], Iterator[Measured]]] = {
+WORKLOADS: dict[str, Callable[[str, Options], Iterator[Table]]] = {
     "cnn": _step_tables,
     "lstm": _step_tables,
     "subjects": _step_tables,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from benchmarks.problem import Case
+from benchmarks.tables import Table
+from benchmarks.timing import Outcome
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +17,22 @@ def cases() -> dict[str, Case]:
         "cnn": Case("cnn", "leaf_cnn", 6, 3, (("hidden", 12),)),
         "lstm": Case("lstm", "leaf_lstm", 6, 3, (("hidden", 5), ("dense", 7))),
     }
+
+
+@pytest.fixture
+def table() -> Callable[..., Table]:
+    """A maker of made-up tables."""
+    return _table
+
+
+def _table(
+    workload: str, batch: int, malloc: str = "tuned", memory: int | None = 300, **factors: float
+) -> Table:
+    """A table whose methods take these multiples of plain SGD, which varies from round to round."""
+    base = [1.0, 2.0, 4.0, 3.0, 1.5]
+    outcomes = {
+        name: Outcome("ok", "fine", [f * b for b in base], [2 * f * b for b in base], memory)
+        for name, f in {"sgd": 1.0, **factors}.items()
+    }
+    outcomes["sgd"].memory = 200
+    return Table(workload, batch, "sgd", outcomes, malloc, load=0.5)

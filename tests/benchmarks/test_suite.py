@@ -7,11 +7,10 @@ import json
 import pytest
 
 from benchmarks import machine, memory, suite
-from benchmarks.calibrations import epsilon_of, time_calibration
-from benchmarks.methods import CALIBRATION_METHODS
+from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.problem import Case
 from benchmarks.round_loop import time_round
-from benchmarks.steps import Outcome
+from benchmarks.timing import Outcome
 from subjectdp.cli.main import main
 
 TINY = Case("cnn", "leaf_cnn", 4, 2, (("hidden", 8),))
@@ -41,18 +40,15 @@ def test_a_table_from_workers(monkeypatch, tmp_path, capfd):
 def test_methods_that_fail_are_not_tried_with_the_other_malloc(monkeypatch):
     calls = []
 
-    def in_worker(malloc, threads, task):
-        def call(case, names, rounds, gated):
-            calls.append((malloc, names, gated))
-            return {name: Outcome("FAIL" if name == "vmap" else "ok", "x") for name in names}
-
-        return call
+    def in_worker(malloc, threads, task, case, names, rounds, gated):
+        calls.append((malloc, names, gated))
+        return {name: Outcome("FAIL" if name == "opacus_ghost" else "ok", "x") for name in names}
 
     monkeypatch.setattr(suite, "in_worker", in_worker)
-    options = suite.Options(("cnn",), (64,), methods=("vmap", "subjectdp_item"), memory=False)
-    suite.run_suite(options, lambda _: None)
+    options = suite.Options(("cnn",), (64,), methods=("opacus_ghost", "subjectdp_item"), memory=())
+    list(suite.measure(options))
     assert calls == [
-        ("tuned", ["sgd", "subjectdp_item", "vmap"], True),
+        ("tuned", ["sgd", "subjectdp_item", "opacus_ghost"], True),
         ("default", ["sgd", "subjectdp_item"], False),
     ]
 
@@ -60,7 +56,7 @@ def test_methods_that_fail_are_not_tried_with_the_other_malloc(monkeypatch):
 def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "_cases", lambda workload, batches: [TINY, TINY])
     answers = iter([{"sgd": Outcome("ok")}])
-    monkeypatch.setattr(suite, "in_worker", lambda *_: lambda *_, **__: next(answers))
+    monkeypatch.setattr(suite, "in_worker", lambda *_: next(answers))
     arguments = ["--workload", "cnn", "--malloc", "default", "--methods", "sgd", "--no-memory"]
     with pytest.raises((RuntimeError, StopIteration)):
         main(["bench", *arguments, "--output", str(tmp_path), "--json"])
@@ -71,12 +67,12 @@ def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
 def test_the_round_and_its_bare_steps_are_the_same_work():
     outcomes = time_round("small_cnn", 8, 2)
     assert list(outcomes) == ["bare_steps", "subjectdp_round"]
-    assert all(outcome.status == "ok" and len(outcome.samples.cpu) == 2 for outcome in outcomes.values())
+    assert all(outcome.status == "ok" and len(outcome.cpu) == 2 for outcome in outcomes.values())
 
 
 @pytest.mark.slow
 def test_calibrations_reach_their_target_and_a_careless_one_fails(monkeypatch):
-    names = list(CALIBRATION_METHODS[:2])
+    names = list(CALIBRATIONS)[:2]
     found = time_calibration(4.0, names, 1)
     ours, renyi = (found[name] for name in names)
     assert ours.status == renyi.status == "ok"

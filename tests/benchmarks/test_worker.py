@@ -29,7 +29,7 @@ def test_workers_get_threads_and_malloc_from_the_start(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = dict(os.environ)
     for malloc, expected in (("tuned", TUNED), ("default", {})):
-        found, threads, used, process = in_worker(malloc, 2, settings)()
+        found, threads, used, process = in_worker(malloc, 2, settings)
         assert (found, threads, used) == (expected, "2", 2)
         assert process != os.getpid()
     assert dict(os.environ) == before
@@ -37,6 +37,6 @@ def test_workers_get_threads_and_malloc_from_the_start(monkeypatch):
 
 def test_an_error_in_a_worker_is_raised_and_a_killed_worker_is_named():
     with pytest.raises(ValueError, match="a reason"):
-        in_worker("default", 1, refuse)()
+        in_worker("default", 1, refuse)
     with pytest.raises(WorkerError, match="worker of die was killed, perhaps for lack of memory"):
-        in_worker("default", 1, die)()
+        in_worker("default", 1, die)

@@ -103,6 +103,7 @@ def after_a_round(plan: PrivacyPlan) -> Tensor:
     return run.theta.double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [LOCAL, SECURE])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("updates", [False, True])
@@ -242,6 +243,7 @@ def test_correlated_noise_is_the_matrix_times_independent_noise(band: int) -> No
     assert abs(float((found[0] * other[0]).mean())) < 6 / math.sqrt(size)
 
 
+@pytest.mark.slow
 def test_correlated_noise_takes_itself_back() -> None:
     """The sum of all rounds' noise is shorter than that of independent draws, by the factor of the matrices."""
     rounds, band = 12, 4

@@ -48,6 +48,7 @@ def test_monte_carlo_refutes_what_was_published(rows: pd.DataFrame) -> None:
     assert (published["verdict"] == "refuted").all()
 
 
+@pytest.mark.slow
 def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
     sound = rows[rows["mode"] == "sound"]
     assert set(sound["algorithm"]) == {

@@ -53,6 +53,7 @@ def test_fields_hold_exact_distances_to_a_thin_line():
             assert abs(int(field[row, column]) / DISTANCE_UNIT - nearest) <= 0.5 / DISTANCE_UNIT + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", range(FACES))
 def test_each_class_has_a_shape_of_its_own(face):
     fields = stroke_fields()

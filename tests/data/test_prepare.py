@@ -181,6 +181,7 @@ def test_inspecting_counts_what_preparing_counts(tmp_path: Path) -> None:
     json.dumps(summary)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(DATASETS))
 def test_generated_data_are_inspected_without_a_path(dataset: str) -> None:
     summary = inspect_source(dataset, "embedded", embedded=EmbeddedSize(3, 30, 0))

@@ -144,6 +144,7 @@ def test_predicted_numbers_of_subjects_are_hollow(by_subjects: FigureInputs, tmp
     assert "predicted noise: an experiment" in [text.get_text() for text in axes.texts]
 
 
+@pytest.mark.slow
 def test_without_predictions_nothing_is_hollow(by_subjects: FigureInputs, tmp_path: Path) -> None:
     fakes = [
         fake(n, s, subjects=o, changes=(("data", {"subjects": o}),))
@@ -171,6 +172,7 @@ def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, t
         expect(runs[(name == shown["series"]) & (runs["alpha"] == alpha) & (held == silos)], shown)
 
 
+@pytest.mark.slow
 def test_what_has_no_noise_has_none_predicted(by_spread: FigureInputs) -> None:
     axes = drawn(by_spread, "beyond_spread")
     lines = [line for line in axes.lines if line.get_linestyle() != "None"]

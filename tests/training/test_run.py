@@ -97,6 +97,7 @@ def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> No
     pd.testing.assert_frame_equal(frames[0], frames[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "server"),
     [("momentum", "none"), ("adam", "none"), ("sgd", "momentum"), ("sgd", "adam")],
@@ -129,6 +130,7 @@ def test_evaluation_is_sparse_where_asked(tmp_path: Path) -> None:
     assert pd.read_parquet(output / "rounds.parquet")["round"].tolist() == [2, 4, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

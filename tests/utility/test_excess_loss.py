@@ -37,6 +37,7 @@ def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFram
     return pd.read_parquet(target)
 
 
+@pytest.mark.slow
 def test_every_algorithm_is_scored_at_the_same_steps(table: pd.DataFrame) -> None:
     assert list(table.columns) == list(COLUMNS)
     groups = table.groupby(["algorithm", "seed", "quantity"])["steps"].apply(list)

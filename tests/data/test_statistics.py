@@ -286,7 +286,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: simulate_batches(0, np.array([[5, 5], [2, 1]]), 4), r"batch_size to be 1 to 3.*got 4"),
     (lambda: simulate_batches(0, np.array([[5, 5]]), 0), r"batch_size to be 1 to 10.*got 0"),
     (lambda: simulate_batches(0, np.array([[5, 5]]), 2, rounds=0), r"rounds to be at least 1, got 0"),
-    (lambda: silo_counts(0, np.full(3, 5), SpreadSettings(4, "power", 0.0)), r"partition\.alpha"),
 ]
 
 

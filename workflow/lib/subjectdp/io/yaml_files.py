@@ -19,6 +19,7 @@ LARGEST_TREE = 200_000
 
 _DEEPEST = 32
 _MERGE = "tag:yaml.org,2002:merge"
+_CODE = "__use_yte__"
 _PLAIN = (str, int, float, bool, type(None))
 _FLOAT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$")
 
@@ -71,6 +72,9 @@ def parse_yaml(text: str, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise expected(name, kind, "a mapping (key: value)")
+    if _CODE in content:
+        allowed = "absent: Snakemake runs code in such files, and a scenario is plain data"
+        raise expected(f"{name}: {_CODE}", content[_CODE], allowed)
     check_tree(content, name)
     return content
 

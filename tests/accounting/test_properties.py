@@ -26,9 +26,11 @@ fewer = settings(max_examples=200 if FULL else 8, deadline=None)
 
 @st.composite
 def shifts(draw: st.DrawFn) -> Shift:
-    q = draw(st.floats(5e-4, 0.9))
     k = draw(st.integers(1, 12))
-    return unit_shift(draw(CLIPPING), SUBJECT, draw(st.sampled_from([POISSON, FIXED])), q, k, 10_000)
+    if draw(st.booleans()):
+        return unit_shift(draw(CLIPPING), SUBJECT, POISSON, draw(st.floats(5e-4, 0.9)), k, 10_000)
+    batch = draw(st.integers(5, 9_000))  # a fixed mini-batch has a whole number of items
+    return unit_shift(draw(CLIPPING), SUBJECT, FIXED, batch / 10_000, k, 10_000)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ class Shift:
 
     @classmethod
     def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
-        """Sorts the atoms, merges equal ones, drops empty ones and normalises rounding errors away.
+        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
 
         Raises PrivacyError when a probability or sensitivity is negative or the sum is not one.
         """
@@ -52,7 +52,7 @@ class Shift:
         return cls(tuple(value for value, _ in kept), tuple(p for _, p in kept))
 
     def convolve(self, other: Shift) -> Shift:
-        """The sum of two independent shifts (one subject at two silos under one joint noise), tails trimmed."""
+        """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
         values: list[float] = []
         masses: list[float] = []
         for value, probability in zip(self.sensitivities, self.probabilities, strict=True):
@@ -61,7 +61,7 @@ class Shift:
         return Shift.of(values, masses).trimmed()
 
     def trimmed(self, tail: float = _TAIL) -> Shift:
-        """Moves the mass of a far upper tail to the largest sensitivity: fewer atoms, always on the safe side."""
+        """Moves the upper tail's mass to the largest sensitivity: fewer atoms, and never a smaller ε."""
         probabilities = np.asarray(self.probabilities)
         above = np.cumsum(probabilities[::-1])[::-1]
         keep = int(np.searchsorted(-above, -tail, side="right"))  # atoms whose upper mass exceeds the tail
@@ -84,7 +84,7 @@ PrivacyLoss = tuple[MixtureSteps, ...]
 
 
 def merged(loss: Iterable[MixtureSteps]) -> PrivacyLoss:
-    """Adds up the steps of identical mechanisms, so that sixteen equal silos cost as much as one."""
+    """Adds up the steps of identical mechanisms, so that sixteen equal silos are computed once."""
     counts: dict[tuple[float, Shift], int] = {}
     for part in loss:
         key = (part.noise_multiplier, part.shift)
@@ -135,8 +135,8 @@ def fixed_batch_size(q: float, items: int) -> int:
 def round_participation(sampling: SamplingMethod, q: float, k: int, items: int, steps: int) -> float:
     """P(any of a unit's ``k`` items is in any of ``steps`` independent mini-batches).
 
-    1 - (1 - q)^(k·steps) for Poisson sampling; for fixed batches each one misses the unit with the hypergeometric
-    chance of no item. Arguments as in :func:`participation`.
+    For Poisson sampling 1 - (1 - q)^(k·steps). For fixed batches a mini-batch has none of the items with the
+    hypergeometric probability of 0. Arguments as in :func:`participation`.
     """
     if sampling is SamplingMethod.POISSON:
         return subject_sampling_probability(q, k * steps)
@@ -158,8 +158,7 @@ def unit_shift(
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
 
     Args:
-        clipping: what is clipped; whole updates (PER_UPDATE) are taken to be of one mini-batch, see
-            :func:`update_shift` for more.
+        clipping: what is clipped. An update (PER_UPDATE) is one of one mini-batch here; :func:`update_shift` has more.
         unit: the privacy unit.
         sampling: how mini-batches are drawn.
         q: sampling probability of an item, or of a subject where subjects are sampled.
@@ -193,8 +192,8 @@ def update_shift(
 ) -> Shift:
     """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
 
-    It may turn the update around (2C) where any of the mini-batches holds it, else it changes nothing. Other arguments
-    as for :func:`unit_shift`.
+    If any of the mini-batches holds it, the update moves by up to 2C (its direction may reverse), otherwise not at all.
+    Other arguments as for :func:`unit_shift`.
     """
     own = _items_of(unit, k)
     return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
@@ -205,9 +204,9 @@ def _items_of(unit: PrivacyUnit, k: int) -> int:
 
 
 def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
-    """Whole subjects are drawn with probability q and clipped as one: a subject moves the sum by C or not at all.
+    """Subjects are sampled with probability q and each is clipped to C: a sampled subject moves the sum by at most C.
 
-    An item may turn its subject's clipped contribution around (2C).
+    An item moves it by up to 2C: it may reverse its subject's clipped contribution.
     """
     if clipping not in (Clipping.PER_SUBJECT, Clipping.PER_SUBJECT_UPDATE):
         raise expected(
@@ -227,25 +226,25 @@ def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: i
         return 2.0
     fixed = sampling is SamplingMethod.FIXED_BATCH_SIZE
     if clipping is Clipping.PER_ITEM or k == 1:
-        # One item a subject makes all three sums the same sum.
+        # With one item per subject the three clipping rules give the same sum.
         return 2.0 * j if fixed else float(j)
     if clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
-        # The unit's own mean moves by at most C. Each of the j displaced items moves its own subject's mean by at
-        # most C: it vanishes (C), or a mean of n >= 2 items loses r of them (2rC/n <= rC).
+        # The unit's own mean moves by at most C. Each of the j items that it displaces moves its subject's mean by at
+        # most C: the mean vanishes (C), or a mean of n >= 2 items loses r of them (2rC/n <= rC).
         return 1.0 + j if fixed else 1.0
-    # PER_SUBJECT: a clipped mean may turn around (2C) when an item joins it or leaves it.
+    # PER_SUBJECT: a clipped mean may reverse (2C) when an item joins or leaves.
     own = 1.0 if unit is PrivacyUnit.SUBJECT else 2.0
     return own + 2.0 * j if fixed else own
 
 
 def _renormalised(weights: Sequence[float]) -> list[float]:
-    """scipy's probabilities sum to one only within rounding; the missing mass goes to the top (safe side)."""
+    """Adds the mass that rounding lost to the largest value, so that ε is never too small."""
     missing = 1.0 - float(np.sum(weights))
     return [*weights[:-1], max(0.0, weights[-1] + missing)]
 
 
 def dp_event(loss: PrivacyLoss) -> DpEvent:
-    """The loss as a dp-accounting event, for other accountants and for the record."""
+    """The loss as a dp-accounting event, for other accountants and for the manifest."""
     from dp_accounting import dp_event as events
 
     parts: list[Any] = []

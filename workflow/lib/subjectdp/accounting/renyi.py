@@ -44,21 +44,22 @@ _FEW_ORDERS = (
     32.0,
     64.0,
 )
-_RISES = 4  # orders in a row whose bounds must be above the best one before the search ends
+_RISES = 4  # the search stops after so many orders in a row without a better bound
 _NODES = 4001
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
 
 def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False) -> float:
-    """ε at δ from the Rényi divergences of every part, both directions, best order (safe side, loose by ~5 %).
+    """ε at δ: the sum of the parts' Rényi divergences (the larger direction of each), converted at the best order.
 
-    ``integer_orders``: only those, by bounds that hold for Skellam noise too (``accounting.integer_orders``).
+    An upper bound, about 5 % above the tight ε. ``integer_orders`` uses integer orders only, with bounds that hold for
+    Skellam noise too (``accounting.integer_orders``).
     """
     return renyi_epsilon_log(loss, math.log(delta), integer_orders)
 
 
 def renyi_epsilon_log(loss: PrivacyLoss, log_delta: float, integer_orders: bool = False) -> float:
-    """:func:`renyi_epsilon` at log δ, for a δ of any smallness.
+    """:func:`renyi_epsilon` at log δ, so that δ may underflow.
 
     Conversion: Canonne, Kamath, Steinke (arXiv 2004.00010, proposition 12).
     """
@@ -91,7 +92,7 @@ def _has_closed_form(shift: Shift) -> bool:
 
 
 def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float:
-    """The best order of mixtures and ``others``' divergences, from below: ends where bounds have risen for long."""
+    """The best ε over ascending orders; stops after ``_RISES`` orders without a better one."""
     best, rises = math.inf, 0
     for order, divergence in zip(ORDERS, others, strict=True):
         for part in mixtures:
@@ -107,8 +108,8 @@ def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float
 def rough_bound(loss: PrivacyLoss, delta: float) -> float:
     """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid.
 
-    Every order gives a bound. They fall and then rise with the order, and the cost grows with it, so that the search
-    ends where they have risen twice.
+    The bounds first fall and then rise with the order, and high orders cost most. The search stops after two orders
+    without a better bound.
     """
     best, rises = math.inf, 0
     for order in _FEW_ORDERS:
@@ -130,7 +131,7 @@ def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float,
 
 
 def orders_for(epsilon: float, log_delta: float) -> tuple[float, ...]:
-    """Orders around the best one of a Gaussian with that ε at δ, 1 + 2 log(1/δ)/ε for a small ε."""
+    """Orders around 1 + 2 log(1/δ)/ε, the best order of a Gaussian mechanism with a small ε."""
     best = -2 * log_delta / epsilon
     return tuple(1.0 + best * factor for factor in (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5))
 
@@ -180,7 +181,7 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
     accountant = RdpAccountant(list(orders))
     logger = logging.getLogger("absl")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of every fractional order that it leaves out
+    logger.setLevel(logging.ERROR)  # dp-accounting warns of each fractional order that it skips
     try:
         accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(sigma)))
     finally:
@@ -192,7 +193,7 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 
-    Both are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q; the integrands are smooth and live between
+    They are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q. The integrands are smooth and concentrate between
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     top = shift.sensitivities[-1]

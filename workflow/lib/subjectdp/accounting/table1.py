@@ -37,10 +37,11 @@ PRINTED: dict[
 class Row:
     """One cell of the paper's table.
 
-    ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum. ``epsilon_tight``: Gaussian noise of
-    that size by PLD, if joint noise held. ``epsilon_sound``: what can be proven: the same for one local step, each
-    party's own noise alone for more (Theorem 4.7 has a counterexample there). ``epsilon_lower``: that of the
-    counterexample's released sum, which no proof can go below.
+    ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
+    ``epsilon_tight``: PLD of Gaussian noise with ``sigma_total``, as if Theorem 4.7 were true.
+    ``epsilon_sound``: the proven ε. For one local step it is ``epsilon_tight``; for more it counts each party's own
+    noise alone, because Theorem 4.7 has a counterexample there.
+    ``epsilon_lower``: ε of the counterexample's released sum. No proof can give less.
     """
 
     local_steps: int
@@ -88,7 +89,7 @@ def _row(steps: int, parties: int) -> Row:
 
 
 def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:
-    """ε of the sum where all parties but the target's cancel the noise of all their steps but the last.
+    """ε of the sum if every other party cancels its noise in all steps but the last.
 
     N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C (``auditing.counterexample``).
     """

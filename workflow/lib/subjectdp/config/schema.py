@@ -42,13 +42,13 @@ def write_generated(folder: Path | str) -> list[Path]:
 
 
 def stale_files(folder: Path | str) -> list[Path]:
-    """The generated files in ``folder`` that are missing or not what the models say."""
+    """The generated files in ``folder`` that are missing or out of date."""
     paths = [(Path(folder) / name, content) for name, content in generated_files().items()]
     return [path for path, content in paths if not path.is_file() or path.read_text() != content]
 
 
 def scenario_schema() -> dict[str, Any]:
-    """JSON schema (2020-12) of a scenario file, for editors; the rules between keys are not in it."""
+    """JSON schema (2020-12) of a scenario file, for editors. Rules that relate several keys are not part of it."""
     run = RunConfig.model_json_schema()
     definitions = run.pop("$defs")
     run.pop("description", None)
@@ -75,7 +75,7 @@ def scenario_schema_text() -> str:
 
 
 def defaults_text() -> str:
-    """All keys of a run with their defaults and a comment each, as YAML that is an overlay of its own."""
+    """All keys of a run with default and comment, as a YAML file that Snakemake accepts."""
     lines = [
         f"# {GENERATED}",
         "# Every key of a run with its default. Copy what you need into a scenario's run section.",

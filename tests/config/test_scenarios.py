@@ -15,6 +15,7 @@ import yaml
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
 from subjectdp.config.overrides import merge, set_dotted
 from subjectdp.config.run import RunConfig
+from subjectdp.config.scenario import Scenario
 from subjectdp.io.yaml_files import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -192,6 +193,105 @@ def test_overlays(tmp_path: Path) -> None:
     (run,) = load_scenario([base, over]).runs
     assert (run.training.rounds, run.training.batch_size, run.seed) == (12, 9, 5)
     assert load_scenario([base, over]).figures == ["figure1"]
+
+
+EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
+
+
+def lying_over_embedded(tmp_path: Path, text: str) -> Scenario:
+    (tmp_path / "mine.yaml").write_text(text)
+    return load_scenario([EMBEDDED, tmp_path / "mine.yaml"])
+
+
+def test_run_of_an_overlay_wins_over_datasets_algorithms_and_sweep_below(tmp_path: Path) -> None:
+    """The stranger's overlay: Adam, rate 0.001, batch 128, over a scenario that sets all three in four places."""
+    training = "{batch_size: 128, optimizer: {name: adam, learning_rate: 0.001, momentum: 0.8}}"
+    scenario = lying_over_embedded(tmp_path, f"name: mine\nrun: {{training: {training}}}")
+    below = load_scenario(EMBEDDED)
+    assert {b.training.optimizer.name for b in below.runs} == {"sgd", "momentum", "adam"}
+    for run in scenario.runs:
+        optimizer = run.training.optimizer
+        assert (optimizer.name, optimizer.learning_rate, optimizer.momentum) == ("adam", 0.001, 0.8)
+        # subject_sampling and subject_release draw subjects and read no mini-batch size
+        assert run.training.batch_size == 128 or run.algorithm.name.startswith("subject_")
+    assert len(scenario.runs) == len(below.runs)
+    assert not set(scenario.runs_by_id) & set(below.runs_by_id)
+
+
+def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Path) -> None:
+    base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
+    base.write_text(
+        "name: base\n"
+        "datasets: {femnist: {training: {rounds: 5}}}\n"
+        "algorithms:\n"
+        "  fed_avg: {training: {rounds: 6, evaluate_every: 4}, datasets: {shakespeare: {training: {rounds: 7}}}}\n"
+        "sweep: [{data.dataset: [femnist, shakespeare], algorithm: [fed_avg, local_item_dp], seed: 3}]\n"
+    )
+
+    def rounds(text: str) -> dict[str, int]:
+        over.write_text(text)
+        runs = load_scenario([base, over]).runs
+        assert {run.seed for run in runs} == {3}
+        return {f"{run.data.dataset} {run.algorithm.name}": run.training.rounds for run in runs}
+
+    default = load_run({}).training.rounds
+    assert rounds("description: nothing") == {
+        "femnist fed_avg": 6,
+        "femnist local_item_dp": 5,
+        "shakespeare fed_avg": 7,
+        "shakespeare local_item_dp": default,
+    }
+    for_a_data_set = rounds("datasets: {femnist: {training: {rounds: 8}}}")
+    assert for_a_data_set == rounds("description: nothing") | {
+        "femnist fed_avg": 8,
+        "femnist local_item_dp": 8,
+    }
+    for_an_algorithm = rounds("algorithms: {fed_avg: {training: {rounds: 9}}}")
+    assert for_an_algorithm == rounds("description: nothing") | {
+        "femnist fed_avg": 9,
+        "shakespeare fed_avg": 9,
+    }
+
+
+def test_a_data_set_chosen_by_an_overlay_brings_its_settings(tmp_path: Path) -> None:
+    scenario = lying_over_embedded(
+        tmp_path, "name: mine\nrun: {data: {dataset: shakespeare, subjects: null}}\n"
+    )
+    assert {run.data.dataset for run in scenario.runs} == {"shakespeare"}
+    assert {run.model.name for run in scenario.runs} == {"small_lstm"}
+
+
+def test_selections_below_drop_no_run_of_an_overlay(tmp_path: Path) -> None:
+    sound = "run: {privacy: {mode: sound}, partition: {max_items_per_subject: 8}}\n"
+    sweep = "sweep: [{algorithm: [fed_avg, local_item_dp, 'higrad_avg_dp:v1'], seed: 0}]\n"
+    scenario = lying_over_embedded(tmp_path, f"name: mine\n{sound}{sweep}figures: [figure1, privacy]\n")
+    assert scenario.runs_of_figure("figure1") == scenario.runs_of_figure("privacy") == scenario.runs
+    assert len(scenario.runs) == 3
+
+    changed = "sweep: [{name: fresh, algorithm: [fed_avg, capped_item_dp]}]\nfigures: [privacy]\n"
+    own = "selections: {privacy: {algorithm: capped_item_dp}}\n"
+    scenario = lying_over_embedded(tmp_path, f"name: mine\n{sound}{changed}{own}")
+    assert [run.algorithm.name for run in scenario.runs_of_figure("privacy")] == ["capped_item_dp"]
+
+
+def test_a_key_that_an_overlay_sets_is_no_longer_selected_by(tmp_path: Path) -> None:
+    scenario = lying_over_embedded(tmp_path, "name: mine\nrun: {partition: {alpha: 2}}\nfigures: [figure1]\n")
+    shown = scenario.runs_of_figure("figure1")
+    assert {run.partition.alpha for run in shown} == {2}
+    # what the overlay leaves alone still chooses: not the runs of few subjects, not the sound ones
+    assert {
+        (run.data.subjects, str(run.privacy.mode)) for run in shown if run.algorithm.name != "fed_avg"
+    } == {(None, "as_published")}
+
+
+def test_combinations_that_are_one_run_are_named() -> None:
+    block = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.epsilon": [1, 4], "seed": [0, 1, 2]}
+    scenario = load_scenario_from_mapping({"name": "test", "sweep": [{"seed": 0}, block]})
+    assert len(scenario.runs) == 3 + 6
+    assert scenario.repetitions == (
+        "sweep[1], FedAvg: privacy.epsilon changes nothing, 6 combinations are 3 runs.",
+    )
+    assert load_scenario_from_mapping({"name": "test", "sweep": [{"seed": [0, 1]}]}).repetitions == ()
 
 
 def test_merge_changes_neither_argument() -> None:

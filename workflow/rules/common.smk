@@ -25,7 +25,8 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import fingerprint, load_scenario_from_mapping, paths
+from subjectdp.config import fingerprint, load_scenario_from_layers, paths
+from subjectdp.config.layers import overlaid
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
@@ -39,11 +40,22 @@ def checked(read, *arguments):
         raise WorkflowError(f"error: {problem}") from None
 
 
-# Snakemake silently keeps the last of duplicate keys: read the files again to refuse them.
-for file in workflow.configfiles:
-    checked(read_yaml, file)
-SETTINGS = dict(config)  # without the keys that report.smk adds for captions
-SCENARIO = checked(load_scenario_from_mapping, SETTINGS)
+# Snakemake merges the files into `config`, key by key, and silently keeps the last of duplicate keys. A scenario's files
+# are layers instead: each is applied as a whole (docs/decisions/0023-later-file-wins.md). Files of the command line lie
+# over the one that the Snakefile loads, `--config` over all.
+FILES = sorted(
+    dict.fromkeys(map(Path, workflow.configfiles)),
+    key=lambda file: file.absolute() in workflow.overwrite_configfiles,
+)
+SETTINGS = [checked(read_yaml, file) for file in FILES]
+SETTINGS += (
+    [dict(workflow.config_settings.config)] if workflow.config_settings.config else []
+)
+SCENARIO = checked(load_scenario_from_layers, SETTINGS)
+config.update(overlaid(SETTINGS))  # what captions read
+if workflow.is_main_process:
+    for line in SCENARIO.repetitions:
+        logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = SCENARIO.partitions_by_id

@@ -45,6 +45,7 @@ def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
         "figures": scenario.figures,
         "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
         "partitions": list(scenario.partitions_by_id),
+        "repetitions": list(scenario.repetitions),
         "runs": [
             {
                 "run_id": run.run_id,
@@ -71,6 +72,8 @@ def _print(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
             ("figures", ", ".join(scenario.figures) or None),
         ]
     )
+    for line in scenario.repetitions:
+        print(f"note: {line}")
     print()
     varying = _varying(runs)
     names = [key.rpartition(".")[2] for key in varying]

@@ -8,6 +8,7 @@ from subjectdp.config.scenario import (
     Scenario,
     expand_runs,
     load_scenario,
+    load_scenario_from_layers,
     load_scenario_from_mapping,
 )
 from subjectdp.config.sections import DataConfig
@@ -21,6 +22,7 @@ __all__ = [
     "fingerprint",
     "load_run",
     "load_scenario",
+    "load_scenario_from_layers",
     "load_scenario_from_mapping",
     "partition_id",
     "resolve_defaults",

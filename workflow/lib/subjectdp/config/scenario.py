@@ -1,31 +1,23 @@
 """Scenario files: a name, partial run configurations, axes to sweep and the figures to draw.
 
-A run is built by merging, later over earlier: the defaults, ``run``, ``datasets.<data set>``, ``algorithms.<name>``,
-``algorithms.<name:variant>`` (each with its own ``datasets.<data set>`` right after it) and the values of its place in
-the sweep.
+:mod:`subjectdp.config.layers` builds each run from them.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-from subjectdp.config.messages import MOST_LINES, config_error, join_errors, unknown_key
-from subjectdp.config.overrides import (
-    RUN_KEYS,
-    check_overrides,
-    merge,
-    normalised,
-    set_dotted,
-)
-from subjectdp.config.run import RunConfig, load_run
+from subjectdp.config.expansion import Expansion, expand, values_of_axis
+from subjectdp.config.layers import Layer, layer_of, overlaid
+from subjectdp.config.messages import config_error, join_errors, unknown_key
+from subjectdp.config.overrides import RUN_KEYS, check_overrides
+from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, Section
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
@@ -110,6 +102,7 @@ class Scenario(Section):
     audit: AuditConfig = Field(
         default=AuditConfig(), description="The audits of the algorithms, made where a figure wants them."
     )
+    _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
@@ -119,10 +112,19 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
-        total = sum(math.prod(len(_values(value)) for value in block.values()) for block in self.sweep)
+        total = sum(math.prod(len(values_of_axis(value)) for value in block.values()) for block in self.sweep)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        return _expanded(self)
+        return self._expansion.runs
+
+    @cached_property
+    def repetitions(self) -> tuple[str, ...]:
+        """A line for each axis that changes nothing for an algorithm, so that combinations of a block are one run."""
+        return self._expansion.repetitions()
+
+    @cached_property
+    def _expansion(self) -> Expansion:
+        return expand(self.sweep, self._layers)
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
         """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""
@@ -147,30 +149,33 @@ class Scenario(Section):
 
 
 def load_scenario(paths: Sequence[Path | str] | Path | str) -> Scenario:
-    """Reads scenario files as overlays (mappings merge, anything else replaces), checks and expands them."""
+    """Reads, checks and expands scenario files; each is an overlay over those before it."""
     files = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not files:
         raise ConfigError("Expected at least one scenario file.")
-    content: dict[str, Any] = {}
-    for file in files:
-        content = merge(content, read_yaml(file))
-    return load_scenario_from_mapping(content)
+    return load_scenario_from_layers([read_yaml(file) for file in files])
 
 
 def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
-    """Checks and expands a scenario that has been read already (Snakemake's ``config``).
+    """As :func:`load_scenario_from_layers`, of one file."""
+    return load_scenario_from_layers([content])
+
+
+def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario:
+    """Checks and expands scenario files that have been read already, later ones over earlier ones.
 
     Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of range,
     combinations that do not fit.
     """
-    if not isinstance(content, Mapping):
-        raise expected("the scenario", type(content).__name__, "a mapping (key: value)")
-    content = dict(content)
-    check_tree(content, "the scenario")
+    for content in contents:
+        if not isinstance(content, Mapping):
+            raise expected("the scenario", type(content).__name__, "a mapping (key: value)")
+        check_tree(dict(content), "the scenario")
     try:
-        scenario = Scenario.model_validate(content)
+        scenario = Scenario.model_validate(overlaid(contents))
     except ValidationError as problem:
         raise config_error(problem, Scenario) from None
+    scenario._layers = tuple(layer_of(content) for content in contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     check_overrides(scenario.run, scenario.datasets, scenario.algorithms, scenario.sweep)
@@ -182,96 +187,6 @@ def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
 def expand_runs(scenario: Scenario) -> list[RunConfig]:
     """The resolved runs of a scenario in stable order, duplicates merged."""
     return list(scenario.runs)
-
-
-def _expanded(scenario: Scenario) -> dict[str, RunConfig]:
-    """Run id -> resolved run, in the order of the sweep; raises ConfigError with each problem once."""
-    builder = _Builder(scenario)
-    runs: dict[str, RunConfig] = {}
-    sources: dict[str, DataConfig] = {}
-    problems: dict[str, None] = {}
-    for assignment in _assignments(scenario.sweep):
-        try:
-            run = load_run(builder.content(assignment))
-            _require_one_source(run, sources)
-        except ConfigError as problem:
-            problems.update(dict.fromkeys(str(problem).split("\n")))
-            if len(problems) > MOST_LINES:
-                break
-            continue
-        runs.setdefault(run.run_id, run)
-    if problems:
-        raise join_errors(problems)
-    return runs
-
-
-def _assignments(sweep: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination of every block, as dotted key -> value."""
-    for block in sweep or [{}]:
-        axes = {key: _values(value) for key, value in block.items() if key != "name"}
-        for values in itertools.product(*axes.values()):
-            yield dict(zip(axes, values, strict=True))
-
-
-def _values(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _require_one_source(run: RunConfig, sources: dict[str, DataConfig]) -> None:
-    """Refuses a run that shares its data key with another one, but not path and expected counts."""
-    data, first = run.data, sources.setdefault(run.data_key, run.data)
-    if first.path != data.path:
-        raise expected("data.path", data.path, f"the same as that of the other runs ({first.path!r})")
-    if first.expected != data.expected:
-        value, other = (each.expected.model_dump(exclude_none=True) for each in (data, first))
-        raise expected("data.expected", value, f"the same as that of the other runs ({other})")
-
-
-class _Builder:
-    """Builds the mapping of each run. Runs of one data set and algorithm share what is merged for these."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._run = normalised(scenario.run)
-        self._datasets = scenario.datasets
-        self._algorithms = scenario.algorithms
-        self._bases: dict[tuple[str, str, str | None], dict[str, Any]] = {}
-
-    def content(self, assignment: Mapping[str, Any]) -> dict[str, Any]:
-        """The nested mapping of the run at one place of the sweep."""
-        content = self._base(self._choices(assignment))
-        for key, value in assignment.items():
-            content = set_dotted(content, key, value)
-        return content
-
-    def _choices(self, assignment: Mapping[str, Any]) -> tuple[str, str, str | None]:
-        """(data set, algorithm, variant) that the overrides are chosen by; the values are not checked yet."""
-        sections = ("data", "algorithm")
-        chosen = {key: self._run[key] for key in sections if isinstance(self._run.get(key), Mapping)}
-        for key, value in assignment.items():
-            if key.partition(".")[0] in sections:
-                chosen = set_dotted(chosen, key, value)
-        data, found = (value if isinstance(value := chosen.get(key), Mapping) else {} for key in sections)
-        name, variant = found.get("name", "fed_avg"), found.get("variant")
-        if variant is None and isinstance(name, str) and name in ALGORITHMS:
-            variant = algorithm(name).variants[0]
-        return str(data.get("dataset", "femnist")), str(name), variant if isinstance(variant, str) else None
-
-    def _base(self, choices: tuple[str, str, str | None]) -> dict[str, Any]:
-        """``run`` with the overrides of a data set and an algorithm."""
-        if choices not in self._bases:
-            content = self._run
-            for override in self._overrides(*choices):
-                content = merge(content, normalised(override))
-            self._bases[choices] = content
-        return self._bases[choices]
-
-    def _overrides(self, dataset: str, name: str, variant: str | None) -> Iterator[Mapping[str, Any]]:
-        yield self._datasets.get(dataset) or {}
-        for key in (name, f"{name}:{variant}"):
-            override = dict(self._algorithms.get(key) or {})
-            nested = override.pop("datasets", {})
-            yield override
-            yield nested.get(dataset) or {}
 
 
 def _check_selections(scenario: Scenario) -> None:
@@ -297,7 +212,7 @@ def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
 
 
 def _accepted(key: str, wanted: Any) -> list[Any]:
-    values = _values(wanted)
+    values = values_of_axis(wanted)
     return [tuple(str(value).split(":")) for value in values] if key == "algorithm" else values
 
 

@@ -193,12 +193,17 @@ figures: [figure1]
 ```
 
 `snakemake --cores 2 --configfile my-sweep.yaml` runs it; `subjectdp scenario FILE` checks it and lists its runs,
-`subjectdp plan FILE` says what they will promise and cost, without running anything. Several files after `--configfile`
-are overlays: mappings merge, anything else (a sweep, a list of figures) is replaced by the later file. The defaults are
-the papers' setting (16 silos, mini-batches of 512, LEAF's models), too large for the few generated data that are the
-default source, so a short file best lies over a scenario that has data, model and rates: `--configfile
-config/scenarios/embedded.yaml my-sweep.yaml`. A single value can be given on the command line: `--config
-'run={privacy: {epsilon: 2}}'`. A value in `datasets`, `algorithms` or `sweep` wins over one in `run`.
+`subjectdp plan FILE` says what they will promise and cost, without running anything.
+
+Several files after `--configfile` are overlays. Each is applied as a whole: what a later file says wins, wherever an
+earlier one said it (`run`, `datasets`, `algorithms` or `sweep`). Mappings merge; a list (sweep, figures) is replaced. A
+later file with a sweep drops the selections below it, and one that sets a key drops that key from them. Within one
+file, `datasets`, `algorithms` and `sweep` win over `run`. A single value can be given on the command line, as a last
+overlay: `--config 'run={privacy: {epsilon: 2}}'`.
+
+The defaults are the papers' setting (16 silos, mini-batches of 512, LEAF's models), too large for the few generated
+data that are the default source. So a short file best lies over a scenario that has data, model and rates: `--configfile
+config/scenarios/embedded.yaml my-sweep.yaml`.
 
 Unknown keys, values out of range and combinations that do not fit are refused before anything runs; the
 message names the key, the value and what is allowed. `config.schema.json` gives editors completion and

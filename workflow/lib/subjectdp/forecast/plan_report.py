@@ -82,6 +82,7 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
         f"results of the runs {sum(row.disk_mb for row in rows):,.0f} MB",
         "",
         *_notes(rows),
+        *scenario.repetitions,
     ]
     return "\n".join(lines) + "\n"
 

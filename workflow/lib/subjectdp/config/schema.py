@@ -202,8 +202,8 @@ file, `datasets`, `algorithms` and `sweep` win over `run`. A single value can be
 overlay: `--config 'run={privacy: {epsilon: 2}}'`.
 
 The defaults are the papers' setting (16 silos, mini-batches of 512, LEAF's models), too large for the few generated
-data that are the default source. So a short file best lies over a scenario that has data, model and rates: `--configfile
-config/scenarios/embedded.yaml my-sweep.yaml`.
+data that are the default source. So a short file best lies over a scenario that has data, model and rates:
+`--configfile config/scenarios/embedded.yaml my-sweep.yaml`.
 
 Unknown keys, values out of range and combinations that do not fit are refused before anything runs; the
 message names the key, the value and what is allowed. `config.schema.json` gives editors completion and

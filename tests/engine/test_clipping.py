@@ -51,12 +51,28 @@ class Words(nn.Module):
         return result
 
 
+class Head(nn.Module):
+    """One linear layer on pixels: in closed form as it is, through autograd with something after it or run twice."""
+
+    def __init__(self, then: str) -> None:
+        super().__init__()
+        self.head, self.then = nn.Linear(784, 62), then
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(images.flatten(1))
+        if self.then == "scaled":
+            return 2 * logits
+        return logits.mul_(2) if self.then == "scaled in place" else logits
+
+
 def model_of(name: str) -> nn.Module:
     torch.manual_seed(11)
     if name == "every_layer":
         return EveryLayer()
     if name == "words":
         return Words()
+    if name.startswith("head"):
+        return Head(name.removeprefix("head").strip())
     if name == "leaf_lstm":
         return build_model(name, 80, "text", 3, {"hidden": 24, "dense": 16})
     return build_model(name, 62, "image", 3, {"hidden": 64} if name == "leaf_cnn" else {})
@@ -75,6 +91,7 @@ def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
 
 
 NAMES = ["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "every_layer", "words"]
+NAMES += ["head", "head scaled", "head scaled in place"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -315,6 +315,22 @@ NOISE_AND_CLIPPING = (
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
     ),
     mutant(
+        "the label is left out of a linear model's gradient",
+        "engine/linear_models.py",
+        "gradients.new_full((len(labels), 1), -1.0)",
+        "gradients.new_full((len(labels), 1), 0.0)",
+        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
+        T_CLIP + "test_gradient_sum_is_that_of_the_float64_loop",
+    ),
+    mutant(
+        "what a model does after its linear layer is forgotten",
+        "engine/linear_models.py",
+        "logits is output and output._version == 0",
+        "True",
+        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
+        T_CLIP + "test_gradient_sum_is_that_of_the_float64_loop",
+    ),
+    mutant(
         "each layer is clipped by the norm of the largest",
         CLIPPING,
         "total = summed(squares)",

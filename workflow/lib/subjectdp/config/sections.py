@@ -435,8 +435,8 @@ class PerformanceConfig(Section):
     )
     physical_batch_size: NaturalNumber = Field(
         default=0,
-        description="Items in one forward and backward pass; 0: 192 on the CPU (more is hardly faster and takes more "
-        "memory than plain SGD), 1,024 on a GPU.",
+        description="Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the "
+        "CPU and 1,024 on a GPU.",
     )
     evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
     checkpoint_every: NaturalNumber = Field(
@@ -449,10 +449,6 @@ class PerformanceConfig(Section):
         default=30.0,
         description="How long to wait for another process that trains the same run, before giving up.",
     )
-
-    def items_at_once(self, device_type: str) -> int:
-        """Items in one forward and backward pass on a device of this type (cpu, cuda)."""
-        return self.physical_batch_size or (192 if device_type == "cpu" else 1024)
 
 
 class RunSections(Section):

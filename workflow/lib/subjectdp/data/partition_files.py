@@ -86,7 +86,8 @@ def _read_array(path: Path, name: str, facts: Mapping[str, Any]) -> Array:
         raise DataError(f"{path} is truncated or was changed (its sha256 differs). {_ADVICE}")
     try:
         empty = 0 in facts["shape"][name]  # a memory map cannot be empty
-        array: Array = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+        # a plain view of the map: slices of np.memmap itself cost microseconds each
+        array: Array = np.asarray(np.load(path, mmap_mode=None if empty else "r", allow_pickle=False))
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{path} is not a numpy array ({error}). {_ADVICE}") from None
     if array.dtype != ARRAYS[name] or list(array.shape) != facts["shape"][name] or array.ndim != 1:

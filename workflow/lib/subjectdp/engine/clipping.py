@@ -29,6 +29,7 @@ from subjectdp.engine.layers.dense import EmbeddingRule, LinearRule
 from subjectdp.engine.layers.generic import GenericRule
 from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
 from subjectdp.engine.layers.recurrent import LSTMRule
+from subjectdp.engine.linear_models import without_backward
 from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -88,6 +89,7 @@ class ClippingEngine:
         self.flat = flat
         self.physical_batch_size = physical_batch_size
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
+        self._may_be_one_linear = [type(module) for module, _ in self.rules.values()] == [nn.Linear]
 
     def clipped_sum(
         self,
@@ -138,25 +140,12 @@ class ClippingEngine:
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Σ_i w_i g_i (P,), by a plain backward pass; ``weights`` (B,), None for all ones."""
-        parameters = dict(self.flat.model.named_parameters())
+        """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
         total = torch.zeros_like(self.flat.vector)
-        views = self.flat.views(total)
-        if len(labels) == 0:
-            return total
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
-        try:
-            for start in range(0, len(labels), self.physical_batch_size):
-                part = slice(start, start + self.physical_batch_size)
-                logits = self.flat.model(_laid_out(inputs[part]))
-                loss = _loss(logits, labels[part], None if weights is None else weights[part])
-                gradients = torch.autograd.grad(loss, list(parameters.values()))
-                for name, gradient in zip(parameters, gradients, strict=True):
-                    views[name].add_(gradient)
-        finally:
-            for parameter in parameters.values():
-                parameter.requires_grad_(False)
+        for start in range(0, len(labels), self.physical_batch_size):
+            part = slice(start, start + self.physical_batch_size)
+            part_weights = None if weights is None else weights[part]
+            self._add_gradients(_Batch(inputs[part], labels[part], part_weights, grouped=True), total)
         return total
 
     def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
@@ -194,10 +183,7 @@ class ClippingEngine:
             coefficients = Coefficients(scales, grouping.to_items(scales))
             # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
-            views = self.flat.views(into)
-            for name, layer in captured.items():
-                own = within(views, f"{name}." if name else "")
-                layer.add_weighted_sum(coefficients, Sums(own, fresh=total is None))
+            _add_sums(captured, coefficients, self.flat.views(into), fresh=total is None)
         return into, norms
 
     def _add_large_group(
@@ -213,7 +199,40 @@ class ClippingEngine:
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
+    def _add_gradients(self, batch: _Batch, total: Tensor) -> None:
+        """Adds Σ_i w_i g_i of a part: in closed form, or by a plain backward pass."""
+        views = self.flat.views(total)
+        captured = self._one_linear(batch)
+        if captured is not None:
+            ones = batch.labels.new_ones(len(batch.labels), dtype=total.dtype)
+            _add_sums(captured, Coefficients(ones, ones), views, fresh=False)
+            return
+        parameters = dict(self.flat.model.named_parameters())
+        for parameter in parameters.values():
+            parameter.requires_grad_(True)
+        try:
+            loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, batch.weights)
+            gradients = torch.autograd.grad(loss, list(parameters.values()))
+        finally:
+            for parameter in parameters.values():
+                parameter.requires_grad_(False)
+        for name, gradient in zip(parameters, gradients, strict=True):
+            views[name].add_(gradient)
+
+    def _one_linear(self, batch: _Batch) -> dict[str, Captured] | None:
+        """What :meth:`_capture` gives, without a backward pass; None if the model is more than one linear layer."""
+        if not self._may_be_one_linear:
+            return None
+        ((name, (layer, _)),) = self.rules.items()
+        weights = batch.weights if batch.grouped else None
+        found = without_backward(self.flat.model, layer, _laid_out(batch.inputs), batch.labels, weights)
+        self._may_be_one_linear = found is not None
+        return None if found is None else {name: found}
+
     def _capture(self, batch: _Batch) -> dict[str, Captured]:
+        found = self._one_linear(batch)
+        if found is not None:
+            return found
         tape: dict[str, _Taped] = {}
         with torch.enable_grad(), self._recording(tape):
             # a group's gradient is that of its weighted loss; an item's weight comes after its norm
@@ -253,6 +272,15 @@ def _loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return F.cross_entropy(logits, labels, reduction="sum")
     return F.cross_entropy(logits, labels, reduction="none") @ weights
+
+
+def _add_sums(
+    captured: dict[str, Captured], coefficients: Coefficients, views: dict[str, Tensor], fresh: bool
+) -> None:
+    """Adds each layer's weighted sum to its parameters' views, or overwrites fresh ones."""
+    for name, layer in captured.items():
+        own = within(views, f"{name}." if name else "")
+        layer.add_weighted_sum(coefficients, Sums(own, fresh))
 
 
 def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:

@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.engine.pass_size import saved_values
 from subjectdp.forecast.cost_model import ModelCost
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
@@ -41,7 +40,7 @@ def _model_cost(name: str, parameters: str, dataset: str) -> ModelCost:
             item = feature_map(item)
         feature_flops, features = counter.get_total_flops(), item.numel()
     with _flop_counter() as counter:
-        saved = _saved_values(model, item)
+        saved = saved_values(model, item)
     size = sum(p.numel() for p in model.parameters())
     return ModelCost(counter.get_total_flops(), size, saved, feature_flops, features)
 
@@ -55,18 +54,3 @@ def _flop_counter() -> FlopCounterMode:
 def _fft_flops(shape: tuple[int, ...], dimensions: list[int], *_: Any, **__: Any) -> int:
     """5 N log2 n of a transform of length n, N numbers in all: torch counts none."""
     return round(5 * math.prod(shape) * math.log2(math.prod(shape[d] for d in dimensions)))
-
-
-def _saved_values(model: nn.Module, item: Tensor) -> int:
-    """Numbers that autograd saves in the forward pass for the backward pass, parameters left out."""
-    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
-    saved = {}
-
-    def save(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()  # views share it
-        saved[storage._cdata] = storage
-        return tensor
-
-    with saved_tensors_hooks(save, lambda tensor: tensor):
-        model(item)
-    return sum(storage.nbytes() // 4 for key, storage in saved.items() if key not in parameters)

@@ -13,6 +13,7 @@ from subjectdp.config.differences import settings_apart
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
+from subjectdp.engine.pass_size import items_in_a_pass
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.cost_model import SizeClass, expected_items, size_class, work_of
 from subjectdp.forecast.federations import federation_of
@@ -147,7 +148,8 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, d
 def predicted_memory_mb(run: RunConfig) -> float:
     """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
     cost = model_cost(run.model, run.data.dataset)
-    batch = min(run.training.batch_size, run.performance.items_at_once("cpu"))
+    at_once = run.performance.physical_batch_size or items_in_a_pass(cost.saved_values, "cpu")
+    batch = min(run.training.batch_size, at_once)
     batch = max(batch, run.performance.evaluation_batch_size // 3)  # without gradients about a third is held
     items = expected_items(run)
     kept = cost.features * run.training.augmentation.seen * (items.train + items.validation + items.test)

@@ -31,6 +31,7 @@ from subjectdp.errors import PrivacyError, expected
 Coefficients = NDArray[np.float64]
 
 
+@lru_cache(maxsize=256)
 def noise_coefficients(band: int) -> Coefficients:
     """Coefficients c̃_0 .. c̃_{band-1} of (1 - x)^(1/2): c̃_0 = 1, c̃_j = c̃_{j-1} (j - 3/2) / j.
 
@@ -40,7 +41,9 @@ def noise_coefficients(band: int) -> Coefficients:
     if band < 1:
         raise expected("band of correlated noise", band, "at least 1", PrivacyError)
     orders = np.arange(1, band)
-    return np.concatenate([[1.0], np.cumprod((orders - 1.5) / orders)])
+    coefficients = np.concatenate([[1.0], np.cumprod((orders - 1.5) / orders)])
+    coefficients.setflags(write=False)  # kept for further calls
+    return coefficients
 
 
 def strategy_coefficients(band: int, rounds: int) -> Coefficients:

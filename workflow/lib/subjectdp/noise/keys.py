@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import Any, cast
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
 
 
 class Purpose(StrEnum):
@@ -42,7 +45,18 @@ def key_int(root_seed: int, purpose: Purpose, *path: int | str) -> int:
     return int.from_bytes(key_bytes(root_seed, purpose, *path, size=8), "little")
 
 
+class _Key(ISeedSequence):
+    """A key as the seed that Philox takes it from; ``Philox(key=...)`` first asks the system for entropy."""
+
+    def __init__(self, key: NDArray[np.uint64]) -> None:
+        self._key = key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        """The key, whatever is asked for: Philox asks for two words of 64 bits."""
+        return self._key
+
+
 def numpy_generator(root_seed: int, purpose: Purpose, *path: int | str) -> np.random.Generator:
     """A new counter-based numpy generator (Philox, 128-bit key) for this key."""
     key = np.frombuffer(key_bytes(root_seed, purpose, *path, size=16), dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
+    return np.random.Generator(np.random.Philox(cast(Any, _Key(key))))

@@ -90,13 +90,8 @@ def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.in
 
 def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatistics:
     """Items, distinct subjects and largest group of a mini-batch, from the subject of each of its items."""
-    items = len(subjects_of_batch)
-    if items == 0:
-        return BatchStatistics(0, 0, 0)
-    ordered = np.sort(subjects_of_batch)
-    last_of_group = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), items - 1)
-    sizes = np.diff(last_of_group, prepend=-1)
-    return BatchStatistics(items, len(sizes), int(sizes.max()))
+    sizes = np.bincount(subjects_of_batch, minlength=1)
+    return BatchStatistics(len(subjects_of_batch), int(np.count_nonzero(sizes)), int(sizes.max()))
 
 
 def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.pass_size import items_in_a_pass, saved_values
 from subjectdp.errors import DataError, ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
@@ -77,7 +78,8 @@ def make_federation(
     model = _model(inputs).to(device)
     data = _resident(inputs, model, device, cache_dir)
     _check_shapes(model, data, inputs)
-    engine = ClippingEngine(FlatParameters(model), run.performance.items_at_once(device.type))
+    at_once = run.performance.physical_batch_size or _items_at_once(model, data, partition)
+    engine = ClippingEngine(FlatParameters(model), at_once)
     engine.check_items_apart(*data.batch(partition.train_items[:: max(1, len(partition.train_items) // 3)]))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
@@ -114,6 +116,11 @@ def _resident(
         kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
     return ResidentData(prepared, device, FixedFeatures(compute, used, partition.train_items, kept), warped)
+
+
+def _items_at_once(model: torch.nn.Module, data: ResidentData, partition: Partition) -> int:
+    item, _ = data.batch(partition.train_items[:1])
+    return items_in_a_pass(saved_values(model, item), data.device.type)
 
 
 def _check_shapes(model: torch.nn.Module, data: ResidentData, inputs: RunInputs) -> None:

@@ -207,6 +207,8 @@ def joined(parts: list[Squares]) -> Squares:
 
 def summed(parts: list[Squares]) -> Squares:
     """The squares of several parameters of the same groups, added up."""
+    if len(parts) == 1:
+        return parts[0]
     slacks = [part.slack for part in parts if part.slack is not None]
     values = torch.stack([part.values for part in parts]).sum(0)
     return Squares(values, torch.stack(slacks).sum(0) if slacks else None)

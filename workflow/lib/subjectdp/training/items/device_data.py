@@ -92,7 +92,7 @@ class ResidentData:
     def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """The same for addresses int64 (n,) on the device; does not wait for it."""
         if self._computed:
-            return self._computed[0][where], self.labels[where].long()
+            return self._computed[0].index_select(0, where), self.labels.index_select(0, where).long()
         return self._items(where)
 
     def augmented(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -1,3 +1,48 @@
-"""Subject-granular differential privacy in federated learning: the library behind the workflow."""
+"""Subject-granular differential privacy in federated learning: which ε each person really has.
+
+The public API is what ``__all__`` names; docs/use-as-a-library.md shows it. Names are loaded when they are first used,
+so that ``import subjectdp`` itself is light. Everything else is internal and may change.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subjectdp.api.accounting import account, calibrate, mechanism
+    from subjectdp.api.counts import Counts, read_counts
+    from subjectdp.api.report import Guarantee, PrivacyReport
+    from subjectdp.api.schedule import Schedule
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Counts",
+    "Guarantee",
+    "PrivacyReport",
+    "Schedule",
+    "account",
+    "calibrate",
+    "mechanism",
+    "read_counts",
+]
+
+_HOMES = {
+    "Counts": "counts",
+    "Guarantee": "report",
+    "PrivacyReport": "report",
+    "Schedule": "schedule",
+    "account": "accounting",
+    "calibrate": "accounting",
+    "mechanism": "accounting",
+    "read_counts": "counts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'subjectdp' has no attribute {name!r}")
+    return getattr(import_module(f"subjectdp.api.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -187,6 +187,25 @@ def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = Fa
     return replace(plan, silos=silos, group_noise_multipliers=table)
 
 
+def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float]) -> PrivacyPlan:
+    """The plan with a given constant noise multiplier for each silo."""
+    return _with_noise(plan, list(noise), constant_table=True)
+
+
+def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
+    """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it."""
+    return replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q) for silo in plan.silos))
+
+
+def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float) -> SiloSchedule:
+    changed = replace(silo, sampling_probability=q)
+    if mechanism.samples_subjects:
+        return changed  # made with q
+    if mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
+        return replace(changed, divisor=sound.expected_subjects(changed))
+    return changed if mechanism.divisor_rule is DivisorRule.ONE else replace(changed, divisor=q * silo.items)
+
+
 def _schedule(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
 ) -> SiloSchedule:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from subjectdp.accounting.events import fixed_batch_size
-from subjectdp.accounting.make_plan import draft_plan, with_plan_noise
+from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import algorithm, mechanism
@@ -87,8 +87,7 @@ def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ())
     facts = _facts(options)
     plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
     if options.sampling != SamplingMethod.FIXED_BATCH_SIZE:  # whose q is the whole number B over the items
-        q = options.sampling_probability
-        plan = replace(plan, silos=tuple(replace(silo, sampling_probability=q) for silo in plan.silos))
+        plan = with_sampling(plan, options.sampling_probability)
     return with_plan_noise(plan, facts)
 
 

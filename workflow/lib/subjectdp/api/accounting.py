@@ -1,0 +1,187 @@
+"""``account`` and ``calibrate``: ε of a federation from its counts, and the noise for an ε."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
+from subjectdp.algorithms import registry
+from subjectdp.api.counts import Counts, Source, as_counts
+from subjectdp.api.report import PrivacyReport
+from subjectdp.api.schedule import Schedule
+from subjectdp.errors import PrivacyError, SubjectDPError, expected, unknown
+from subjectdp.plan.plan import (
+    AccountingMode,
+    FederationFacts,
+    Horizontal,
+    Mechanism,
+    NoiseRule,
+    PlanSettings,
+    PrivacyPlan,
+    PrivacyUnit,
+    TrustModel,
+)
+from subjectdp.plan.subject_settings import SubjectSettings
+
+Result = TypeVar("Result")
+
+_SECTION = re.compile(r"\b(partition|training|privacy|joint|subject)\.(?=[a-z])")
+
+
+def account(
+    algorithm: str | Mechanism,
+    counts: Source,
+    schedule: Schedule,
+    noise_multiplier: float | Mapping[str, float],
+    delta: float = 1e-5,
+) -> PrivacyReport:
+    """The ε of an item, of a subject at one silo, of a subject over its silos, and of a silo.
+
+    Args:
+        algorithm: a name, such as ``"local_item_dp"`` (DP-SGD at each silo), or a :func:`mechanism`.
+        counts: items of each subject at each silo: a CSV file, a table, or :class:`Counts`.
+        schedule: rounds, local steps and sampling.
+        noise_multiplier: noise std over clip norm on the sum of clipped gradients, or one for each silo by name.
+        delta: δ, in (0, 0.1).
+
+    Returns:
+        The report. ε is an upper bound under the assumptions that each guarantee lists; the counts are taken as
+        public.
+
+    Raises:
+        ConfigError: values out of range, or that do not fit each other.
+        DataError: counts that cannot be read.
+        PrivacyError: a mechanism that cannot be accounted for.
+    """
+    return _in_words_of_the_api(
+        lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta)
+    )
+
+
+def calibrate(
+    algorithm: str | Mechanism,
+    counts: Source,
+    schedule: Schedule,
+    epsilon: float,
+    delta: float = 1e-5,
+    unit: str | None = None,
+) -> PrivacyReport:
+    """The smallest noise that keeps ε at δ; the report's ``noise_multipliers`` are the result.
+
+    Args:
+        algorithm, counts, schedule, delta: as in :func:`account`.
+        epsilon: the target, above 0; reached from below, to 0.1 %.
+        unit: whose ε: ``"item"``, ``"subject"`` (over all its silos) or ``"silo"``; None for what the algorithm is for.
+
+    Raises:
+        As :func:`account`, and PrivacyError where no noise gives the unit that ε.
+    """
+
+    def calibrated() -> PrivacyReport:
+        chosen, table = _mechanism(algorithm), as_counts(counts)
+        if unit is not None:
+            if unit not in list(PrivacyUnit):
+                raise unknown("unit", unit, list(PrivacyUnit))
+            chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
+        facts = table.facts(schedule.max_items_per_subject)
+        draft = _draft(
+            chosen, facts, schedule, replace(_settings(chosen, facts, schedule), epsilon=epsilon, delta=delta)
+        )
+        return PrivacyReport(with_plan_noise(draft, facts), table.silos)
+
+    return _in_words_of_the_api(calibrated)
+
+
+def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
+    """The privacy facts of an algorithm, such as ``"capped_item_dp"`` or ``"higrad_avg_dp:v3"``, in sound mode.
+
+    Args:
+        algorithm: its name, and its variant after a colon.
+        trust: ``"local"``, ``"secure_aggregation"`` or ``"central"``; None for the algorithm's own.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    name, _, variant = algorithm.partition(":")
+    found = registry.mechanism(name, variant or None, AccountingMode.SOUND)
+    if trust is None:
+        return found
+    if trust not in list(TrustModel):
+        raise unknown("trust", trust, list(TrustModel))
+    return replace(found, trust=TrustModel(trust))
+
+
+def _accounted(
+    algorithm: str | Mechanism,
+    counts: Counts,
+    schedule: Schedule,
+    noise_multiplier: float | Mapping[str, float],
+    delta: float,
+) -> PrivacyReport:
+    chosen = _mechanism(algorithm)
+    facts = counts.facts(schedule.max_items_per_subject)
+    noise = _noise(counts.silos, noise_multiplier)
+    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=min(noise))
+    draft = _draft(chosen, facts, schedule, settings)
+    return PrivacyReport(with_noise_multipliers(draft, noise), counts.silos)
+
+
+def _mechanism(algorithm: str | Mechanism) -> Mechanism:
+    found = mechanism(algorithm) if isinstance(algorithm, str) else algorithm
+    if not isinstance(found, Mechanism):
+        raise expected("algorithm", found, "a name or a mechanism")
+    if found.noise_rule is NoiseRule.NONE:
+        raise PrivacyError(f"{found.algorithm} adds no noise: no epsilon can be given.")
+    if found.mode is not AccountingMode.SOUND:
+        raise expected("mode of the mechanism", found.mode, AccountingMode.SOUND, PrivacyError)
+    return found
+
+
+def _noise(silos: tuple[str, ...], given: float | Mapping[str, float]) -> list[float]:
+    """σ of each silo, in order."""
+    if not isinstance(given, Mapping):
+        return [given] * len(silos)
+    if set(given) != set(silos):
+        raise expected("silos of noise_multiplier", sorted(given), f"those of the counts, {sorted(silos)}")
+    return [given[silo] for silo in silos]
+
+
+def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> PlanSettings:
+    schedule.check(chosen, facts)
+    q = schedule.sampling_probability
+    return PlanSettings(
+        mode=chosen.mode,
+        horizontal=Horizontal.SOUND,
+        sampling=schedule.method(chosen),
+        epsilon=1.0,
+        delta=1e-5,
+        clip_norm=1.0,
+        rounds=schedule.rounds,
+        local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
+        batch_size=schedule.nominal_batch(facts),
+        silos_per_round=schedule.silos_per_round,
+        subject=SubjectSettings(q if q is not None and chosen.samples_subjects else 1.0),
+    )
+
+
+def _draft(
+    chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settings: PlanSettings
+) -> PrivacyPlan:
+    draft = draft_plan(chosen, facts, settings)
+    return (
+        draft
+        if schedule.sampling_probability is None
+        else with_sampling(draft, schedule.sampling_probability)
+    )
+
+
+def _in_words_of_the_api(compute: Callable[[], Result]) -> Result:
+    """``compute()``; errors name arguments, not the configuration's keys."""
+    try:
+        return compute()
+    except SubjectDPError as problem:
+        text = _SECTION.sub("", str(problem)).replace("local_steps", "steps")
+        raise type(problem)(text) from problem

@@ -1,0 +1,170 @@
+"""How many items of each subject each silo holds: the table that accounting starts from."""
+
+from __future__ import annotations
+
+import csv
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import DataError, expected
+from subjectdp.plan.plan import FederationFacts
+
+COLUMNS = ("subject", "silo", "items")
+_LARGEST = 10**12  # items of one subject at one silo
+_SHOWN = 10  # problems of a table that one message names
+
+Source = Any
+"""What :func:`as_counts` reads: :class:`Counts`, the path of a CSV file, a table with the columns subject, silo and
+items (a DataFrame, a dict of lists), a mapping ``{(subject, silo): items}``, or (subject, silo, items) triples."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Items of each subject at each silo, without rows of 0 items. Accounting takes them as public.
+
+    Attributes:
+        subjects: names of the subjects with items, in order of appearance.
+        silos: the same for silos.
+        rows: (rows, 3) int64: number of a subject, number of a silo, items (at least 1); a pair occurs once.
+    """
+
+    subjects: tuple[str, ...]
+    silos: tuple[str, ...]
+    rows: NDArray[np.int64]
+
+    def capped(self, most: int) -> Counts:
+        """The counts after all but ``most`` items of each subject at each silo have been dropped."""
+        if most < 1:
+            raise expected("max_items_per_subject", most, "at least 1")
+        rows = self.rows.copy()
+        rows[:, 2] = np.minimum(rows[:, 2], most)
+        return Counts(self.subjects, self.silos, rows)
+
+    def facts(self, cap: int | None) -> FederationFacts:
+        """The facts that a privacy plan reads. ``cap``: enforced before training; None: maxima are those seen."""
+        counts = self if cap is None else self.capped(cap)
+        subject, silo, items = counts.rows.T
+        largest = np.zeros(len(self.silos), np.int64)
+        np.maximum.at(largest, silo, items)
+        totals = np.zeros(len(self.silos), np.int64)
+        np.add.at(totals, silo, items)
+        return FederationFacts(
+            items=tuple(totals.tolist()),
+            subjects=tuple(np.bincount(silo).tolist()),
+            largest_subject=tuple(largest.tolist()),
+            cap_enforced=cap is not None,
+            max_items_per_subject=cap,
+            silos_per_subject=int(np.bincount(subject).max()),
+            total_subjects=len(self.subjects),
+        )
+
+
+def read_counts(path: str | os.PathLike[str]) -> Counts:
+    """Reads a CSV file (UTF-8, commas) whose header names the columns subject, silo and items, in any order.
+
+    Further columns are ignored, and so are rows of 0 items.
+
+    Raises:
+        DataError: a file that cannot be read or holds no counts; it names the file and the lines.
+    """
+    where = Path(path)
+    try:
+        text = where.read_text(encoding="utf-8-sig")
+    except OSError as problem:
+        raise DataError(f"Cannot read {where}: {problem.strerror or problem}.") from problem
+    except UnicodeDecodeError as problem:
+        line = problem.object[: problem.start].count(b"\n") + 1
+        raise DataError(f"{where}, line {line}: expected text in UTF-8.") from problem
+    reader = csv.reader(text.splitlines())
+    header = [name.strip() for name in next(reader, [])]
+    if not set(COLUMNS) <= set(header):
+        found = ", ".join(header) or "nothing"
+        raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.")
+    columns = operator.itemgetter(*map(header.index, COLUMNS))
+    lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
+    return _counted(
+        str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines)
+    )
+
+
+def as_counts(source: Source) -> Counts:
+    """The counts that ``source`` stands for (:data:`Source`).
+
+    Raises:
+        DataError: what are no counts, with the row.
+    """
+    if isinstance(source, Counts):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return read_counts(source)
+    rows = list(_rows_of(source))
+    return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(rows, 1)))
+
+
+def _rows_of(source: Source) -> Iterable[Any]:
+    columns = getattr(source, "columns", source if isinstance(source, Mapping) else None)
+    if columns is not None and all(name in columns for name in COLUMNS):
+        lengths = {name: len(source[name]) for name in COLUMNS}
+        if len(set(lengths.values())) > 1:
+            raise expected("columns of the counts", lengths, "equally long", DataError)
+        return zip(*(source[name] for name in COLUMNS), strict=True)
+    if isinstance(source, Mapping):
+        return ((*key, items) if isinstance(key, tuple) else None for key, items in source.items())
+    if columns is not None or not isinstance(source, Iterable):
+        allowed = f"a CSV file, a table with the columns {', '.join(COLUMNS)}, or triples of them"
+        raise expected("counts", list(columns) if columns is not None else source, allowed, DataError)
+    return source
+
+
+def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
+    """The counts of (place, row) pairs; a row is a triple, or None where it is none."""
+    subjects: dict[str, int] = {}
+    silos: dict[str, int] = {}
+    found: dict[tuple[int, int], tuple[int, str]] = {}
+    problems = []
+    for place, row in rows:
+        read = _read(row)
+        if isinstance(read, str):
+            problems.append(f"{place}: {read}")
+            continue
+        subject, silo, items = read
+        if items == 0:
+            continue
+        key = (subjects.setdefault(subject, len(subjects)), silos.setdefault(silo, len(silos)))
+        if key in found:
+            problems.append(f"{place}: subject {subject!r} at silo {silo!r} stands at {found[key][1]} too.")
+        found[key] = (items, place)
+    if problems:
+        more = [f"{name}: {len(problems) - _SHOWN} more problems."] if len(problems) > _SHOWN else []
+        raise DataError("\n".join([*problems[:_SHOWN], *more]))
+    if not found:
+        raise DataError(f"{name}: expected at least one row with items, got none.")
+    triples = [(*key, items) for key, (items, _) in found.items()]
+    return Counts(tuple(subjects), tuple(silos), np.array(triples, np.int64))
+
+
+def _read(row: Any) -> tuple[str, str, int] | str:
+    """Subject, silo and items of a row, or what is wrong with it."""
+    if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
+        return f"expected {', '.join(COLUMNS)}, got {'too few columns' if row is None else repr(row)}."
+    subject, silo = (str(value).strip() for value in values[:2])
+    if not subject or not silo:
+        return f"expected {'a silo' if subject else 'a subject'}, got nothing."
+    items = _whole(values[2])
+    if items is None or not 0 <= items <= _LARGEST:
+        return f"expected items to be a whole number from 0 on, got {values[2]!r}."
+    return subject, silo, items
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
+        return int(value) if isinstance(value, float) and value.is_integer() else None

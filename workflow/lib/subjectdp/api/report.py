@@ -1,0 +1,125 @@
+"""What accounting answers: a guarantee for each unit of privacy, with its assumptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from subjectdp.accounting.statements import privacy_report_text, privacy_statements, sound_statement
+from subjectdp.errors import PrivacyError, unknown
+from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
+
+UNITS = {
+    "item": (PrivacyUnit.ITEM, False),
+    "subject_at_one_silo": (PrivacyUnit.SUBJECT, False),
+    "subject": (PrivacyUnit.SUBJECT, True),
+    "silo": (PrivacyUnit.SILO, False),
+}
+"""Name of a unit -> the unit, and whether all silos that hold it count."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(ε, δ)-differential privacy of one unit, or the reason why there is none.
+
+    Attributes:
+        unit: ``item``, ``subject_at_one_silo``, ``subject`` (over all silos that hold it) or ``silo``.
+        epsilon: an upper bound; None where none can be given.
+        delta: δ.
+        reason: why ``epsilon`` is None.
+        adjacency: what neighbouring federations differ by: a unit added or removed, or replaced.
+        observer: who may see what.
+        assumptions: what has to hold; check each.
+    """
+
+    unit: str
+    epsilon: float | None
+    delta: float
+    reason: str | None
+    adjacency: str
+    observer: str
+    assumptions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return f"{self.unit}: no epsilon ({self.reason})"
+        return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}"
+
+
+def guarantee(plan: PrivacyPlan, unit: str) -> Guarantee:
+    """What the plan gives the unit of that name. Raises ConfigError for an unknown one."""
+    if unit not in UNITS:
+        raise unknown("unit", unit, UNITS)
+    record = sound_statement(plan, *UNITS[unit])
+    return Guarantee(
+        unit=unit,
+        epsilon=record["epsilon"],
+        delta=record["delta"],
+        reason=record["reason"],
+        adjacency=record["adjacency"],
+        observer=record["observer"],
+        assumptions=tuple(record["assumptions"]),
+    )
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """The guarantees of a plan for every unit. ``print`` shows the whole report.
+
+    Attributes:
+        plan: sampling, clipping, noise and steps of every silo.
+        silos: the silos' names, in the plan's order.
+    """
+
+    plan: PrivacyPlan
+    silos: tuple[str, ...]
+
+    @cached_property
+    def item(self) -> Guarantee:
+        """One item added or removed."""
+        return guarantee(self.plan, "item")
+
+    @cached_property
+    def subject_at_one_silo(self) -> Guarantee:
+        """All items of a subject at any one silo."""
+        return guarantee(self.plan, "subject_at_one_silo")
+
+    @cached_property
+    def subject(self) -> Guarantee:
+        """All items of a subject, at all silos that hold it."""
+        return guarantee(self.plan, "subject")
+
+    @cached_property
+    def silo(self) -> Guarantee:
+        """All data of a silo, replaced."""
+        return guarantee(self.plan, "silo")
+
+    @property
+    def noise_multipliers(self) -> dict[str, float]:
+        """Each silo's noise multiplier: noise std over clip norm, on the sum of clipped gradients."""
+        return dict(zip(self.silos, (silo.noise_multiplier for silo in self.plan.silos), strict=True))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The one noise multiplier. Raises PrivacyError where silos differ (:attr:`noise_multipliers`)."""
+        values = set(self.noise_multipliers.values())
+        if len(values) > 1:
+            raise PrivacyError(
+                f"Silos have noise multipliers from {min(values):.4g} to {max(values):.4g}: read noise_multipliers."
+            )
+        return values.pop()
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """All units, smallest first."""
+        return self.item, self.subject_at_one_silo, self.subject, self.silo
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: noise multipliers, statements with their privacy losses, plan."""
+        statements = privacy_statements(self.plan, over_rounds=False)["sound"]
+        noise = self.noise_multipliers
+        return {"noise_multipliers": noise, "guarantees": statements, "plan": self.plan.to_dict()}
+
+    def __str__(self) -> str:
+        return privacy_report_text(self.plan)

@@ -1,0 +1,73 @@
+"""How a federation trains: what accounting has to know of it beside the counts and the mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from subjectdp.errors import expected
+from subjectdp.plan.plan import FederationFacts, Mechanism, SamplingMethod
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Rounds, local steps and sampling; the same at all silos.
+
+    Give ``batch_size`` or ``sampling_probability``. With a batch size B, a silo of n items samples each item with
+    probability B/n, so that silos differ.
+
+    Attributes:
+        rounds: rounds of training, all silos (or ``silos_per_round`` of them) in each.
+        steps: local steps of a silo in a round; None for one epoch, ⌈n/B⌉.
+        batch_size: expected items of a mini-batch (exact ones with ``sampling="fixed_batch_size"``).
+        sampling_probability: of an item, or of a subject where the mechanism samples subjects; 0 < q ≤ 1.
+        sampling: ``"poisson"`` (a coin for each item or subject and step) or ``"fixed_batch_size"``.
+        max_items_per_subject: the cap on a subject's items at a silo, *enforced* by dropping the surplus before
+            training; None for no cap.
+        silos_per_round: silos drawn for a round; None for all.
+    """
+
+    rounds: int
+    steps: int | None = None
+    batch_size: int | None = None
+    sampling_probability: float | None = None
+    sampling: str = SamplingMethod.POISSON
+    max_items_per_subject: int | None = None
+    silos_per_round: int | None = None
+
+    def method(self, mechanism: Mechanism) -> SamplingMethod:
+        """The sampler; raises ConfigError for an unknown one."""
+        known = [SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE]
+        if self.sampling not in known:
+            raise expected("sampling", self.sampling, " or ".join(known))
+        coins = self.sampling == SamplingMethod.POISSON and mechanism.samples_subjects
+        return SamplingMethod.POISSON_SUBJECTS if coins else SamplingMethod(self.sampling)
+
+    def check(self, mechanism: Mechanism, facts: FederationFacts) -> None:
+        """Raises ConfigError where the sampling is not stated, stated twice, or does not fit the mechanism."""
+        q, batch = self.sampling_probability, self.batch_size
+        given = "both" if batch is not None and q is not None else "neither"
+        if (batch is None) == (q is None):
+            raise expected("one of batch_size and sampling_probability", given, "given")
+        if q is not None and not 0 < q <= 1:
+            raise expected("sampling_probability", q, "in (0, 1]")
+        if q is not None and self.sampling == SamplingMethod.FIXED_BATCH_SIZE:
+            raise expected("sampling_probability", q, "left out with batches of fixed size: give batch_size")
+        if mechanism.samples_subjects and q is None:
+            allowed = f"given, that of a subject, with {mechanism.title}, instead of batch_size"
+            raise expected("sampling_probability", None, allowed)
+        if mechanism.counts_items and not facts.cap_enforced:
+            allowed = f"a cap that is enforced before training, with {mechanism.title}: a maximum that is read from "
+            raise expected("max_items_per_subject", None, allowed + "the data is itself private")
+
+    def local_steps(self) -> int | None:
+        """Local steps of a round; None for one epoch of the silo's own batches."""
+        if self.steps is None and self.sampling_probability is not None:
+            return math.ceil(1 / self.sampling_probability)
+        return self.steps
+
+    def nominal_batch(self, facts: FederationFacts) -> int:
+        """A batch size that the plan accepts; the sampling probability, where given, replaces it silo by silo."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return max(1, round((self.sampling_probability or 0.0) * min(facts.items)))

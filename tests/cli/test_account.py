@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import subjectdp
 from accounting.plans import facts, settings
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
@@ -159,7 +160,7 @@ def test_account_and_calibrate_every_run_of_a_configuration(
         (tmp_path / "partitions" / one.partition_id).mkdir(parents=True, exist_ok=True)
     few = facts(silos=3)
     made = SimpleNamespace(federation_facts=lambda: replace(few, items=(60, 60, 60)))
-    monkeypatch.setattr("subjectdp.cli.plans.load_partition", lambda folder: made)
+    monkeypatch.setattr("subjectdp.cli.made_plans.load_partition", lambda folder: made)
     records = run_json(capsys, "account", *arguments)
     assert [record["run"] for record in records] == [one.run_id for one in runs]
     assert [record["algorithm"] for record in records] == ["local_item_dp", "joint_noise"]
@@ -266,3 +267,66 @@ def test_account_of_a_finished_run(capsys: pytest.CaptureFixture[str], tmp_path:
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(DataError, match="manifest"):
         run(capsys, "account", "--run", "femnist-higrad", "--results", str(tmp_path))
+
+
+COUNTED = "account --algorithm local_item_dp --rounds 5 --steps-per-round 4 --noise-multiplier 2 --counts"
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> str:
+    rows = [f"s{n},{silo},2" for silo, size in (("north", 30), ("south", 40)) for n in range(size)]
+    path = tmp_path / "counts.csv"
+    path.write_text("subject,silo,items\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def test_account_of_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
+    """60 and 80 items: the silo of 60 samples with q = 0.1; equal silos of q = 0.1 are worse for a subject."""
+    record = run_json(capsys, COUNTED, counts, "--batch-size 6 --max-items-per-subject 2")
+    schedule = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
+    expected = subjectdp.account("local_item_dp", counts, schedule, 2.0)
+    sound = record["privacy"]["sound"]
+    assert sound["subject"]["epsilon"] == expected.subject.epsilon
+    assert record["epsilon"] == sound["item"]["epsilon"] == expected.item.epsilon
+    equal = COUNTED.replace("--counts", "--silos 2 --sampling-probability 0.1 --max-items-per-subject 2")
+    assert sound["subject"]["epsilon"] < run_json(capsys, equal)["privacy"]["sound"]["subject"]["epsilon"]
+    one_epoch = run_json(capsys, COUNTED.replace("--steps-per-round 4", ""), counts, "--batch-size 6")
+    assert one_epoch["steps_per_round"] == 10
+
+
+def test_calibrate_for_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
+    schedule = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
+    expected = subjectdp.calibrate("capped_item_dp", counts, schedule, 3.0)
+    arguments = "calibrate --algorithm capped_item_dp --rounds 5 --steps-per-round 4 --epsilon 3 --counts"
+    record = run_json(capsys, arguments, counts, "--batch-size 6 --max-items-per-subject 2")
+    assert record["noise_multiplier"] == expected.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--batch-size 6 --silos 2 --items 60", "--silos, --items to be left out with --counts"),
+        ("--batch-size 61", "--batch-size to be at most 60"),
+        ("--batch-size 0", "--batch-size to be at least 1"),
+        ("--batch-size 6 --sampling-probability 0.1", "--batch-size to be left out"),
+        ("--sampling-probability 0.1 --sampling fixed_batch_size", "give --batch-size"),
+    ],
+)
+def test_bad_options_with_counts(
+    capsys: pytest.CaptureFixture[str], counts: str, arguments: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(capsys, COUNTED, counts, arguments)
+
+
+def test_missing_options_and_bad_lines_with_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run(capsys, "account --algorithm capped_item_dp --counts", counts)
+    named = "--rounds, --sampling-probability, --noise-multiplier, --max-items-per-subject"
+    assert str(refused.value).startswith(f"Expected {named} to be given")
+    with Path(counts).open("a") as file:
+        file.write("zoe,north,few\n")
+    with pytest.raises(DataError, match=r"counts\.csv, line 72: expected items to be a whole number"):
+        run(capsys, COUNTED, counts, "--batch-size 6")
+    with pytest.raises(ConfigError, match="--batch-size to be given with --counts only"):
+        run(capsys, COUNTED.replace("--counts", "--batch-size 6"), SCHEDULE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -329,3 +330,29 @@ def test_opacus_agrees_on_the_norms() -> None:
     squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
     _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
     assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)
+
+
+def test_any_loss_of_output_and_target() -> None:
+    """A regression on two numbers: the squared error, clipped item by item, against a float64 loop."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    inputs, targets = torch.randn(9, 5), torch.randn(9, 2)
+
+    def squared_error(outputs: Tensor, wanted: Tensor) -> Tensor:
+        return (outputs - wanted).square().sum(1)
+
+    exact = copy.deepcopy(model).double()
+    expected = torch.zeros(sum(p.numel() for p in exact.parameters()), dtype=torch.float64)
+    for item, wanted in zip(inputs.double(), targets.double(), strict=True):
+        parts = torch.autograd.grad(
+            squared_error(exact(item[None]), wanted[None]).sum(), list(exact.parameters())
+        )
+        gradient = torch.cat([part.flatten() for part in parts])
+        expected += gradient * min(1.0, 0.7 / float(gradient.norm()))
+    for capacity in (192, 4):
+        engine = ClippingEngine(FlatParameters(copy.deepcopy(model)), capacity, squared_error)
+        total, _ = engine.clipped_sum(inputs, targets, 0.7)
+        assert torch.allclose(flat_in_order(engine, total), expected, rtol=1e-4, atol=1e-5)
+    mean = ClippingEngine(FlatParameters(copy.deepcopy(model)), item_loss=nn.MSELoss())
+    with pytest.raises(ModelError, match=r"Expected loss to be one number an item, shape \(9,\), got \(\)"):
+        mean.clipped_sum(inputs, targets, 0.7)

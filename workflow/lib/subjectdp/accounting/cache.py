@@ -18,8 +18,10 @@ _memory: dict[str, Any] = {}
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
-    return {name: metadata.version(name) for name in ("dp-accounting", "opacus", "scipy")}
+    """The versions that a result depends on (Opacus: where it is installed)."""
+    wanted = ("dp-accounting", "opacus", "scipy")
+    installed = {each.name.lower() for name in wanted for each in metadata.distributions(name=name)}
+    return {name: metadata.version(name) for name in wanted if name in installed}
 
 
 def key_of(kind: str, inputs: Mapping[str, Any]) -> str:

@@ -235,8 +235,11 @@ def prv_epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 
 def _opacus(loss: PrivacyLoss, delta: float, kind: str) -> float:
-    from opacus.accountants import PRVAccountant, RDPAccountant
-
+    try:
+        from opacus.accountants import PRVAccountant, RDPAccountant  # here: an optional package
+    except ModuleNotFoundError as missing:
+        allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
+        raise expected("accountant", kind, allowed, PrivacyError) from missing
     history = [_opacus_entry(part.shift, part.noise_multiplier, part.steps, kind) for part in loss]
     accountant: Any = RDPAccountant() if kind == "rdp" else PRVAccountant()
     accountant.history = [entry for entry in history if entry is not None]

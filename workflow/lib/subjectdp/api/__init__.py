@@ -1,1 +1,1 @@
-"""The public API: what ``import subjectdp`` offers. Needs the core's packages only (no pandas, no YAML, no workflow)."""
+"""The public API: what ``import subjectdp`` offers. It needs the core's packages only: no pandas, YAML or Snakemake."""

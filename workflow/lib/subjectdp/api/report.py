@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,9 @@ UNITS = {
     "silo": (PrivacyUnit.SILO, False),
 }
 """Name of a unit -> the unit, and whether all silos that hold it count."""
+
+_RECORDED = {unit: unit for unit in UNITS} | {"subject_at_one_silo": "subject_one_silo"}
+"""Name of a unit in a manifest's record."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,16 @@ class Guarantee:
         return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}"
 
 
-def guarantee(plan: PrivacyPlan, unit: str) -> Guarantee:
-    """What the plan gives the unit of that name. Raises ConfigError for an unknown one."""
-    if unit not in UNITS:
-        raise unknown("unit", unit, UNITS)
-    record = sound_statement(plan, *UNITS[unit])
+def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
+    """A sound statement (``accounting.statements``) about the unit of that name."""
     return Guarantee(
         unit=unit,
-        epsilon=record["epsilon"],
-        delta=record["delta"],
-        reason=record["reason"],
-        adjacency=record["adjacency"],
-        observer=record["observer"],
-        assumptions=tuple(record["assumptions"]),
+        epsilon=statement["epsilon"],
+        delta=statement["delta"],
+        reason=statement["reason"],
+        adjacency=statement["adjacency"],
+        observer=statement["observer"],
+        assumptions=tuple(statement["assumptions"]),
     )
 
 
@@ -76,24 +77,36 @@ class PrivacyReport:
     silos: tuple[str, ...]
 
     @cached_property
+    def statements(self) -> dict[str, Any]:
+        """The privacy record that a run's manifest would have, with privacy losses and versions; JSON-able."""
+        return privacy_statements(self.plan, over_rounds=False)
+
+    @property
     def item(self) -> Guarantee:
         """One item added or removed."""
-        return guarantee(self.plan, "item")
+        return self.guarantee("item")
 
-    @cached_property
+    @property
     def subject_at_one_silo(self) -> Guarantee:
         """All items of a subject at any one silo."""
-        return guarantee(self.plan, "subject_at_one_silo")
+        return self.guarantee("subject_at_one_silo")
 
-    @cached_property
+    @property
     def subject(self) -> Guarantee:
         """All items of a subject, at all silos that hold it."""
-        return guarantee(self.plan, "subject")
+        return self.guarantee("subject")
 
-    @cached_property
+    @property
     def silo(self) -> Guarantee:
         """All data of a silo, replaced."""
-        return guarantee(self.plan, "silo")
+        return self.guarantee("silo")
+
+    def guarantee(self, unit: str) -> Guarantee:
+        """The guarantee of the unit of that name. Raises ConfigError for an unknown one."""
+        if unit not in UNITS:
+            raise unknown("unit", unit, UNITS)
+        known = self.statements["sound"]
+        return guarantee(unit, known.get(_RECORDED[unit]) or sound_statement(self.plan, *UNITS[unit]))
 
     @property
     def noise_multipliers(self) -> dict[str, float]:
@@ -113,13 +126,12 @@ class PrivacyReport:
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """All units, smallest first."""
-        return self.item, self.subject_at_one_silo, self.subject, self.silo
+        return tuple(map(self.guarantee, UNITS))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: noise multipliers, statements with their privacy losses, plan."""
-        statements = privacy_statements(self.plan, over_rounds=False)["sound"]
-        noise = self.noise_multipliers
-        return {"noise_multipliers": noise, "guarantees": statements, "plan": self.plan.to_dict()}
+        noise, sound = self.noise_multipliers, self.statements["sound"]
+        return {"noise_multipliers": noise, "guarantees": sound, "plan": self.plan.to_dict()}
 
     def __str__(self) -> str:
-        return privacy_report_text(self.plan)
+        return privacy_report_text(self.plan, self.statements)

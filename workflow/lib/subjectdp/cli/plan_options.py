@@ -57,12 +57,24 @@ def _add_mechanism(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_schedule(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--silos", type=int, default=1, help="number of silos (default: %(default)s)")
+    parser.add_argument(
+        "--counts",
+        metavar="FILE",
+        help="CSV file with the columns subject, silo, items: your federation, in place of equal silos",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items"
+    )
+    parser.add_argument("--silos", type=int, help="number of silos (default: 1)")
     parser.add_argument("--silos-per-subject", type=int, help="silos that hold one subject (default: all)")
     parser.add_argument(
         "--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode"
     )
-    parser.add_argument("--steps-per-round", type=int, help="local steps T of a silo in a round")
+    parser.add_argument(
+        "--steps-per-round",
+        type=int,
+        help="local steps T of a silo in a round (with --counts: one epoch unless given)",
+    )
     parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo, or of a subject")
     parser.add_argument("--max-items-per-subject", type=int, help="cap k on a subject's items at a silo")
     parser.add_argument("--items", type=int, help="items of a silo (needed for fixed batches)")

@@ -9,13 +9,10 @@ from pathlib import Path
 
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
-from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import algorithm, mechanism
-from subjectdp.cli.run_folders import find_run, read_manifest
-from subjectdp.config import expand_runs, load_scenario, partition_id, run_id
-from subjectdp.data.partition import load_partition
-from subjectdp.errors import ConfigError, DataError, expected
+from subjectdp.api.counts import read_counts
+from subjectdp.api.schedule import Schedule
+from subjectdp.errors import ConfigError, expected
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
@@ -39,12 +36,17 @@ def chosen_plans(options: argparse.Namespace, *needed: str) -> Iterator[tuple[st
 
     ``needed``: see :func:`plan_from_options`.
     """
-    if options.run_id is not None:
-        yield options.run_id, _recorded_plan(Path(options.results), options.run_id)
-    elif options.config is not None:
-        yield from _configured_plans(options.config, Path(options.results))
-    else:
+    if options.run_id is None and options.config is None:
         yield None, plan_from_options(options, needed)
+        return
+    from subjectdp.cli import (
+        made_plans,  # here: runs need the workflow's packages, the other options the core's
+    )
+
+    if options.config is None:
+        yield options.run_id, made_plans.recorded_plan(Path(options.results), options.run_id)
+    else:
+        yield from made_plans.configured_plans(options.config, Path(options.results))
 
 
 def claimed_unit(plan: PrivacyPlan, options: argparse.Namespace) -> PrivacyUnit:
@@ -54,26 +56,8 @@ def claimed_unit(plan: PrivacyPlan, options: argparse.Namespace) -> PrivacyUnit:
     return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
 
 
-def _recorded_plan(results: Path, run_id: str) -> PrivacyPlan:
-    folder = find_run(results, run_id)
-    manifest = read_manifest(folder)
-    try:
-        return plan_from_dict(manifest["plan"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"Expected {folder / 'manifest.json'} to hold a plan: {error}.") from error
-
-
-def _configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:
-    """Plans of a scenario's runs; their partitions must have been made."""
-    for run in expand_runs(load_scenario(files)):
-        folder = results / "partitions" / partition_id(run)
-        if not folder.is_dir():
-            raise DataError(f"Run {run_id(run)} needs its partition: make {folder} first.")
-        yield run_id(run), plan_run(run, load_partition(folder), results / "cache" / "calibration")
-
-
 def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ()) -> PrivacyPlan:
-    """A plan of equal silos from the command line's q, k, T, R and σ.
+    """A plan from the command line's q (or B), T, R and σ: of the silos of ``--counts``, or of equal silos.
 
     ``needed``: further options without which the command can do nothing.
 
@@ -84,25 +68,50 @@ def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ())
     if chosen is None or missing:
         raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
     _check_ranges(options)
-    facts = _facts(options)
+    facts = _equal_silos(options) if options.counts is None else _counted(options)
     plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
-    if options.sampling != SamplingMethod.FIXED_BATCH_SIZE:  # whose q is the whole number B over the items
-        plan = with_sampling(plan, options.sampling_probability)
+    q = options.sampling_probability
+    if q is not None and options.sampling != SamplingMethod.FIXED_BATCH_SIZE:
+        plan = with_sampling(plan, q)  # where batches are fixed, q is the whole number B over the items
     return with_plan_noise(plan, facts)
 
 
 def _missing(chosen: Mechanism | None, options: argparse.Namespace, needed: tuple[str, ...]) -> Iterator[str]:
     """The options that the plan needs and that are not given, as they are written."""
-    names = ["algorithm", "rounds", "sampling_probability", *needed]
-    if chosen is None or not chosen.one_step_per_round:
-        names.append("steps_per_round")
-    if chosen is not None:
-        if _bounds_subjects(chosen, options):
-            names.append("max_items_per_subject")
-        central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
-        if options.sampling == SamplingMethod.FIXED_BATCH_SIZE or central:
-            names.append("items")
+    by_subject = chosen is not None and chosen.samples_subjects
+    sampling = ["sampling_probability"] if options.batch_size is None or by_subject else []
+    names = ["algorithm", "rounds", *sampling, *needed]
+    if options.counts is None:
+        names += _missing_facts(chosen, options)
+    elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND:
+        names.append("max_items_per_subject")  # enforced: the counts' own maximum is private
     return (f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is None)
+
+
+def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
+    """Options that ``--counts`` stands in for."""
+    if chosen is None or not chosen.one_step_per_round:
+        yield "steps_per_round"
+    if chosen is None:
+        return
+    if _bounds_subjects(chosen, options):
+        yield "max_items_per_subject"
+    central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+    if options.sampling == SamplingMethod.FIXED_BATCH_SIZE or central:
+        yield "items"
+
+
+def _counted(options: argparse.Namespace) -> FederationFacts:
+    """The facts of the counts' silos, their subjects' items capped where a cap is given."""
+    given = [
+        name
+        for name in ("silos", "silos_per_subject", "items", "subjects")
+        if getattr(options, name) is not None
+    ]
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
+    return read_counts(options.counts).facts(options.max_items_per_subject)
 
 
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
@@ -116,10 +125,27 @@ def _check_ranges(options: argparse.Namespace) -> None:
         if value is not None and value < 1:
             raise expected(f"--{name.replace('_', '-')}", value, "at least 1")
     q = options.sampling_probability
-    if not 0 < q <= 1:
+    if q is not None and not 0 < q <= 1:
         raise expected("--sampling-probability", q, "in (0, 1]")
-    if options.sampling == SamplingMethod.FIXED_BATCH_SIZE:
+    fixed = options.sampling == SamplingMethod.FIXED_BATCH_SIZE
+    if options.batch_size is not None:
+        _check_batch_size(options)
+    elif fixed and options.counts is not None:
+        raise expected("--sampling-probability", q, "left out with fixed batches: give --batch-size")
+    elif fixed:
         fixed_batch_size(q, options.items)
+
+
+def _check_batch_size(options: argparse.Namespace) -> None:
+    allowed = None
+    if options.counts is None:
+        allowed = "given with --counts only (else --sampling-probability)"
+    elif options.sampling_probability is not None:
+        allowed = "left out where --sampling-probability is given"
+    elif options.batch_size < 1:
+        allowed = "at least 1"
+    if allowed is not None:
+        raise expected("--batch-size", options.batch_size, allowed)
 
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
@@ -134,8 +160,8 @@ def _mechanism(options: argparse.Namespace) -> Mechanism:
     return found if options.trust is None else replace(found, trust=TrustModel(options.trust))
 
 
-def _facts(options: argparse.Namespace) -> FederationFacts:
-    silos, cap = options.silos, options.max_items_per_subject
+def _equal_silos(options: argparse.Namespace) -> FederationFacts:
+    silos, cap = 1 if options.silos is None else options.silos, options.max_items_per_subject
     items = _NOMINAL_ITEMS if options.items is None else options.items
     subjects = options.subjects or (1 if options.items is None else max(1, -(-items // (cap or 1))))
     held = silos if options.silos_per_subject is None else options.silos_per_subject
@@ -145,7 +171,10 @@ def _facts(options: argparse.Namespace) -> FederationFacts:
 
 
 def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mechanism) -> PlanSettings:
-    subjects = chosen.samples_subjects
+    subjects, q, batch = chosen.samples_subjects, options.sampling_probability, options.batch_size
+    if batch is not None and batch > min(facts.items):
+        raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
+    schedule = Schedule(options.rounds, options.steps_per_round, batch, q)
     return PlanSettings(
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
@@ -154,14 +183,14 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         delta=options.delta,
         clip_norm=1.0,
         rounds=options.rounds,
-        local_steps=1 if chosen.one_step_per_round else options.steps_per_round,
-        batch_size=max(1, round(options.sampling_probability * facts.items[0])),
+        local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
+        batch_size=schedule.nominal_batch(facts),
         noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
         subject=SubjectSettings(
-            options.sampling_probability if subjects else 1.0,
+            q if subjects else 1.0,
             every=options.every,
             noise_band=options.noise_band,
         ),

@@ -8,7 +8,7 @@ gradient of a large layer is formed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,9 @@ from subjectdp.engine.linear_models import without_backward
 from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.errors import ModelError, PrivacyError, expected
 
+ItemLoss = Callable[[Tensor, Tensor], Tensor]
+"""The loss of each item (B,), from the model's output for B items and their targets; an item's depends on it alone."""
+
 # Relative tolerance for an item's gradient norm alone and with others: kernels may differ between batch sizes.
 _ALIKE = 0.02
 
@@ -45,6 +48,23 @@ class _Batch:
     labels: Tensor
     weights: Tensor | None
     grouped: bool
+
+
+@dataclass(frozen=True)
+class Clip:
+    """How the gradients of one pass are clipped.
+
+    Attributes:
+        grouping: what is clipped as one, in the order of the pass's items.
+        clip_norm: C, one for all or one a group.
+        weights: (B,), None for all ones.
+        grouped: a group's gradient is that of its weighted items; else items are weighted after clipping.
+    """
+
+    grouping: Grouping
+    clip_norm: float | Tensor
+    weights: Tensor | None = None
+    grouped: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +89,15 @@ class _Taped:
             )
 
 
+Tape = dict[str, _Taped]
+"""The layers of one forward pass, in the order in which they ran."""
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of each item: (B, classes) logits and (B,) int64 targets to (B,)."""
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
 class ClippingEngine:
     """Clipped, weighted gradient sums of a model whose parameters live in a flat vector.
 
@@ -77,19 +106,28 @@ class ClippingEngine:
     most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
+    Args:
+        flat: the model.
+        physical_batch_size: most items that go through the model at once.
+        item_loss: what is differentiated.
+
     Raises:
         ModelError: a layer that mixes the items of a batch, or that the engine does not support.
         ConfigError: a physical batch size below 1.
     """
 
-    def __init__(self, flat: FlatParameters, physical_batch_size: int = 192) -> None:
+    def __init__(
+        self, flat: FlatParameters, physical_batch_size: int = 192, item_loss: ItemLoss = cross_entropy
+    ) -> None:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
         _refuse_mixing(flat.model)
         self.flat = flat
         self.physical_batch_size = physical_batch_size
+        self.item_loss = item_loss
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
-        self._may_be_one_linear = [type(module) for module, _ in self.rules.values()] == [nn.Linear]
+        one_linear = [type(module) for module, _ in self.rules.values()] == [nn.Linear]
+        self._may_be_one_linear = one_linear and item_loss is cross_entropy
 
     def clipped_sum(
         self,
@@ -169,18 +207,59 @@ class ClippingEngine:
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
-        captured = self._capture(batch)
+        clip = Clip(grouping, clip_norm, batch.weights, batch.grouped)
+        captured = self._one_linear(batch)
+        if captured is not None:
+            return self._add_captured(captured, clip, total)
+        output, tape = self.record(batch.inputs)
+        with torch.enable_grad():
+            losses = self.losses(output, batch.labels)
+        return self.add_recorded(tape, losses, clip, total)
+
+    def record(self, inputs: Tensor) -> tuple[Tensor, Tape]:
+        """The model's output for (B, ...) inputs, and what :meth:`add_recorded` needs of the pass."""
+        tape: Tape = {}
+        with torch.enable_grad(), self._recording(tape):
+            output: Tensor = self.flat.model(_laid_out(inputs))
+        return output, tape
+
+    def losses(self, output: Tensor, targets: Tensor) -> Tensor:
+        """The losses of the items (B,). Raises ModelError for a loss of another shape."""
+        losses = self.item_loss(output, targets)
+        if losses.shape != (len(targets),):
+            allowed = f"one number an item, shape ({len(targets)},)"
+            raise expected("loss", tuple(losses.shape), allowed, ModelError)
+        return losses
+
+    def add_recorded(
+        self, tape: Tape, losses: Tensor, clip: Clip, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
+
+        Args:
+            tape: of :meth:`record`; used up.
+            losses: (B,) losses of the items, from the recorded output.
+            clip: the pass's groups, in the order of its items.
+            total: changed in place.
+        """
+        # a group's gradient is that of its weighted loss; an item's weight comes after its norm
+        loss = _total(losses, clip.weights if clip.grouped else None)
+        return self._add_captured(self._captured(tape, loss), clip, total)
+
+    def _add_captured(
+        self, captured: dict[str, Captured], clip: Clip, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            if batch.grouped and batch.weights is not None:
-                _zero_out(captured, batch.weights == 0.0, None)
-            norms, bounds = _norms([layer.squared_norms(grouping) for layer in captured.values()])
-            scales = clip_factors(bounds, clip_norm)
+            if clip.grouped and clip.weights is not None:
+                _zero_out(captured, clip.weights == 0.0, None)
+            norms, bounds = _norms([layer.squared_norms(clip.grouping) for layer in captured.values()])
+            scales = clip_factors(bounds, clip.clip_norm)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
-            _zero_out(captured, grouping.to_items(bad), bad)
-            if batch.weights is not None and not batch.grouped:
-                scales.mul_(batch.weights)
-            coefficients = Coefficients(scales, grouping.to_items(scales))
+            _zero_out(captured, clip.grouping.to_items(bad), bad)
+            if clip.weights is not None and not clip.grouped:
+                scales.mul_(clip.weights)
+            coefficients = Coefficients(scales, clip.grouping.to_items(scales))
             # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
             _add_sums(captured, coefficients, self.flat.views(into), fresh=total is None)
@@ -211,7 +290,8 @@ class ClippingEngine:
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
-            loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, batch.weights)
+            losses = self.losses(self.flat.model(_laid_out(batch.inputs)), batch.labels)
+            loss = _total(losses, batch.weights)
             gradients = torch.autograd.grad(loss, list(parameters.values()))
         finally:
             for parameter in parameters.values():
@@ -220,7 +300,7 @@ class ClippingEngine:
             views[name].add_(gradient)
 
     def _one_linear(self, batch: _Batch) -> dict[str, Captured] | None:
-        """What :meth:`_capture` gives, without a backward pass; None if the model is more than one linear layer."""
+        """What :meth:`_captured` gives, without a backward pass; None if the model is more than one linear layer."""
         if not self._may_be_one_linear:
             return None
         ((name, (layer, _)),) = self.rules.items()
@@ -229,28 +309,20 @@ class ClippingEngine:
         self._may_be_one_linear = found is not None
         return None if found is None else {name: found}
 
-    def _capture(self, batch: _Batch) -> dict[str, Captured]:
-        found = self._one_linear(batch)
-        if found is not None:
-            return found
-        tape: dict[str, _Taped] = {}
-        with torch.enable_grad(), self._recording(tape):
-            # a group's gradient is that of its weighted loss; an item's weight comes after its norm
-            weights = batch.weights if batch.grouped else None
-            loss = _loss(self.flat.model(_laid_out(batch.inputs)), batch.labels, weights)
-            deltas = iter(
-                torch.autograd.grad(loss, [edge for taped in tape.values() for edge in taped.edges])
-            )
+    def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
+        """Every layer's part of the book-keeping, by one backward pass; empties the tape."""
+        deltas = iter(torch.autograd.grad(loss, [edge for taped in tape.values() for edge in taped.edges]))
         captured = {}
         with torch.no_grad():
             for name, taped in tape.items():
                 taped.check_unchanged(name)
                 module, rule = self.rules[name]
                 captured[name] = rule.captured(module, taped.kept, [next(deltas) for _ in taped.edges])
+        tape.clear()
         return captured
 
     @contextmanager
-    def _recording(self, tape: dict[str, _Taped]) -> Iterator[None]:
+    def _recording(self, tape: Tape) -> Iterator[None]:
         def run(name: str, module: nn.Module, rule: LayerRule, inputs: Tensor) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
@@ -268,10 +340,8 @@ class ClippingEngine:
                 del module.forward
 
 
-def _loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    if weights is None:
-        return F.cross_entropy(logits, labels, reduction="sum")
-    return F.cross_entropy(logits, labels, reduction="none") @ weights
+def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
+    return losses.sum() if weights is None else losses @ weights
 
 
 def _add_sums(

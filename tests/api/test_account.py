@@ -1,0 +1,179 @@
+"""``account`` and ``calibrate`` against dp-accounting's own accountants, and their errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting import dp_event as events
+from dp_accounting.pld import PLDAccountant
+from scipy import stats
+
+import subjectdp
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError
+
+LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
+COUNTS = [("ann", "north", 3), ("ben", "north", 57), ("ann", "south", 5), ("cara", "south", 75)]
+CAPPED = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
+FEW = [(f"s{n}", silo, 2) for silo, size in (("north", 30), ("south", 40)) for n in range(size)]
+
+
+def by_dp_accounting(*parts: tuple[Any, int]) -> float:
+    """ε on a coarse grid, which errs by at most a percent upwards."""
+    accountant: Any = PLDAccountant(value_discretization_interval=2e-3)
+    for event, steps in parts:
+        accountant.compose(event, steps)
+    return float(accountant.get_epsilon(1e-5))
+
+
+def sampled(q: float, sigma: float) -> Any:
+    return events.PoissonSampledDpEvent(q, events.GaussianDpEvent(sigma))
+
+
+def items_of_a_subject(q: float, k: int, sigma: float) -> Any:
+    weights = stats.binom.pmf(range(k + 1), k, q).tolist()
+    return events.MixtureOfGaussiansDpEvent(sigma, list(range(k + 1)), weights)
+
+
+@pytest.mark.slow
+def test_unequal_silos_and_noise_against_dp_accounting() -> None:
+    """60 and 80 items, B = 6: q = 0.1 and 0.075. Both noise levels and all units."""
+    schedule = replace(CAPPED, batch_size=6)
+    report = subjectdp.account("local_item_dp", FEW, schedule, {"south": 6.0, "north": 8.0})
+    steps = 20
+    north, south = (0.1, 8.0), (0.075, 6.0)
+    assert report.item.epsilon == pytest.approx(
+        max(by_dp_accounting((sampled(*silo), steps)) for silo in (north, south)), rel=2e-3
+    )
+    at_one = [by_dp_accounting((items_of_a_subject(q, 2, sigma), steps)) for q, sigma in (north, south)]
+    assert report.subject_at_one_silo.epsilon == pytest.approx(max(at_one), rel=1e-2)
+    both = by_dp_accounting(*((items_of_a_subject(q, 2, sigma), steps) for q, sigma in (north, south)))
+    assert report.subject.epsilon == pytest.approx(both, rel=1e-2)
+    assert report.subject.epsilon > report.subject_at_one_silo.epsilon > report.item.epsilon
+    assert report.silo.epsilon is None and "whole mini-batch" in str(report.silo.reason)
+    assert report.noise_multipliers == {"north": 8.0, "south": 6.0}
+    with pytest.raises(PrivacyError, match="from 6 to 8"):
+        _ = report.noise_multiplier
+
+
+@pytest.mark.slow
+def test_calibrated_noise_keeps_epsilon_and_little_less_does_not() -> None:
+    report = subjectdp.calibrate("capped_item_dp", FEW, CAPPED, epsilon=3.0)
+    sigma = report.noise_multiplier
+    parts = ((items_of_a_subject(q, 2, sigma), 20) for q in (0.1, 0.075))
+    assert by_dp_accounting(*parts) == pytest.approx(3.0, rel=1e-2)
+    again = subjectdp.account("capped_item_dp", FEW, CAPPED, report.noise_multipliers)
+    assert again.subject.epsilon == report.subject.epsilon <= 3.0
+    less = subjectdp.account("capped_item_dp", FEW, CAPPED, 0.98 * sigma)
+    assert less.subject.epsilon is not None and less.subject.epsilon > 3.0
+
+
+def test_calibration_for_another_unit_than_the_algorithms() -> None:
+    own = subjectdp.calibrate("capped_item_dp", FEW, CAPPED, epsilon=3.0).noise_multiplier
+    asked = subjectdp.calibrate("local_item_dp", FEW, CAPPED, epsilon=3.0, unit="subject")
+    assert asked.noise_multiplier == pytest.approx(own)
+    item = subjectdp.calibrate("local_item_dp", FEW, CAPPED, epsilon=3.0, unit="item")
+    assert max(item.noise_multipliers.values()) < own
+
+
+def test_subjects_drawn_as_one() -> None:
+    schedule = subjectdp.Schedule(rounds=20, sampling_probability=0.25)
+    report = subjectdp.account("subject_release", COUNTS, schedule, 2.0)
+    assert report.subject.epsilon == pytest.approx(by_dp_accounting((sampled(0.25, 2.0), 20)), rel=1e-2)
+
+
+def test_one_epoch_is_the_default() -> None:
+    schedule = subjectdp.Schedule(rounds=2, batch_size=30)
+    plan = subjectdp.account("local_item_dp", COUNTS, schedule, 1.0).plan
+    assert [silo.steps_per_round for silo in plan.silos] == [2, 3]
+    by_q = replace(schedule, batch_size=None, sampling_probability=0.3)
+    plan = subjectdp.account("local_item_dp", COUNTS, by_q, 1.0).plan
+    assert [silo.steps_per_round for silo in plan.silos] == [4, 4]
+    assert [silo.divisor for silo in plan.silos] == [18.0, 24.0]
+
+
+def test_what_was_read_from_the_data_is_said() -> None:
+    schedule = replace(CAPPED, max_items_per_subject=None)
+    report = subjectdp.account("local_item_dp", COUNTS, schedule, 4.0)
+    assert any("read from the data" in line for line in report.subject.assumptions)
+    capped = subjectdp.account("local_item_dp", FEW, CAPPED, 4.0)
+    assert any("cap" in line and "enforced" in line for line in capped.subject.assumptions)
+    assert "one subject, at all its silos" in str(capped)
+    assert set(capped.to_dict()["guarantees"]) == {"item", "subject_one_silo", "subject"}
+    assert [each.unit for each in capped.guarantees] == ["item", "subject_at_one_silo", "subject", "silo"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "noise", "message", "error"),
+    [
+        ("local_item", {}, 1.0, "Unknown algorithm.name.*Did you mean 'local_item_dp'", ConfigError),
+        ("fed_avg", {}, 1.0, "adds no noise", PrivacyError),
+        ("capped_item_dp", {"max_items_per_subject": None}, 1.0, "max_items_per_subject.*cap", ConfigError),
+        ("local_item_dp", {"batch_size": 61}, 1.0, "Expected batch_size.* 60 items", ConfigError),
+        (
+            "local_item_dp",
+            {"batch_size": None},
+            1.0,
+            "batch_size and sampling_prob.* got 'neither'",
+            ConfigError,
+        ),
+        ("local_item_dp", {"sampling_probability": 0.1}, 1.0, "got 'both'", ConfigError),
+        ("subject_release", {}, 1.0, "Expected sampling_probability.* subject", ConfigError),
+        ("local_item_dp", {"sampling": "shuffled"}, 1.0, "poisson or fixed_batch_size", ConfigError),
+        ("local_item_dp", {"rounds": 0}, 1.0, "Expected rounds", ConfigError),
+        ("local_item_dp", {"silos_per_round": 3}, 1.0, "Expected silos_per_round", ConfigError),
+        ("local_item_dp", {}, 0.001, "Expected noise_multiplier.* at least 0.01", ConfigError),
+        ("local_item_dp", {}, {"north": 1.0}, "those of the counts", ConfigError),
+        ("joint_noise", {}, 1.0, "Expected steps to be 1", PrivacyError),
+    ],
+)
+def test_what_is_refused(
+    algorithm: str, changes: dict[str, Any], noise: Any, message: str, error: type[SubjectDPError]
+) -> None:
+    with pytest.raises(error, match=message) as refused:
+        subjectdp.account(algorithm, FEW, replace(CAPPED, **changes), noise)
+    assert not any(key in str(refused.value) for key in ("training.", "partition.", "privacy.noise"))
+
+
+def test_bad_delta_epsilon_unit_and_trust() -> None:
+    with pytest.raises(ConfigError, match="delta"):
+        subjectdp.account("local_item_dp", FEW, CAPPED, 1.0, delta=0.5)
+    with pytest.raises(ConfigError, match="epsilon"):
+        subjectdp.calibrate("local_item_dp", FEW, CAPPED, -1.0)
+    with pytest.raises(ConfigError, match="Unknown unit 'person'"):
+        subjectdp.calibrate("local_item_dp", FEW, CAPPED, 1.0, unit="person")
+    with pytest.raises(ConfigError, match="Unknown trust"):
+        subjectdp.mechanism("joint_noise", trust="nobody")
+
+
+def test_trust_changes_the_observer_and_epsilon() -> None:
+    schedule = subjectdp.Schedule(rounds=20, sampling_probability=1.0)
+    local = subjectdp.account("subject_release", COUNTS, schedule, 8.0)
+    shared = subjectdp.mechanism("subject_release", trust="secure_aggregation")
+    summed = subjectdp.account(shared, COUNTS, schedule, 8.0)
+    assert summed.subject.epsilon < local.subject.epsilon
+    assert "sum over the silos" in summed.subject.observer
+
+
+def test_importing_is_light_and_names_are_whole() -> None:
+    code = (
+        "import sys, subjectdp\n"
+        "heavy = {'numpy', 'scipy', 'torch', 'pandas', 'pydantic', 'dp_accounting', 'yaml', 'grimp'}\n"
+        "print(sorted(heavy & set(sys.modules)), sorted(set(subjectdp.__all__) - set(dir(subjectdp))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(LIBRARY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[] []\n"
+    for name in subjectdp.__all__:
+        assert getattr(subjectdp, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'acount'"):
+        _ = subjectdp.acount

@@ -1,0 +1,152 @@
+"""Counts of items: what is read, and which line of a bad table an error names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subjectdp.api.counts import Counts, as_counts, read_counts
+from subjectdp.errors import ConfigError, DataError
+
+TABLE = "subject,silo,items\nann,north,3\nben,north,1\nann,south,5\n"
+TRIPLES = [("ann", "north", 3), ("ben", "north", 1), ("ann", "south", 5)]
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "counts.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def same(left: Counts, right: Counts) -> bool:
+    return (left.subjects, left.silos) == (right.subjects, right.silos) and (left.rows == right.rows).all()
+
+
+def test_the_facts_of_a_table(tmp_path: Path) -> None:
+    facts = read_counts(written(tmp_path, TABLE)).facts(None)
+    assert (facts.items, facts.subjects, facts.largest_subject) == ((4, 5), (2, 1), (3, 5))
+    assert (facts.silos_per_subject, facts.total_subjects) == (2, 2)
+    assert (facts.cap_enforced, facts.max_items_per_subject) == (False, None)
+
+
+def test_a_cap_drops_the_surplus(tmp_path: Path) -> None:
+    facts = read_counts(written(tmp_path, TABLE)).facts(2)
+    assert (facts.items, facts.largest_subject) == ((3, 2), (2, 2))
+    assert (facts.cap_enforced, facts.max_items_per_subject) == (True, 2)
+    with pytest.raises(ConfigError, match="max_items_per_subject to be at least 1, got 0"):
+        as_counts(TRIPLES).facts(0)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TRIPLES,
+        {("ann", "north"): 3, ("ben", "north"): 1, ("ann", "south"): 5},
+        {"items": [3, 1, 5], "subject": ["ann", "ben", "ann"], "silo": ["north", "north", "south"]},
+        pd.DataFrame(TRIPLES, columns=["subject", "silo", "items"]),
+        pd.DataFrame(TRIPLES, columns=["subject", "silo", "items"]).astype({"items": float}),
+    ],
+    ids=["triples", "mapping", "columns", "frame", "frame of floats"],
+)
+def test_every_kind_of_table_is_the_same_counts(tmp_path: Path, source: Any) -> None:
+    counts = as_counts(source)
+    assert same(counts, as_counts(written(tmp_path, TABLE)))
+    assert as_counts(counts) is counts
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufeff" + TABLE,
+        TABLE.replace("\n", "\r\n"),
+        TABLE + "\n\ncara,south,0\n",
+        "items, note ,silo,subject\n3,x,north,ann\n1,,north,ben\n5,,south, ann \n",
+    ],
+    ids=["mark of UTF-8", "Windows", "empty lines and no items", "other order, more columns"],
+)
+def test_harmless_differences(tmp_path: Path, content: str) -> None:
+    assert same(read_counts(written(tmp_path, content)), as_counts(TRIPLES))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "line 1: expected the columns subject, silo, items, got nothing"),
+        ("subject;silo;items\na;b;1\n", "line 1: expected the columns .* got subject;silo;items"),
+        ("person,silo,items\na,b,1\n", "line 1: .* got person, silo, items"),
+        ("subject,silo,items\n", "at least one row"),
+        ("subject,silo,items\na,b,0\n", "at least one row"),
+        (TABLE + "cara,south\n", "line 5: expected subject, silo, items, got too few columns"),
+        (TABLE + "cara,south,-1\n", "line 5: expected items to be a whole number from 0 on, got '-1'"),
+        (TABLE + "cara,south,2.5\n", "line 5: .* got '2.5'"),
+        (TABLE + "cara,south,many\n", "line 5: .* got 'many'"),
+        (TABLE + "cara,south,1e3\n", "line 5: .* got '1e3'"),
+        (TABLE + "cara,south,99999999999999999999\n", "line 5"),
+        (TABLE + ",south,1\n", "line 5: expected a subject, got nothing"),
+        (TABLE + "cara,,1\n", "line 5: expected a silo, got nothing"),
+        (TABLE + "ann,north,3\n", "line 5: subject 'ann' at silo 'north' stands at .*line 2 too"),
+        (TABLE.encode() + b"Zo\xeb,south,1\n", "line 5: expected text in UTF-8"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name_and_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(DataError, match=message) as refused:
+        read_counts(path)
+    assert str(path) in str(refused.value)
+
+
+def test_all_bad_lines_are_named_up_to_ten(tmp_path: Path) -> None:
+    path = written(tmp_path, TABLE + "a,b,x\n" * 12)
+    with pytest.raises(DataError) as refused:
+        read_counts(path)
+    lines = str(refused.value).splitlines()
+    assert [line.split("line ")[1].split(":")[0] for line in lines[:10]] == [str(n) for n in range(5, 15)]
+    assert lines[10:] == [f"{path}: 2 more problems."]
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Cannot read .*none\.csv: No such file"):
+        read_counts(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="Cannot read"):
+        read_counts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (7, "a CSV file, a table with the columns"),
+        ([("ann", "north")], "row 1: expected subject, silo, items"),
+        ([("ann", "north", True), ("b", "c", 1.5)], "row 2: .* got 1.5"),
+        ({"ann": 3}, "row 1"),
+        (pd.DataFrame({"subject": ["a"], "items": [1]}), "a table with the columns"),
+        ({"subject": ["a", "b"], "silo": ["x"], "items": [1]}, "equally long"),
+    ],
+)
+def test_what_is_no_table(source: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        as_counts(source)
+
+
+CELLS = st.dictionaries(
+    st.tuples(st.integers(0, 6), st.integers(0, 3)), st.integers(0, 9), min_size=1
+).filter(lambda cells: any(cells.values()))
+
+
+@given(cells=CELLS, cap=st.integers(1, 10))
+def test_facts_against_loops(cells: dict[tuple[int, int], int], cap: int) -> None:
+    held = {key: min(items, cap) for key, items in cells.items() if items}
+    silos = list(dict.fromkeys(silo for _, silo in held))
+    facts = as_counts(cells).facts(cap)
+    assert facts.items == tuple(sum(n for (_, at), n in held.items() if at == silo) for silo in silos)
+    assert facts.subjects == tuple(sum(at == silo for _, at in held) for silo in silos)
+    assert facts.largest_subject == tuple(
+        max(n for (_, at), n in held.items() if at == silo) for silo in silos
+    )
+    people = {person for person, _ in held}
+    assert facts.silos_per_subject == max(sum(who == person for who, _ in held) for person in people)
+    assert facts.total_subjects == len(people)

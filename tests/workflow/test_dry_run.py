@@ -35,7 +35,10 @@ def write_scenario(folder: Path, content: dict) -> str:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_every_scenario_plans_its_runs(project, path):
+def test_every_scenario_plans_its_runs(project, path, monkeypatch):
+    monkeypatch.setenv(
+        "SUBJECTDP_FEMNIST_180", str(path)
+    )  # any file: a dry run reads none, and wants it there
     scenario = load_scenario(path)
     assert scenario.name == path.stem
     printed = project.snakemake(
@@ -49,6 +52,17 @@ def test_every_scenario_plans_its_runs(project, path):
     assert len(figures_of(jobs)) == len(scenario.figures)
 
 
+def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):
+    content = {"name": "late", "run": {"data": {"source": "leaf_json", "path": "/nowhere/leaf"}}}
+    printed = project.snakemake("-n", "--configfile", write_scenario(tmp_path, content), check=False)
+    assert printed.returncode != 0 and "Traceback" not in printed.stdout
+    assert (
+        "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'." in printed.stdout
+    )
+    printed = project.snakemake("-n", "figure2", "--configfile", "config/scenarios/smoke.yaml", check=False)
+    assert "error: Expected the figure to be one of the scenario smoke (figure1, partition)" in printed.stdout
+
+
 def test_without_a_scenario_the_embedded_one_runs(project):
     expected = job_counts(
         project.snakemake("-n", "-q", "rules", "--configfile", "config/scenarios/embedded.yaml").stdout
@@ -57,7 +71,7 @@ def test_without_a_scenario_the_embedded_one_runs(project):
 
 
 def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
-    file = write_scenario(tmp_path, {"name": "bare", "run": {"training": {"rounds": 3}}})
+    file = write_scenario(tmp_path, {"name": "bare", "run": {"training": {"rounds": 3, "batch_size": 64}}})
     jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)
     assert jobs["train"] == 1 and not figures_of(jobs)
 
@@ -74,7 +88,13 @@ def cpu_seconds_to_plan(project, folder: Path, seeds: int) -> float:
     """CPU seconds of a dry run over four algorithms and so many seeds."""
     algorithms = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
     sweep = {"seed": list(range(seeds)), "algorithm": algorithms}
-    file = write_scenario(folder, {"name": "many", "sweep": [sweep], "figures": ["figure1"]})
+    content = {
+        "name": "many",
+        "run": {"training": {"batch_size": 64}},
+        "sweep": [sweep],
+        "figures": ["figure1"],
+    }
+    file = write_scenario(folder, content)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     printed = project.snakemake("--dry-run", "--quiet", "rules", "--configfile", file).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

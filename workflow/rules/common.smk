@@ -25,8 +25,9 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import fingerprint, load_scenario_from_layers, paths
+from subjectdp.config import fingerprint, load_scenario, paths
 from subjectdp.config.layers import overlaid
+from subjectdp.forecast.before_start import check_before_start
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
@@ -47,13 +48,17 @@ FILES = sorted(
     dict.fromkeys(map(Path, workflow.configfiles)),
     key=lambda file: file.absolute() in workflow.overwrite_configfiles,
 )
-SETTINGS = [checked(read_yaml, file) for file in FILES]
-SETTINGS += (
-    [dict(workflow.config_settings.config)] if workflow.config_settings.config else []
-)
-SCENARIO = checked(load_scenario_from_layers, SETTINGS)
+GIVEN = dict(workflow.config_settings.config)
+SCENARIO = checked(load_scenario, FILES, GIVEN)
+SETTINGS = [*map(read_yaml, FILES), GIVEN]
 config.update(overlaid(SETTINGS))  # what captions read
 if workflow.is_main_process:
+    # While rules are read, Snakemake does not tell the targets.
+    for figure in set(catalogue.FIGURES) - set(SCENARIO.figures):
+        if {figure, f"figure_{figure}"} & set(sys.argv):
+            checked(SCENARIO.require_figure, figure)
+    if "plan" not in sys.argv:  # it lists what will not start
+        checked(check_before_start, SCENARIO)
     for line in SCENARIO.repetitions:
         logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)

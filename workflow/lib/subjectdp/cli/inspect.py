@@ -8,6 +8,7 @@ from typing import Any
 from subjectdp.cli.options import add_json, values_of
 from subjectdp.config.resolve import expand_variables
 from subjectdp.data.catalogue import DATASETS, Source
+from subjectdp.errors import expected
 from subjectdp.io.printing import print_json
 
 
@@ -35,7 +36,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints the summary of a source."""
+    """Prints the summary of a source; ConfigError without the path of a source that has one."""
+    if options.path is None and options.source != Source.EMBEDDED:
+        raise expected("--path", None, f"where the source {options.source} lies")
     from subjectdp.data.inspect import format_summary, inspect_source  # here, to keep --help light
 
     summary = inspect_source(

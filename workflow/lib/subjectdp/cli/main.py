@@ -12,7 +12,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from subjectdp import __version__
 from subjectdp.cli import (
@@ -31,6 +30,7 @@ from subjectdp.cli import (
     show,
     table1,
 )
+from subjectdp.cli.parser import Parser
 from subjectdp.errors import SubjectDPError
 
 _EPILOG = """\
@@ -61,13 +61,6 @@ COMMANDS = (
     pretrain,
 )
 """The commands in the order of the help: modules with ``add_parser`` and ``run``."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser, of commands as well, that accepts no abbreviated options: a new option would break them."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -108,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
-    parser = _Parser(
+    parser = Parser(
         prog="subjectdp",
         description="Subject-granular differential privacy in federated learning.",
         epilog=_EPILOG,

@@ -6,9 +6,11 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from subjectdp.cli.options import add_json
+from subjectdp.cli.options import add_json, add_results
 from subjectdp.config import RunConfig, Scenario, load_scenario
+from subjectdp.config.where import error_located_in
 from subjectdp.errors import unknown
+from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
 
 
@@ -22,6 +24,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--figure", help="only the runs that this figure shows")
+    add_results(parser)
     add_json(parser, "print JSON, with each run's whole configuration")
     parser.set_defaults(run=run)
 
@@ -29,6 +32,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Checks the scenario and prints its runs."""
     scenario = load_scenario(options.files)
+    with error_located_in(options.files):
+        check_before_start(scenario, options.results)
     if options.figure is not None and options.figure not in scenario.figures:
         raise unknown("figure of this scenario", options.figure, scenario.figures)
     runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -50,17 +50,28 @@ def join_errors(problems: Iterable[str]) -> ConfigError:
 
 
 def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> ConfigError:
-    """An unknown dotted key, with the nearest valid one: a sibling, or that name in another section."""
+    """An unknown dotted key, with the nearest valid one: a sibling, else a key of another section."""
     siblings = list(siblings)
-    section, _, name = key.rpartition(".")
-    same_name = [known for known in elsewhere if known.rpartition(".")[2] == name]
-    if same_name and not get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1, cutoff=0.75):
-        hint = f" Did you mean {same_name[0]!r}?"
-        return ConfigError(f"Unknown key {key!r}.{hint} Known: {listed(siblings)}.")
-    near = get_close_matches(name, [s.rpartition(".")[2] for s in siblings], n=1)
-    full = f"{section}.{near[0]}" if near and section else (near[0] if near else None)
-    hint = f" Did you mean {full!r}?" if full else ""
+    near = _nearest(key, siblings) or _nearest(key, list(elsewhere))
+    hint = f" Did you mean {near!r}?" if near else ""
     return ConfigError(f"Unknown key {key!r}.{hint} Known: {listed(siblings)}.")
+
+
+def _nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known key that is written most alike: by its last part, then as a whole."""
+    section, _, name = key.rpartition(".")
+    names = dict.fromkeys(one.rpartition(".")[2] for one in known)
+    near = get_close_matches(name, names, n=1, cutoff=0.7)
+    alike = [one for one in known if near and one.rpartition(".")[2] == near[0]]
+    return max(alike, key=lambda one: SequenceMatcher(None, key, one).ratio(), default=None)
+
+
+def as_nested(key: str, value: object) -> str:
+    """How a dotted key of a run is written in a scenario file and on the command line."""
+    text = in_words(value) if not isinstance(value, str) else value
+    for part in reversed(key.split(".")):
+        text = f"{{{part}: {text}}}"
+    return f"Write run: {text}; on Snakemake's command line --config 'run={text}'."
 
 
 @cache
@@ -194,7 +205,29 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> Co
     if kind == "missing":
         return ConfigError(f"Expected {key} to be given.")
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
-    return _as_config(expected(key, _Shown(value), allowed))
+    problem = expected(key, _Shown(value), allowed)
+    return ConfigError(f"{problem}{_right_form(key, details['input'], field)}")
+
+
+def _right_form(key: str, value: Any, field: FieldInfo | None) -> str:
+    """How to write what was probably meant, if the value has a common wrong form."""
+    origin = typing.get_origin(field.annotation) if field is not None else None
+    if origin is list and isinstance(value, str):
+        return f" Write {key}: [{shown(value)}]."
+    if origin is list and isinstance(value, Mapping):
+        return f" Write a list: '- ' before its first key, {next(iter(value), 'name')}."
+    if origin not in (list, tuple, dict) and isinstance(value, list) and "[" not in key:
+        return f" Several values are an axis: sweep: [{{{key}: {in_words(value)}}}]."
+    return section_form(key, value, section_of(field) if field is not None else None)
+
+
+def section_form(key: str, value: object, section: type[BaseModel] | None) -> str:
+    """How to write a section of which only a value was given: ``privacy: {mode: sound}``."""
+    fields = section.model_fields.items() if section is not None and isinstance(value, str) else ()
+    for name, field in fields:
+        if value in _names(field.annotation):
+            return f" Write {key.rpartition('.')[2]}: {{{name}: {value}}}."
+    return ""
 
 
 def _names(annotation: Any) -> list[str]:

@@ -9,8 +9,10 @@ from typing import Any
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.messages import (
     MOST_LINES,
+    as_nested,
     dotted_keys,
     join_errors,
+    section_form,
     section_of,
     unknown_key,
     walk_fields,
@@ -23,7 +25,10 @@ from subjectdp.errors import expected, unknown
 RUN_KEYS = dotted_keys(RunConfig)
 """Every dotted key of a run."""
 
-_SECTIONS = frozenset(key for key, field in walk_fields(RunConfig) if section_of(field) is not None)
+_SECTION_MODELS = {
+    key: found for key, field in walk_fields(RunConfig) if (found := section_of(field)) is not None
+}
+_SECTIONS = frozenset(_SECTION_MODELS)
 _TEXT_ALLOWED = frozenset({"algorithm", "model"})
 _FREE = "model.parameters."
 
@@ -96,14 +101,17 @@ def _unknown_keys(
     """Problems with the keys of ``partial``: at ``prefix`` in the scenario, for the section ``path`` of a run."""
     if not isinstance(partial, Mapping):
         if not (path in _TEXT_ALLOWED and isinstance(partial, str)):
-            yield str(expected(prefix, partial, "a mapping (key: value)"))
+            form = section_form(path or prefix, partial, _SECTION_MODELS.get(path))
+            yield f"{expected(prefix, partial, 'a mapping (key: value)')}{form}"
         return
     siblings = [key.rpartition(".")[2] for key in RUN_KEYS if key.rpartition(".")[0] == path]
     for name, value in partial.items():
         key = f"{path}.{name}" if path else name
         if not path and name in nested:
             continue
-        if name not in siblings:
+        if not path and name in RUN_KEYS and name not in siblings:
+            yield f"Unknown key '{prefix}.{name}'. {as_nested(name, value)}"
+        elif name not in siblings:
             base = prefix[: len(prefix) - len(path) - 1] if path else prefix
             yield str(unknown_key(f"{prefix}.{name}", [f"{prefix}.{s}" for s in siblings], _under(base)))
         elif key in _SECTIONS:

@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Iterator
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.config.messages import unknown_key
 from subjectdp.config.plan_inputs import mechanism_of, plan_settings
-from subjectdp.config.resolve import without_unread_keys
+from subjectdp.config.resolve import resolve_model, without_unread_keys
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
-from subjectdp.models.catalogue import model_names
+from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
 from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution
 
@@ -79,6 +80,23 @@ def _model_fits(run: RunSections) -> Iterator[SubjectDPError]:
     if run.model.name is not None and run.model.name not in fitting:
         allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
         yield expected("model.name", run.model.name, allowed)
+
+
+def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
+    name = resolve_model(run).name
+    facts, given = MODELS[str(name)], run.model.parameters
+    for key, value in given.items():
+        if key not in facts.parameters:
+            yield unknown_key(
+                f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters]
+            )
+        elif not facts.parameters[key].allows(value):
+            allowed = f"{facts.parameters[key].allowed} when model.name is {name}"
+            yield expected(f"model.parameters.{key}", value, allowed)
+    chosen = model_parameters(str(name), given)
+    if facts.not_all_zero and not any(chosen[key] for key in facts.not_all_zero):
+        first, *others = facts.not_all_zero
+        yield expected(f"model.parameters.{first}", 0, f"at least 1 where {' and '.join(others)} is 0")
 
 
 def _source(run: RunSections) -> Iterator[SubjectDPError]:
@@ -172,6 +190,7 @@ def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
 
 _RULES: tuple[Rule, ...] = (
     _model_fits,
+    _model_parameters,
     _source,
     _subjects,
     _partition,

@@ -15,10 +15,11 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from subjectdp.config.expansion import Expansion, expand, values_of_axis
 from subjectdp.config.layers import Layer, layer_of, overlaid
-from subjectdp.config.messages import config_error, join_errors, unknown_key
+from subjectdp.config.messages import as_nested, config_error, join_errors, unknown_key
 from subjectdp.config.overrides import RUN_KEYS, check_overrides
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, Section
+from subjectdp.config.where import error_located_in
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.plan.ranges import NaturalNumber
@@ -131,6 +132,14 @@ class Scenario(Section):
         selections: dict[str, dict[str, Any]] = {str(name): value for name, value in self.selections.items()}
         return tuple(run for run in self.runs if _fits(run, selections.get(figure, {})))
 
+    def require_figure(self, figure: str) -> None:
+        """Raises ConfigError for a figure that the scenario does not draw."""
+        if figure not in self.figures:
+            drawn = ", ".join(self.figures) or "no figure"
+            raise expected(
+                "the figure", figure, f"one of the scenario {self.name} ({drawn}), or listed under figures"
+            )
+
     @cached_property
     def datasets_by_key(self) -> dict[str, DataConfig]:
         """Data key -> data section of the first run that uses it, in the order of the runs."""
@@ -148,12 +157,19 @@ class Scenario(Section):
         return partitions
 
 
-def load_scenario(paths: Sequence[Path | str] | Path | str) -> Scenario:
-    """Reads, checks and expands scenario files; each is an overlay over those before it."""
+def load_scenario(
+    paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None
+) -> Scenario:
+    """Reads, checks and expands scenario files, each an overlay over those before it; ``given`` is a last overlay.
+
+    Raises ConfigError as :func:`load_scenario_from_layers`, with file and line.
+    """
     files = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not files:
         raise ConfigError("Expected at least one scenario file.")
-    return load_scenario_from_layers([read_yaml(file) for file in files])
+    contents = [read_yaml(file) for file in files]
+    with error_located_in(files):
+        return load_scenario_from_layers([*contents, given] if given else contents)
 
 
 def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
@@ -171,8 +187,10 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         if not isinstance(content, Mapping):
             raise expected("the scenario", type(content).__name__, "a mapping (key: value)")
         check_tree(dict(content), "the scenario")
+    content = overlaid(contents)
+    _check_top_level(content)
     try:
-        scenario = Scenario.model_validate(overlaid(contents))
+        scenario = Scenario.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, Scenario) from None
     scenario._layers = tuple(layer_of(content) for content in contents)
@@ -182,6 +200,19 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
     _ = scenario.datasets_by_key, scenario.partitions_by_id
     _check_selections(scenario)
     return scenario
+
+
+def _check_top_level(content: Mapping[str, Any]) -> None:
+    """Refuses unknown keys; a key of a run belongs under ``run``."""
+    problems = []
+    for key in content:
+        inside = key.removeprefix("run.")
+        if inside in RUN_KEYS:
+            problems.append(f"Unknown key {key!r}. {as_nested(inside, content[key])}")
+        elif key not in Scenario.model_fields:
+            problems.append(str(unknown_key(key, Scenario.model_fields, RUN_KEYS)))
+    if problems:
+        raise join_errors(problems)
 
 
 def expand_runs(scenario: Scenario) -> list[RunConfig]:
@@ -199,6 +230,11 @@ def _check_selections(scenario: Scenario) -> None:
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"
         wrong = [str(unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
+        wrong += [
+            f"Expected {prefix}.{key} to be values of one key, got a section. Write dotted keys: {key}.KEY: VALUE."
+            for key, value in selection.items()
+            if isinstance(value, Mapping)
+        ]
         problems.extend(wrong)
         if figure in scenario.figures and not wrong and not scenario.runs_of_figure(figure):
             problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))

@@ -49,12 +49,15 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """The mapping in a YAML file; ConfigError, with the line where there is one, for anything else."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
+        text = content.decode("utf-8")
     except OSError as problem:
         raise ConfigError(f"Expected {path} to be a readable file: {problem.strerror}.") from None
     except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        wrong = content[problem.start]
         raise ConfigError(
-            f"Expected {path} to be UTF-8 text, got byte {problem.start} that is not."
+            f"Expected {path} to be UTF-8 text, got the byte 0x{wrong:02x} in line {line}: save the file as UTF-8."
         ) from None
     return parse_yaml(text, str(path))
 

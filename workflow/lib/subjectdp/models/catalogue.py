@@ -13,40 +13,93 @@ Kind = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A parameter of a model: its default (true or false, or a whole number) and the numbers that it may be."""
+
+    default: bool | int
+    least: int = 1
+    most: int = 100_000
+    multiple_of: int = 1
+    choices: tuple[int, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """The values in words."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
+        multiple = f" that is a multiple of {self.multiple_of}" if self.multiple_of > 1 else ""
+        return f"a whole number from {self.least} to {self.most}{multiple}"
+
+    def allows(self, value: object) -> bool:
+        """Whether ``value`` is one of them."""
+        if isinstance(self.default, bool) or isinstance(value, bool) or not isinstance(value, int):
+            return isinstance(self.default, bool) and isinstance(value, bool)
+        if self.choices:
+            return value in self.choices
+        return self.least <= value <= self.most and value % self.multiple_of == 0
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """One model.
 
     Attributes:
         kind: kind of data that it takes.
         builder: ``module.name`` in this package, called with the number of classes and the parameters.
-        parameters: all its parameters, with their defaults (``model.parameters`` overrides them).
+        parameters: all its parameters by name (``model.parameters`` overrides their defaults).
         forward_flops: floating point operations of a forward pass on one item, with the default parameters and
             without a fixed feature map. ``subjectdp.forecast.model_cost`` measures them; a test compares.
         fixed_features: whether all layers but the last are a fixed feature map, computed once for each item.
+        not_all_zero: parameters of which one is above 0.
     """
 
     kind: Kind
     builder: str
-    parameters: Mapping[str, bool | int]
+    parameters: Mapping[str, Parameter]
     forward_flops: int
     fixed_features: bool = False
+    not_all_zero: tuple[str, ...] = ()
 
 
+_POOLS = (1, 2, 4, 7, 14, 28)  # divisors of an image's side
+_EMBEDDING = Parameter(8, most=4096)
 MODELS: dict[str, ModelFacts] = {
-    "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": 2048}, 34_423_808),
-    "small_cnn": ModelFacts("image", "image.SmallCNN", {"width": 16}, 6_583_680),
-    "logistic": ModelFacts("image", "linear.Logistic", {"pool": 2}, 24_428),
+    "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": Parameter(2048)}, 34_423_808),
+    "small_cnn": ModelFacts(
+        "image", "image.SmallCNN", {"width": Parameter(16, least=4, most=4096, multiple_of=4)}, 6_583_680
+    ),
+    "logistic": ModelFacts("image", "linear.Logistic", {"pool": Parameter(2, choices=_POOLS)}, 24_428),
     "scattering_head": ModelFacts(
-        "image", "fixed.scattering_head", {"scales": 2, "angles": 8}, 492_156, fixed_features=True
+        "image",
+        "fixed.scattering_head",
+        {"scales": Parameter(2, choices=(1, 2)), "angles": Parameter(8, most=64)},
+        492_156,
+        fixed_features=True,
     ),
     "handwriting_head": ModelFacts(
-        "image", "fixed.handwriting_head", {"from_synthetic": True}, 15_872, fixed_features=True
+        "image", "fixed.handwriting_head", {"from_synthetic": Parameter(True)}, 15_872, fixed_features=True
     ),
     "leaf_lstm": ModelFacts(
-        "text", "text.LeafLSTM", {"embedding": 8, "hidden": 256, "dense": 256}, 127_311_872
+        "text",
+        "text.LeafLSTM",
+        {"embedding": _EMBEDDING, "hidden": Parameter(256, most=8192), "dense": Parameter(256, most=8192)},
+        127_311_872,
     ),
-    "small_lstm": ModelFacts("text", "text.LeafLSTM", {"embedding": 8, "hidden": 64, "dense": 64}, 8_210_432),
-    "char_ngram": ModelFacts("text", "ngram.CharacterNGram", {"singles": 4, "pairs": 2}, 0),
+    "small_lstm": ModelFacts(
+        "text",
+        "text.LeafLSTM",
+        {"embedding": _EMBEDDING, "hidden": Parameter(64, most=8192), "dense": Parameter(64, most=8192)},
+        8_210_432,
+    ),
+    "char_ngram": ModelFacts(
+        "text",
+        "ngram.CharacterNGram",
+        {"singles": Parameter(4, least=0, most=80), "pairs": Parameter(2, least=0, most=79)},
+        0,
+        not_all_zero=("singles", "pairs"),
+    ),
 }
 """The first model of each kind is LEAF's, the default."""
 
@@ -58,4 +111,6 @@ def model_names(kind: str | None = None) -> list[str]:
 
 def model_parameters(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a known model: its defaults, where ``overrides`` has no other value."""
-    return {**MODELS[name].parameters, **overrides}
+    return {
+        key: overrides.get(key, parameter.default) for key, parameter in MODELS[name].parameters.items()
+    } | dict(overrides)

@@ -1,0 +1,61 @@
+"""The parser of all commands: one clear line for a wrong command line, instead of the usage."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from subjectdp.errors import ConfigError, expected, unknown
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+_VALUE = re.compile(r"argument (.+): invalid (?:_?\w*?_)?(\w+) value: '(.*)'$", re.DOTALL)
+_CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
+_SURPLUS = re.compile(r"unrecognized arguments: (.*)$", re.DOTALL)
+_MISSING = re.compile(r"the following arguments are required: (.*)$")
+_FLAG = re.compile(r"argument (.+): (expected .*)$", re.DOTALL)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser, of commands as well, that accepts no abbreviated options: a new option would break them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ConfigError that says what is wrong, and where help is."""
+        raise ConfigError(f"{self._in_words(message)} See {self.prog} --help.")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse, but a command refuses its own surplus arguments, since it knows what they may have meant."""
+        found, surplus = super().parse_known_args(args, namespace)
+        if surplus:
+            self.error(f"unrecognized arguments: {' '.join(surplus)}")
+        return found, surplus
+
+    def _in_words(self, message: str) -> str:
+        if found := _VALUE.match(message):
+            return str(expected(_name(found[1]), found[3], _KINDS.get(found[2], f"a {found[2]}")))
+        if found := _CHOICE.match(message):
+            choices = [choice.strip("' ") for choice in found[3].split(",")]
+            return str(unknown(_name(found[1]), found[2], choices))
+        if found := _MISSING.match(message):
+            return f"Expected {found[1]} to be given."
+        if found := _FLAG.match(message):
+            return f"Expected {_name(found[1])} to have a value: {found[2]}."
+        if found := _SURPLUS.match(message):
+            return self._surplus(found[1])
+        return f"{message[:1].upper()}{message[1:]}."
+
+    def _surplus(self, words: str) -> str:
+        """Arguments that nothing takes; an option among them may be misspelt."""
+        first = words.split()[0].partition("=")[0]
+        near = get_close_matches(first, self._option_string_actions, n=1) if first.startswith("-") else []
+        hint = f" Did you mean {near[0]}?" if near else ""
+        return f"Unknown {'option' if first.startswith('-') else 'argument'} {words}.{hint}"
+
+
+def _name(argument: str) -> str:
+    """The long form of an option; a positional argument as it is."""
+    return argument.split("/")[-1]

@@ -1,0 +1,56 @@
+"""What would stop a scenario's first job, found before anything runs: paths, and mini-batches larger than a silo.
+
+Imports nothing heavy: the Snakefile reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.config import paths
+from subjectdp.config.messages import join_errors
+from subjectdp.config.run import RunConfig
+from subjectdp.config.scenario import Scenario
+from subjectdp.errors import expected
+from subjectdp.forecast.cost_model import expected_items
+
+_SLACK = 1.1  # by which a silo may be larger than the expected number of items says
+
+
+def check_before_start(scenario: Scenario, results: str = paths.RESULTS) -> None:
+    """Raises ConfigError with a line for each problem of data or partition that has not been made in ``results``."""
+    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results)]
+    if problems:
+        raise join_errors(problems)
+
+
+def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
+    for key, data in scenario.datasets_by_key.items():
+        prepared = Path(paths.prepared_file(key, "meta.json", results)).is_file()
+        if data.path is not None and not prepared and not Path(data.path).exists():
+            yield str(expected("data.path", data.path, "a file or folder that exists"))
+
+
+def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
+    """Mini-batches that are larger than the mean silo, and so than the smallest one."""
+    for run in _one_for_each_batch_size(scenario):
+        if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
+            continue  # the plan counts its silos exactly
+        train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
+        if batch > _SLACK * train / silos:
+            allowed = (
+                f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
+                f"{silos} silos, {train // silos:,} each)"
+            )
+            yield str(expected("training.batch_size", batch, allowed))
+
+
+def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
+    """The first run of each data set, partition and batch size, of algorithms that draw mini-batches of items."""
+    found: dict[tuple[object, ...], RunConfig] = {}
+    for run in scenario.runs:
+        if not algorithm(run.algorithm.name).samples_subjects:
+            found.setdefault((run.data_key, run.partition, run.training.batch_size), run)
+    return list(found.values())

@@ -16,7 +16,7 @@ import pytest
 
 import subjectdp
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.fingerprint import NAMES_ONLY, STAGES, closure, entry_modules, fingerprint, meaning
+from subjectdp.config.fingerprint import STAGES, WITHOUT_EFFECT, closure, entry_modules, fingerprint, meaning
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES
@@ -56,7 +56,7 @@ FILES = {
 
 def forget() -> None:
     """Drops what has been read of a library that a test has edited."""
-    MODULE._graph.cache_clear()
+    MODULE._imports.cache_clear()
     MODULE._digest.cache_clear()
 
 
@@ -79,7 +79,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         file = tmp_path / "subjectdp" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    monkeypatch.setattr(MODULE, "NAMES_ONLY", ("subjectdp",))
+    monkeypatch.setattr(MODULE, "WITHOUT_EFFECT", ("subjectdp",))
     read_from(tmp_path, monkeypatch)
     yield tmp_path
     forget()
@@ -213,6 +213,13 @@ def test_a_string_that_is_used_counts() -> None:
     assert meaning("'a'") == meaning("'b'") == meaning("")
 
 
+def test_messages_and_log_lines_do_not_count_but_kinds_of_errors_do() -> None:
+    assert meaning("raise A('x')") == meaning("raise A('y', 1)") == meaning("raise A('z') from None")
+    assert meaning("raise A('x')") != meaning("raise B('x')") != meaning("raise A")
+    assert meaning("log.info('x')") == meaning("_LOGGER.warning('x %s', y)") == meaning("")
+    assert meaning("log.append('x')") != meaning("") != meaning("x = log.info('x')")
+
+
 def prints() -> dict[str, str]:
     forget()
     return {stage: fingerprint(stage) for stage in STAGES}
@@ -240,12 +247,12 @@ def test_analysis_and_training_are_apart(copy: Path) -> None:
     assert changed_stages(copy, before, "algorithms/higrad_avg_dp", add_code) == {"train"}
     assert changed_stages(copy, before, "noise/gaussian", add_code) == {"train"}
     assert changed_stages(copy, before, "cli/main", add_code) == set()
-    assert changed_stages(copy, before, "errors", add_code) == set(STAGES)
+    assert changed_stages(copy, before, "io/atomic", add_code) == set(STAGES)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [name for name in NAMES_ONLY if name != "subjectdp"])
-def test_a_longer_catalogue_runs_nothing_again(copy: Path, module: str) -> None:
+@pytest.mark.parametrize("module", [name for name in WITHOUT_EFFECT if name != "subjectdp"])
+def test_names_messages_and_locks_run_nothing_again(copy: Path, module: str) -> None:
     path = module.removeprefix("subjectdp.").replace(".", "/")
     assert changed_stages(copy, prints(), path, add_code) == set()
 
@@ -277,6 +284,7 @@ def test_stages_start_where_the_scripts_do(script: Path) -> None:
     unseen = {name for name in imported if name.startswith("subjectdp.")} - set(closure(*stages))
     excepted = {"subjectdp.io.job_log", "subjectdp.figures.catalogue", "subjectdp.config.run"}
     excepted |= {
+        *WITHOUT_EFFECT,
         "subjectdp.config.sections",
         "subjectdp.forecast.cluster",
         "subjectdp.config.paths",
@@ -296,6 +304,31 @@ def test_every_algorithm_is_a_stage(copy: Path) -> None:
     file.write_text(add_code(file.read_text()))
     after = of_algorithms()
     assert [name for name in ALGORITHMS if before[name] != after[name]] == ["user_ldp"]
+
+
+def test_a_model_leaves_the_others_out() -> None:
+    def models(*names: str) -> set[str]:
+        stages = (f"model:{name}" for name in names)
+        found = closure("train:fed_avg", *stages)
+        return {module.rpartition(".")[2] for module in found if module.startswith("subjectdp.models.")}
+
+    assert models("small_cnn") == {"build", "image"}
+    assert models("small_cnn", "char_ngram") == {"build", "image", "ngram"}
+    assert models("handwriting_head") == {"build", "fixed", "handwriting", "scattering"}
+    assert models() > {"build", "fixed", "image", "linear", "ngram", "text"}
+    assert fingerprint("train:fed_avg", "model:small_lstm") != fingerprint("train:fed_avg", "model:leaf_lstm")
+
+
+def test_a_version_counts_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = ("train:fed_avg", "partition", "collect")
+    before = [fingerprint(stage) for stage in stages]
+    for package, changes in (("torch", [True, False, False]), ("numpy", [True, True, True])):
+        monkeypatch.setattr(MODULE, "installed", lambda name, changed=package: f"99 {name == changed}")
+        unchanged = [fingerprint(stage) for stage in stages]
+        monkeypatch.setattr(MODULE, "installed", lambda name: "99 False")
+        assert [fingerprint(s) != other for s, other in zip(stages, unchanged, strict=True)] == changes
+    monkeypatch.undo()
+    assert [fingerprint(stage) for stage in stages] == before
 
 
 def test_every_data_set_is_a_stage() -> None:
@@ -323,6 +356,8 @@ def test_unknown_stages_and_modules() -> None:
 
 def test_entries_exist() -> None:
     assert all(entry_modules(stage) and closure(stage) for stage in STAGES)
+    assert set(WITHOUT_EFFECT) <= set(MODULE._imports())
+    assert {"subjectdp.data.embedded.plays"} < set(closure("generate:shakespeare"))
 
 
 @pytest.mark.slow

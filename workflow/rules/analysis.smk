@@ -15,7 +15,7 @@ rule collect:
     resources:
         **asks(3000, 30),
     params:
-        code=fingerprint("collect"),
+        code=code_of("collect", "collect"),
     script:
         "../scripts/collect.py"
 
@@ -50,7 +50,7 @@ rule statistics:
     resources:
         **asks(2000, 30),
     params:
-        code=fingerprint("statistics"),
+        code=code_of("statistics", "statistics"),
     script:
         "../scripts/statistics.py"
 
@@ -71,7 +71,7 @@ rule paper_accounting:
         **asks(2000, 15),
     params:
         cache=paths.calibration_cache_dir(),
-        code=fingerprint("subjectdp.scorecard.paper_accounting"),
+        code=code_of("paper_accounting", "subjectdp.scorecard.paper_accounting"),
     script:
         "../scripts/paper_accounting.py"
 
@@ -96,10 +96,12 @@ rule utility:
         cache=paths.calibration_cache_dir(),
         run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
         settings=lambda wildcards: utility_settings(image_run(wildcards)),
-        code=[
-            fingerprint("subjectdp.utility.excess_loss"),
-            fingerprint("subjectdp.algorithms.*"),
-        ],
+        code=code_of(
+            "utility",
+            "subjectdp.utility.excess_loss",
+            "subjectdp.algorithms.*",
+            "model:logistic",
+        ),
     script:
         "../scripts/utility.py"
 
@@ -129,9 +131,11 @@ rule noise:
         # Depends on `input`, so that Snakemake compares the ids below and not whole configurations.
         runs=lambda wildcards, input: [run.model_dump_json() for run in noise_runs()],
         run_ids=[run.run_id for run in noise_runs()],
-        code=[
-            fingerprint("subjectdp.utility.measured_noise"),
-            fingerprint("subjectdp.algorithms.*"),
-        ],
+        code=code_of(
+            "noise",
+            "subjectdp.utility.measured_noise",
+            "subjectdp.algorithms.*",
+            *sorted({f"model:{run.model.name}" for run in noise_runs()}),
+        ),
     script:
         "../scripts/noise.py"

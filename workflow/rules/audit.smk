@@ -24,11 +24,13 @@ rule audit:
         run=lambda wildcards, threads: SCENARIO.runs[0].model_dump_json(),
         size=SCENARIO.audit.size,
         seed=SCENARIO.audit.seed,
-        code=[
-            fingerprint("subjectdp.auditing.training_setup"),
-            fingerprint("subjectdp.auditing.suite"),
-            fingerprint("subjectdp.algorithms.*"),
-        ],
+        code=code_of(
+            "audit",
+            "subjectdp.auditing.training_setup",
+            "subjectdp.auditing.suite",
+            "subjectdp.algorithms.*",
+            f"model:{SCENARIO.runs[0].model.name}",
+        ),
     script:
         "../scripts/audit.py"
 
@@ -54,6 +56,6 @@ rule counterexample:
     params:
         runs=200_000,
         title="Joint noise over several local steps: a counterexample",
-        code=[fingerprint("subjectdp.auditing.counterexample"), fingerprint("report")],
+        code=code_of("counterexample", "subjectdp.auditing.counterexample", "report"),
     script:
         "../scripts/counterexample.py"

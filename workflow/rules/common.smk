@@ -1,8 +1,8 @@
 # Shared by all rules: the library's path, the scenario and its runs, paths and resources.
 #
 # Data, partitions and runs are named by hashes of the settings that affect them: changed settings give new files. A job
-# is rerun in place only when the code that it uses changes, which the parameter `code` tells
-# (docs/decisions/0008-code-fingerprints.md).
+# is rerun in place only when the code that it uses, a numerical package or the content of its source changes, which the
+# parameters `code` and `content` tell (docs/decisions/0008-code-fingerprints.md).
 import gc
 import os
 import sys
@@ -26,9 +26,16 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
 from subjectdp.config import fingerprint, load_scenario, paths
+from subjectdp.config.fingerprint import training_stages
 from subjectdp.config.layers import overlaid
+from subjectdp.config.source_content import (
+    made_from,
+    source_addresses,
+    source_content,
+)
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.forecast.cluster import cluster_settings
+from subjectdp.io.atomic import sha256_of
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
 
@@ -77,6 +84,11 @@ def settings(table, key):
     return lambda wildcards, input: table[wildcards[key]].model_dump_json()
 
 
+def code_of(script, *stages):
+    """What a rule's parameter `code` holds: its script, what the stages import, versions of numerical packages."""
+    return fingerprint(f"script:{script}", *stages)
+
+
 def log_of(rule, wildcard=None):
     """The log of a rule's job."""
     return f"{paths.RESULTS}/logs/{rule}/{wildcard or SCENARIO.name}.log"
@@ -104,11 +116,12 @@ def training_gpus():
     return {name: resource(name) for name in CLUSTER.gpu_resources(1)}
 
 
-def local_source(wildcards):
-    """LEAF's own output, if the data set is read from it: a changed file is prepared again."""
+def fetching(wildcards):
+    """The stages of code that bring the source of a data set; LEAF's own output lies where it is."""
     data = DATA[wildcards.data_key]
-    known = data.source == "leaf_json" and data.path is not None
-    return [data.path] if known and os.path.exists(data.path) else []
+    if data.source == "embedded":
+        return [f"generate:{data.dataset}"]
+    return ["fetch"] if data.source == "upstream" else []
 
 
 def training_inputs(wildcards):

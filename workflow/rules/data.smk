@@ -3,17 +3,28 @@
 SOURCE_RECORD = f"{paths.source_dir('{data_key}')}/source.json"
 
 
-PREPARING_CODE = {
-    name: fingerprint(f"prepare:{name}")
-    for name in {data.dataset for data in DATA.values()}
-}
+# What the sources hold, read once.
+CONTENT = {key: checked(source_content, data) for key, data in DATA.items()}
+
+
+def preparing_code(wildcards):
+    """The code that prepares a data set."""
+    return code_of("prepare", f"prepare:{DATA[wildcards.data_key].dataset}")
+
+
+def source_record(wildcards):
+    """The record of a source; the same content fetched again prepares nothing again.
+
+    Always `ancient` would hide a change: Snakemake does not compare a job's parameters once a job before it runs.
+    """
+    key, path = wildcards.data_key, SOURCE_RECORD.format(data_key=wildcards.data_key)
+    now = {"content": CONTENT[key], "code": preparing_code(wildcards)}
+    return ancient(path) if made_from(DATA[key]) == now else path
 
 
 # The archives are not outputs: Snakemake deletes the outputs of a failed job, but an interrupted download must remain to
 # be resumed. The output is the list of archives with their hashes, written last.
 rule fetch:
-    input:
-        local_source,
     output:
         SOURCE_RECORD,
     log:
@@ -25,14 +36,16 @@ rule fetch:
         "../../envs/pipeline.yaml"
     params:
         data=settings(DATA, "data_key"),
-        code=fingerprint("fetch"),
+        content=lambda wildcards: CONTENT[wildcards.data_key],
+        addresses=lambda wildcards: checked(source_addresses, DATA[wildcards.data_key]),
+        code=lambda wildcards: code_of("fetch", *fetching(wildcards)),
     script:
         "../scripts/fetch.py"
 
 
 rule prepare:
     input:
-        SOURCE_RECORD,
+        source_record,
     output:
         paths.prepared_files("{data_key}"),
     log:
@@ -46,7 +59,8 @@ rule prepare:
         **asks(4000, 60),
     params:
         data=settings(DATA, "data_key"),
-        code=lambda wildcards: PREPARING_CODE[DATA[wildcards.data_key].dataset],
+        content=lambda wildcards: CONTENT[wildcards.data_key],
+        code=preparing_code,
     script:
         "../scripts/prepare.py"
 
@@ -70,6 +84,6 @@ rule partition:
         **asks(2000, 30),
     params:
         run=settings(PARTITIONS, "partition_id"),
-        code=fingerprint("partition"),
+        code=code_of("partition", "partition"),
     script:
         "../scripts/partition.py"

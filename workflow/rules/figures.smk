@@ -22,6 +22,6 @@ for figure in SCENARIO.figures:
             **asks(2000, 15),
         params:
             figure=figure,
-            code=fingerprint("figure", catalogue.entry(figure).module_path),
+            code=code_of("figure", "figure", catalogue.entry(figure).module_path),
         script:
             "../scripts/figure.py"

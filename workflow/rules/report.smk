@@ -15,7 +15,6 @@ report: os.path.abspath(OPENING) if os.path.exists(OPENING) else "../report/work
 
 rule opening:
     input:
-        template=str(TEMPLATE),
         runs=collected("runs"),
         scorecard=rules.scorecard.output[0],
         goals=rules.goals.output[0] if BEYOND else [],
@@ -39,6 +38,9 @@ rule opening:
             }
             for name in SCENARIO.figures
         },
-        code=fingerprint("subjectdp.report.opening"),
+        # The place of the template must not be compared, what it says must.
+        template=lambda wildcards, input: str(TEMPLATE),
+        template_sha256=sha256_of(TEMPLATE),
+        code=code_of("opening", "subjectdp.report.opening"),
     script:
         "../scripts/opening.py"

@@ -87,6 +87,6 @@ for table, about in TABLES.items():
         params:
             table=table,
             title=about["title"],
-            code=[fingerprint(stage) for stage in [*about["code"], "report"]],
+            code=code_of("table", *about["code"], "report"),
         script:
             "../scripts/table.py"

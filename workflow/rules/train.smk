@@ -1,9 +1,15 @@
 # One job per run; the Slurm profile may put several short runs into one job. Retries are set in the profile: those of a
 # rule would be repeated inside a cluster job.
 
+
+def trained_by(run):
+    """The stages of code that train a run."""
+    return training_stages(run.algorithm.name, run.model.name)
+
+
 TRAINING_CODE = {
-    name: fingerprint(f"train:{name}")
-    for name in {run.algorithm.name for run in RUNS.values()}
+    stages: code_of("train", *stages)
+    for stages in {trained_by(run) for run in RUNS.values()}
 }
 TRAINING_THREADS = max(
     run.performance.processes * run.performance.threads for run in RUNS.values()
@@ -43,6 +49,6 @@ rule train:
     params:
         cache=paths.calibration_cache_dir(),
         run=settings(RUNS, "run_id"),
-        code=lambda wildcards: TRAINING_CODE[RUNS[wildcards.run_id].algorithm.name],
+        code=lambda wildcards: TRAINING_CODE[trained_by(RUNS[wildcards.run_id])],
     script:
         "../scripts/train.py"

@@ -27,7 +27,8 @@ class DatasetFacts:
 
     ``reader`` is a module with ``load_upstream(folder) -> Content``, which reads the files that config/datasets.yaml
     lists for the data set; ``sources`` are the values of ``data.source`` that it has. ``subjects`` (those with train
-    and test items) and ``items_per_subject`` are what a plan assumes before anything has been read.
+    and test items) and ``items_per_subject`` are what a plan assumes before anything has been read. ``generator`` is
+    the module that makes the embedded archives, where the data set has them.
     """
 
     label: str  # in figures
@@ -40,6 +41,7 @@ class DatasetFacts:
     group: str = ""  # what a group of subjects is called; empty: there are none
     sources: tuple[Source, ...] = (Source.UPSTREAM,)
     archive_bytes: float = 0.0  # of the upstream files
+    generator: str = ""
 
     @property
     def item_bytes(self) -> float:
@@ -58,6 +60,7 @@ DATASETS: dict[str, DatasetFacts] = {
         items_per_subject=814255 / 3597,
         sources=tuple(Source),
         archive_bytes=1.2e9,
+        generator="subjectdp.data.embedded.nist_layout",
     ),
     "shakespeare": DatasetFacts(
         label="Shakespeare",
@@ -70,6 +73,7 @@ DATASETS: dict[str, DatasetFacts] = {
         group="plays",
         sources=tuple(Source),
         archive_bytes=5.5e6,
+        generator="subjectdp.data.embedded.plays",
     ),
 }
 """In the papers' order; counts and test fractions are LEAF's."""

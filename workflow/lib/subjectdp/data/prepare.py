@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -10,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from subjectdp.data import archives
 from subjectdp.data.catalogue import Source
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.http import FetchOptions
+from subjectdp.data.local_files import HASHES, describe
 from subjectdp.data.readers import DataOptions, facts_of, read
 from subjectdp.data.sources import SourceFile, load_sources
 from subjectdp.data.store import InputFile, write_prepared
@@ -50,15 +49,21 @@ def fetch_sources(
         files = [_leaf_path(data)]
     else:
         raise unknown("data.source", data.source, map(str, Source), DataError)
-    inputs = [_describe(file) for file in files]
+    inputs = [describe(file, _hashes(folder)) for file in files]
     atomic.write_json(folder / RECORD, {"dataset": data.dataset, "source": data.source, "inputs": inputs})
     return files
 
 
-def prepare_dataset(data: DataOptions, source_folder: Path, prepared_folder: Path) -> dict[str, Any]:
+def prepare_dataset(
+    data: DataOptions,
+    source_folder: Path,
+    prepared_folder: Path,
+    made_from: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Parses the fetched files, checks ``data.expected``, writes the prepared folder, returns its meta.
 
-    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``).
+    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``). ``made_from`` is
+    recorded as it is: content and code, as the workflow compares them.
     DataError if the files are not those that ``fetch_sources`` recorded, or cannot be parsed, or their counts
     differ.
     """
@@ -67,7 +72,7 @@ def prepare_dataset(data: DataOptions, source_folder: Path, prepared_folder: Pat
     fraction = chosen_test_fraction(data)
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), _expected_counts(data))
-    meta = write_prepared(prepared_folder, content, data.source, inputs, fraction)
+    meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, made_from)
     counts, seconds = meta["counts"], time.monotonic() - started
     group = facts_of(data.dataset).group
     groups = f", {counts['groups']} {group}" if group != "" else ""
@@ -130,18 +135,8 @@ def _leaf_path(data: DataOptions) -> Path:
 # --- the record of the inputs -------------------------------------------------------------------------------
 
 
-def _describe(path: Path) -> dict[str, Any]:
-    """Name, size and sha256; of a folder: the sum of sizes and the hash of its list of files and sizes."""
-    if path.is_file():
-        return {"file": path.name, "sha256": atomic.sha256_of(path), "bytes": path.stat().st_size}
-    with archives.open_archive(path) as archive:
-        members = archive.members
-    listing = json.dumps([(member.name, member.size) for member in members])
-    return {
-        "file": f"{path.name}/",
-        "sha256": hashlib.sha256(listing.encode()).hexdigest(),
-        "bytes": sum(member.size for member in members),
-    }
+def _hashes(folder: Path) -> Path:
+    return folder.parent.parent / HASHES
 
 
 def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
@@ -157,11 +152,8 @@ def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
         raise DataError(f"{folder} holds {kind[0]} from {kind[1]}, not {data.dataset} from {data.source}.")
     for item in inputs:
         file = _leaf_path(data) if data.source == Source.LEAF_JSON else folder / item.file
-        if not file.exists() or _describe(file) != {
-            "file": item.file,
-            "sha256": item.sha256,
-            "bytes": item.bytes,
-        }:
+        recorded = {"file": item.file, "sha256": item.sha256, "bytes": item.bytes}
+        if not file.exists() or describe(file, _hashes(folder)) != recorded:
             raise DataError(f"{file} is not the file that was fetched (missing or changed): fetch it again.")
     return inputs
 

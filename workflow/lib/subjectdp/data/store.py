@@ -100,9 +100,14 @@ class PreparedData:
 
 
 def write_prepared(
-    folder: Path, content: Content, source: str, inputs: list[InputFile], test_fraction: float
+    folder: Path,
+    content: Content,
+    source: str,
+    inputs: list[InputFile],
+    test_fraction: float,
+    made_from: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta.
+    """Checks ``content`` and writes the folder; returns its meta, with ``made_from`` as it is given.
 
     meta.json is removed first and written last: its presence means that the folder is complete.
     """
@@ -127,6 +132,7 @@ def write_prepared(
         "sha256": {key: atomic.sha256_of(folder / name) for key, name in _FILES.items()},
         "bytes": {key: (folder / name).stat().st_size for key, name in _FILES.items()},
         "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
+        "made_from": dict(made_from or {}),
     }
     atomic.write_json(folder / "meta.json", sealed(meta))
     return meta

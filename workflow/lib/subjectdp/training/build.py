@@ -88,7 +88,7 @@ def make_federation(
         data=data,
         engine=engine,
         seed=run.seed,
-        noise_name=noise_name(plan, run.run_id, partition),
+        noise_name=noise_name(plan, run.run_id, partition, run.model.name),
         optimiser=run.training.optimizer,
         server_optimiser=run.training.server_optimizer,
         averaging=run.training.averaging,

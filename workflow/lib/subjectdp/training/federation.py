@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from subjectdp.algorithms.base import RoundRule
-from subjectdp.config.fingerprint import fingerprint
+from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.sections import AveragingConfig, OptimizerConfig, ServerOptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -84,14 +84,16 @@ class Federation:
         return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
 
 
-def noise_name(plan: PrivacyPlan, run_id: str, partition: Partition) -> str:
+def noise_name(plan: PrivacyPlan, run_id: str, partition: Partition, model: str | None = None) -> str:
     """Part of every key of noise: SHA-256 of run id, plan, partition (with the data's hashes) and code.
+
+    ``model`` is the catalogue's name of the model; None: one that is not in the catalogue.
 
     Runs of one seed share partition and sampling. If they shared noise too (under two noise multipliers, with and
     without a subject, or before and after a change of the code), the difference of two models would be free of it.
     """
     facts = plan.to_dict()
     facts["settings"].pop("cache_dir")  # a place, which changes nothing that is released
-    code = fingerprint(f"train:{plan.mechanism.algorithm}")
+    code = fingerprint(*training_stages(plan.mechanism.algorithm, model))
     content = [run_id, facts, partition.facts, partition.data_hashes, code]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from subjectdp.algorithms.registry import label
-from subjectdp.config.fingerprint import fingerprint
+from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import sha256_of, write_bytes
 from subjectdp.io.checksummed_json import is_intact, sealed
@@ -38,7 +38,7 @@ def identity(inputs: RunInputs, device: torch.device) -> dict[str, str]:
         "plan": _digest(inputs.plan.to_dict()),
         "data": _digest(inputs.prepared.meta["sha256"]),
         "partition": _digest(inputs.partition.facts),
-        "code": fingerprint(f"train:{run.algorithm.name}"),
+        "code": fingerprint(*training_stages(run.algorithm.name, run.model.name)),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "device": device.type,

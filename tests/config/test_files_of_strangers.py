@@ -18,7 +18,7 @@ CASES: list[tuple[str, str, int, list[str]]] = [
     ("width that no group fits", "run:\n  model: {name: small_cnn, parameters: {width: 6}}", 3, ["multiple of 4", "6"]),
     ("parameter of another model", "run:\n  model: {name: logistic, parameters: {width: 8}}", 3,
      ["'model.parameters.width'", "Known: model.parameters.pool"]),
-    ("pool", "run:\n  model: {name: logistic, parameters: {pool: 3}}", 3, ["one of 1, 2, 4, 7, 14, 28", "3"]),
+    ("pool", "run:\n  model: {name: logistic, parameters: {pool: 3}}", 3, ["one of 1, 2, 4, 7, 8, 14, 16", "3"]),
     ("true for a number", "run:\n  model: {parameters: {hidden: true}}", 3, ["a whole number", "True"]),
     ("number for true", "run:\n  model: {name: handwriting_head, parameters: {from_synthetic: 1}}", 3,
      ["true or false"]),

@@ -16,7 +16,8 @@ import pytest
 
 from source_files import etext, leaf_femnist, nist_folder, write_document
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.inspect import EmbeddedSize, format_summary, inspect_source
+from subjectdp.data.embedded import GENERATORS
+from subjectdp.data.inspect import EmbeddedSize, SourceOptions, format_summary, inspect_source
 from subjectdp.data.prepare import LOCK, fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError, DownloadError
@@ -31,6 +32,9 @@ class Options:
     dataset: str = "femnist"
     source: str = "upstream"
     path: str | None = None
+    label: str | None = None
+    subject: str | None = None
+    silo: str | None = None
     test_fraction: float | None = None
     duplicate_first_image_bug: bool = False
     embedded: EmbeddedSize = field(default_factory=lambda: EmbeddedSize(3, 30, 0))
@@ -93,10 +97,11 @@ def test_leaf_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", sorted(DATASETS))
+@pytest.mark.parametrize("dataset", sorted(GENERATORS))
 def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset: str) -> None:
     meta = _run(tmp_path, Options(dataset, "embedded"))
-    assert meta["synthetic"] is True and meta["counts"]["users"] == 3
+    users = 90 if DATASETS[dataset].own_subjects else 3
+    assert meta["synthetic"] is True and meta["counts"]["users"] == users
 
 
 @pytest.mark.slow
@@ -119,7 +124,7 @@ def test_another_count_than_expected_stops_the_run(tmp_path: Path) -> None:
         (Options("femnits"), "Did you mean 'femnist'"),
         (Options(source="upsteam"), "Did you mean 'upstream'"),
         (Options(source="leaf_json"), "data.path"),
-        (Options(source="leaf_json", path="/nowhere/at/all"), "an existing folder"),
+        (Options(source="leaf_json", path="/nowhere/at/all"), "an existing file or folder"),
     ],
 )
 def test_bad_options_are_refused(tmp_path: Path, options: Options, problem: str) -> None:
@@ -175,23 +180,24 @@ def test_the_configuration_itself_is_accepted(tmp_path: Path) -> None:
 
 def test_inspecting_counts_what_preparing_counts(tmp_path: Path) -> None:
     nist_folder(tmp_path / "local", writers=3, images=5)
-    summary = inspect_source("femnist", "upstream", tmp_path / "local")
+    summary = inspect_source(SourceOptions("femnist", "upstream", str(tmp_path / "local")))
     meta = _run(tmp_path, Options(path=str(tmp_path / "local")))
     assert meta["counts"].items() <= summary.items()
     json.dumps(summary)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", sorted(DATASETS))
+@pytest.mark.parametrize("dataset", sorted(GENERATORS))
 def test_generated_data_are_inspected_without_a_path(dataset: str) -> None:
-    summary = inspect_source(dataset, "embedded", embedded=EmbeddedSize(3, 30, 0))
+    summary = inspect_source(SourceOptions(dataset, "embedded", embedded=EmbeddedSize(3, 30, 0)))
     text = format_summary(summary)
-    assert summary["synthetic"] and summary["users"] == 3 and "synthetic" in text
+    users = 90 if DATASETS[dataset].own_subjects else 3
+    assert summary["synthetic"] and summary["users"] == users and "synthetic" in text
 
 
 def test_the_summary_names_every_number(tmp_path: Path) -> None:
     text = format_summary(
-        inspect_source("shakespeare", "upstream", _local_etext(tmp_path), test_fraction=0.2)
+        inspect_source(SourceOptions("shakespeare", "upstream", str(_local_etext(tmp_path)), 0.2))
     )
     for part in ("users", "plays", "mean", "std (population)", "median", "users left at the 0.8 split"):
         assert part in text
@@ -211,7 +217,7 @@ def test_the_summary_names_every_number(tmp_path: Path) -> None:
 )
 def test_bad_arguments_are_refused(arguments: tuple[Any, ...], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
-        inspect_source(*arguments)
+        inspect_source(SourceOptions(*arguments))
 
 
 @pytest.mark.skipif(REAL is None, reason="the real e-text is not part of the project")

@@ -47,10 +47,10 @@ def test_meta_says_what_the_data_are(folder: Path) -> None:
     assert meta["synthetic"] is True and meta["source"] == "embedded"
     assert meta["inputs"] == [{"file": "a.zip", "sha256": "0" * 64, "bytes": 12}]
     assert meta["counts"] == count_content(images([5, 9, 2]), 0.2)
-    assert set(meta["sha256"]) == {"features", "labels", "subjects"}
+    assert set(meta["sha256"]) == {"features", "labels", "silos", "subjects"}
 
 
-@pytest.mark.parametrize("name", ["features.npy", "labels.npy", "subjects.parquet"])
+@pytest.mark.parametrize("name", ["features.npy", "labels.npy", "silos.npy", "subjects.parquet"])
 def test_a_damaged_folder_is_refused(folder: Path, name: str) -> None:
     path = folder / name
     raw = path.read_bytes()

@@ -15,6 +15,8 @@ from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 
+GREY = (1, 28, 28)
+
 
 def images(count: int, seed: int = 0) -> Tensor:
     """Random ones, a blank one, and one far brighter than any real image."""
@@ -35,7 +37,7 @@ def test_size_and_start(pool: int, parameters: int) -> None:
 
 
 def test_features_have_norm_at_most_1() -> None:
-    norms = torch.linalg.vector_norm(Logistic(62, 2).features(images(20)), dim=1)
+    norms = torch.linalg.vector_norm(Logistic(62, GREY, 2).features(images(20)), dim=1)
     assert float(norms.max()) <= 1 + 1e-6
     assert float(norms[0]) == pytest.approx(1 / math.sqrt(2)), "a blank image has its constant feature alone"
     assert norms[1:].tolist() == pytest.approx([1.0] * 19, abs=1e-6)
@@ -43,7 +45,7 @@ def test_features_have_norm_at_most_1() -> None:
 
 def test_no_gradient_exceeds_the_lipschitz_constant_and_some_come_close() -> None:
     """The engine clips to √2 in training, which must then change nothing."""
-    model = Logistic(10, 4)
+    model = Logistic(10, GREY, 4)
     inputs = images(40)
     labels = torch.arange(40) % 10
     with torch.no_grad():
@@ -58,7 +60,7 @@ def test_no_gradient_exceeds_the_lipschitz_constant_and_some_come_close() -> Non
 
 def test_the_loss_is_convex_along_any_line() -> None:
     generator = torch.Generator().manual_seed(2)
-    features, labels = Logistic(10, 4).features(images(50)).double(), torch.arange(50) % 10
+    features, labels = Logistic(10, GREY, 4).features(images(50)).double(), torch.arange(50) % 10
     for scale in (0.1, 3.0, 100.0):
         ends = [torch.randn(10, 50, generator=generator, dtype=torch.float64) * scale for _ in range(2)]
         values = [

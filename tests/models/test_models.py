@@ -34,6 +34,28 @@ def test_the_small_cnn_is_small() -> None:
     assert parameters_of("small_cnn", 62, "image") == 40_510
 
 
+def test_the_tanh_cnn_has_the_published_number_of_parameters() -> None:
+    assert parameters_of("tanh_cnn", 10, "image") == 26_010
+
+
+@pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "tanh_cnn", "logistic"])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 20, 36)])
+def test_images_of_any_size_and_in_colour(name: str, shape: tuple[int, ...]) -> None:
+    model = build_model(name, 5, "image", 0, shape=shape)
+    assert model(torch.rand(3, *shape)).shape == (3, 5)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_vectors(name: str) -> None:
+    assert build_model(name, 4, "vector", 0, shape=(7,))(torch.rand(3, 7)).shape == (3, 4)
+
+
+@pytest.mark.parametrize("name", ["scattering_head", "handwriting_head"])
+def test_models_of_leafs_images_refuse_others(name: str) -> None:
+    with pytest.raises(ModelError, match="shape of the images"):
+        build_model(name, 62, "image", 0, shape=(3, 32, 32))
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")]
 )
@@ -81,7 +103,7 @@ def test_the_catalogue_describes_the_models(name: str) -> None:
     builder = getattr(
         import_module(f"subjectdp.models.{facts.builder.split('.')[0]}"), facts.builder.split(".")[1]
     )
-    assert set(inspect.signature(builder).parameters) == {"classes", *facts.parameters}
+    assert set(inspect.signature(builder).parameters) == {"classes", "shape", *facts.parameters}
 
 
 def test_the_catalogue_imports_nothing_heavy() -> None:
@@ -95,7 +117,9 @@ def test_names_by_kind() -> None:
     assert model_names("image") == [
         "leaf_cnn",
         "small_cnn",
+        "tanh_cnn",
         "logistic",
         "scattering_head",
         "handwriting_head",
     ]
+    assert model_names("vector") == ["linear", "mlp"]

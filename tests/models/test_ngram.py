@@ -29,7 +29,7 @@ def windows(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def trained(singles: int, pairs: int, seed: int = 1) -> CharacterNGram:
-    model = CharacterNGram(SYMBOLS, singles, pairs)
+    model = CharacterNGram(SYMBOLS, (80,), singles, pairs)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for table in model.parameters():
@@ -86,7 +86,7 @@ def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> 
 def test_the_loss_is_convex_along_any_line() -> None:
     inputs, labels = windows(40)
     ends = [trained(4, 2, seed).double() for seed in (3, 4)]
-    middle = CharacterNGram(SYMBOLS, 4, 2).double()
+    middle = CharacterNGram(SYMBOLS, (80,), 4, 2).double()
     with torch.no_grad():
         for table, first, second in zip(middle.parameters(), *(m.parameters() for m in ends), strict=True):
             table.copy_((first + second) / 2)

@@ -53,7 +53,13 @@ def prepared_setup(
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
     model = partial(
-        build_model, run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters
+        build_model,
+        run.model.name,
+        prepared.classes,
+        prepared.kind,
+        run.seed,
+        run.model.parameters,
+        prepared.shape,
     )
     return TrainingSetup(
         ResidentData(prepared, torch.device("cpu")),

@@ -20,13 +20,18 @@ def add_parser(commands: Any) -> None:
         description="Prints users, items, classes or plays, mean and standard deviation of the items per user, "
         "and the users left after the split, of a source of a data set.",
     )
-    parser.add_argument("dataset", choices=tuple(DATASETS), help="data set")
+    parser.add_argument("dataset", choices=tuple(DATASETS), help="data set; table: a file of one's own")
     parser.add_argument(
-        "--source", choices=values_of(Source), default="upstream", help="where it is (default: %(default)s)"
+        "--source",
+        choices=values_of(Source),
+        help="where it is (default: upstream, of a table: table)",
     )
     parser.add_argument(
-        "--path", help="leaf_json: folder or zip of LEAF's JSON; upstream: folder of the archives"
+        "--path",
+        help="leaf_json: folder or zip of LEAF's JSON; table: CSV or parquet file; upstream: folder of the files",
     )
+    for role in ("label", "subject", "silo"):
+        parser.add_argument(f"--{role}", metavar="COLUMN", help=f"table: the column of the {role}")
     parser.add_argument("--test-fraction", type=float, help="test part of the split (default: 0.2, text 0.1)")
     parser.add_argument(
         "--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does"
@@ -37,16 +42,22 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints the summary of a source; ConfigError without the path of a source that has one."""
-    if options.path is None and options.source != Source.EMBEDDED:
-        raise expected("--path", None, f"where the source {options.source} lies")
-    from subjectdp.data.inspect import format_summary, inspect_source  # here, to keep --help light
+    source = options.source or ("table" if options.dataset == "table" else "upstream")
+    if options.path is None and source != Source.EMBEDDED:
+        raise expected("--path", None, f"where the source {source} lies")
+    from subjectdp.data.inspect import SourceOptions, format_summary, inspect_source  # to keep --help light
 
     summary = inspect_source(
-        options.dataset,
-        options.source,
-        None if options.path is None else expand_variables(options.path),
-        options.test_fraction,
-        options.duplicate_first_image_bug,
+        SourceOptions(
+            options.dataset,
+            source,
+            None if options.path is None else expand_variables(options.path),
+            options.test_fraction,
+            options.duplicate_first_image_bug,
+            options.label,
+            options.subject,
+            options.silo,
+        )
     )
     if options.json:
         print_json(summary)

@@ -117,7 +117,8 @@ class RunBuilder:
         name, variant = found.get("name", "fed_avg"), found.get("variant")
         if variant is None and isinstance(name, str) and name in ALGORITHMS:
             variant = algorithm(name).variants[0]
-        return str(data.get("dataset", "femnist")), str(name), variant if isinstance(variant, str) else None
+        usual = "table" if data.get("source") == "table" else "femnist"
+        return str(data.get("dataset", usual)), str(name), variant if isinstance(variant, str) else None
 
 
 def _deciding(layers: Sequence[Layer]) -> dict[str, Any]:

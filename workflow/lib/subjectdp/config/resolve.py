@@ -116,7 +116,7 @@ def _resolve_path(path: str, source: str) -> str | None:
     expanded = expand_variables(path)
     if not expanded.isprintable():
         raise expected("data.path", expanded, "a path of printable characters")
-    if not expanded and source == "leaf_json":
+    if not expanded and source in ("leaf_json", "table"):
         raise expected("data.path", path, "a path that is not empty once its variables are replaced")
     return expanded or None
 

@@ -17,7 +17,7 @@ from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
-from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution
+from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution, PrivacyUnit
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
     name: known
@@ -104,8 +104,16 @@ def _source(run: RunSections) -> Iterator[SubjectDPError]:
     if data.source not in sources:
         allowed = f"{' or '.join(sources)} when data.dataset is {data.dataset}"
         yield expected("data.source", data.source, allowed)
-    if data.source == Source.LEAF_JSON and data.path is None:
-        yield expected("data.path", None, "the folder or zip of LEAF's JSON when data.source is leaf_json")
+    if data.source.in_place and data.path is None:
+        wanted = (
+            "the CSV or parquet file" if data.source == Source.TABLE else "the folder or zip of LEAF's JSON"
+        )
+        yield expected("data.path", None, f"{wanted} when data.source is {data.source}")
+    if data.source == Source.TABLE and data.label is None:
+        yield expected("data.label", None, "the name of a column when data.source is table")
+    for key in ("label", "subject", "silo"):
+        if data.source != Source.TABLE and getattr(data, key) is not None:
+            yield expected(f"data.{key}", getattr(data, key), f"null when data.source is {data.source}")
     if data.source == Source.EMBEDDED and data.path is not None:
         yield expected("data.path", data.path, "null when data.source is embedded (did you mean leaf_json?)")
     if data.source == Source.LEAF_JSON and data.duplicate_first_image_bug:
@@ -115,8 +123,9 @@ def _source(run: RunSections) -> Iterator[SubjectDPError]:
 def _subjects(run: RunSections) -> Iterator[SubjectDPError]:
     data = run.data
     embedded = data.source == Source.EMBEDDED
-    if embedded and data.subjects is not None and data.subjects > data.embedded.subjects:
-        allowed = f"at most data.embedded.subjects ({data.embedded.subjects})"
+    most = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
+    if embedded and data.subjects is not None and data.subjects > most:
+        allowed = f"at most data.embedded.subjects ({most})"
         yield expected("data.subjects", data.subjects, allowed)
 
 
@@ -125,9 +134,41 @@ def _partition(run: RunSections) -> Iterator[SubjectDPError]:
     if partition.silos_per_subject is not None and partition.silos_per_subject > partition.silos:
         allowed = f"at most partition.silos ({partition.silos})"
         yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
-    if partition.distribution == "uniform" and partition.alpha != 1.0:
-        allowed = "1 when partition.distribution is uniform (set it to power)"
+    if partition.distribution != "power" and partition.alpha != 1.0:
+        allowed = f"1 when partition.distribution is {partition.distribution} (set it to power)"
         yield expected("partition.alpha", partition.alpha, allowed)
+
+
+def _silos_of_source(run: RunSections) -> Iterator[SubjectDPError]:
+    """An inherent split needs silos in the source; a split that ignores subjects can bound none of them."""
+    partition, data = run.partition, run.data
+    if partition.distribution == "inherent":
+        named = DATASETS[data.dataset].silos or data.silo is not None
+        if not named:
+            wanted = "another, or data.silo" if data.source == Source.TABLE else "another"
+            allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
+            yield expected("partition.distribution", "inherent", allowed)
+    if partition.distribution in ("equal", "inherent") and partition.silos_per_subject not in (
+        None,
+        partition.silos,
+    ):
+        allowed = f"null when partition.distribution is {partition.distribution}"
+        yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
+
+
+def _names_subjects(run: RunSections) -> Iterator[SubjectDPError]:
+    """Subject-level algorithms need data that say whose an item is."""
+    data, mechanism = run.data, mechanism_of(run)
+    if not data.own_subjects or mechanism.claimed_unit is not PrivacyUnit.SUBJECT:
+        return
+    reason = f"algorithm.name is {mechanism.algorithm} (privacy unit: subject)"
+    if data.source == Source.TABLE:
+        yield expected("data.subject", None, f"the name of a column when {reason}")
+    else:
+        named = [name for name, facts in DATASETS.items() if not facts.own_subjects]
+        yield expected(
+            "data.dataset", data.dataset, f"one that names subjects ({', '.join(named)}) when {reason}"
+        )
 
 
 def _rounds(run: RunSections) -> Iterator[SubjectDPError]:
@@ -194,6 +235,8 @@ _RULES: tuple[Rule, ...] = (
     _source,
     _subjects,
     _partition,
+    _silos_of_source,
+    _names_subjects,
     _rounds,
     _privacy,
     _cap,

@@ -4,9 +4,9 @@ An id covers exactly what can change the result, with defaults filled in. Writin
 that the algorithm, source or optimiser does not read, gives the same id. Left out:
 
 - ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
-- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` (moved data keep their
-  results, another file beside them gets its own), and nothing for ``upstream`` (the content is verified by hash). The
-  sha256 of the content is recorded with the prepared data and in every run's manifest.
+- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` and ``table`` (moved
+  data keep their results, another file beside them gets its own), and nothing for ``upstream`` (the content is
+  verified by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
 
 ``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, so that many partitions share one
 download and one preparation.
@@ -37,7 +37,9 @@ def data_key(data: DataConfig) -> str:
 def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
     partition = run.partition
-    shape = "uniform" if partition.distribution == "uniform" else f"power{partition.alpha:g}"
+    shape = str(partition.distribution) + (
+        f"{partition.alpha:g}" if partition.distribution == "power" else ""
+    )
     digest = _digest(partition_ingredients(run))
     return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
 
@@ -61,8 +63,10 @@ def data_ingredients(data: DataConfig) -> dict[str, Any]:
     }
     if data.source == "embedded":
         ingredients["embedded"] = data.embedded.model_dump()
-    if data.source == "leaf_json" and data.path is not None:
+    if data.source.in_place and data.path is not None:
         ingredients["name"] = PurePath(data.path).name
+    if data.source == "table":
+        ingredients["columns"] = [data.label, data.subject, data.silo]
     return ingredients
 
 

@@ -43,7 +43,7 @@ from subjectdp.plan.ranges import (
 )
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
-Distribution = Literal["uniform", "power"]
+Distribution = Literal["uniform", "power", "equal", "inherent"]
 if TYPE_CHECKING:
     AlgorithmName = str
     Dataset = str
@@ -58,6 +58,9 @@ class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class EmbeddedConfig(Section):
@@ -91,30 +94,56 @@ class ExpectedCounts(Section):
 class DataConfig(Section):
     """Which data set, from where, and how it is split."""
 
-    dataset: Dataset = Field(default="femnist", description="LEAF's FEMNIST (images) or Shakespeare (text).")
+    @model_validator(mode="before")
+    @classmethod
+    def _table(cls, value: Any) -> Any:
+        """A table of one's own need not be named as a data set."""
+        of_table = isinstance(value, dict) and value.get("source") == "table"
+        return {"dataset": "table", **value} if of_table else value
+
+    dataset: Dataset = Field(
+        default="femnist",
+        description="A data set of the catalogue; table: a CSV or parquet file of one's own (data.source table).",
+    )
     source: Source = Field(
         default=Source.EMBEDDED,
         description="Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON "
-        "(leaf_json), or the original archives and e-text (upstream).",
+        "(leaf_json), the original archives and e-text (upstream), or a file of one's own (table).",
     )
     path: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
-        description="leaf_json: the folder or zip with LEAF's JSON. upstream: a folder with files fetched "
+        description="leaf_json: the folder or zip with LEAF's JSON. table: the CSV or parquet file. upstream: a folder "
+        "with files fetched "
         "beforehand, used instead of the network. Relative to the working directory; ${VAR} and "
         "${VAR:-default} are replaced from the environment (SUBJECTDP_*, and names of places such as HOME "
-        "or SCRATCH), and an empty path is none. Of it, only the last component enters the ids (leaf_json).",
+        "or SCRATCH), and an empty path is none. Of it, only the last component enters the ids (leaf_json, table).",
+    )
+    label: ColumnName | None = Field(default=None, description="table: the column of the label.")
+    subject: ColumnName | None = Field(
+        default=None,
+        description="table: the column that says whose an item is; null: each item is its own subject.",
+    )
+    silo: ColumnName | None = Field(
+        default=None,
+        description="table: the column that says at which silo an item lies (partition.distribution inherent).",
     )
     subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = Field(
         default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
     )
     test_fraction: OpenFraction | None = Field(
         default=None,
-        description="Part of each subject's items held out for the test; null: 0.2 (FEMNIST), "
-        "0.1 (Shakespeare).",
+        description="Part of each subject's items held out for the test; null: 0.1 (Shakespeare), "
+        "0.2 (all others).",
     )
     validation_fraction: OpenFraction = Field(
         default=0.2, description="Part of each subject's remaining items held out for validation."
     )
+
+    @property
+    def own_subjects(self) -> bool:
+        """Whether the data name nobody, and each item is its own subject."""
+        return DATASETS[self.dataset].own_subjects or (self.source == Source.TABLE and self.subject is None)
+
     duplicate_first_image_bug: bool = Field(
         default=False,
         description="FEMNIST: repeat the first image of every writer but the first, as LEAF does.",
@@ -137,7 +166,8 @@ class PartitionConfig(Section):
     distribution: Distribution = Field(
         default="uniform",
         description="Distribution of a subject's items over the silos: uniform, or power with exponent alpha over "
-        "an order of the silos drawn for each subject.",
+        "an order of the silos drawn for each subject; equal: all items dealt at random in equal shares, whoever's "
+        "they are (iid clients); inherent: each item at the silo that the source names.",
     )
     alpha: Positive = Field(
         default=1.0, description="Exponent of the power distribution; 1 is even, 16 very skewed."

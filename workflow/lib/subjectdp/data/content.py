@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data.names import check_distinct, check_name
-from subjectdp.data.splits import IMAGE, Integers, sizes_after_split
+from subjectdp.data.splits import TEXT, Integers, Pools, Silos, sizes_after_split
 from subjectdp.errors import DataError, expected
 
-Bytes = NDArray[np.uint8]
+Features = NDArray[np.uint8] | NDArray[np.float32]
+Labels = NDArray[np.uint8] | NDArray[np.int32]
 _LARGEST_ADDRESS = 2**31 - 1
 
 
@@ -23,13 +24,14 @@ class Content:
 
     ``first_items`` and ``items`` are (subjects,) int64: subject i has the addresses ``first_items[i] ..
     first_items[i] + items[i] - 1`` in LEAF's order. ``groups`` names the play of a character, or is empty.
-    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`.
+    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`. ``own_subjects``: the data name nobody, and each
+    item is its own subject. ``silo_names`` and ``silos`` (one an item) say where the items lie, if the source does.
     """
 
     dataset: str
     kind: str
-    features: Bytes
-    labels: Bytes
+    features: Features
+    labels: Labels
     subject_ids: list[str]
     groups: list[str]
     first_items: Integers
@@ -37,6 +39,10 @@ class Content:
     classes: int
     window: int = 0
     vocabulary: str = ""
+    dark_on_light: bool = True  # images: 255 is the background, as in FEMNIST
+    own_subjects: bool = False
+    silo_names: tuple[str, ...] = ()
+    silos: Silos = field(default_factory=lambda: np.empty(0, np.int16))
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,16 +66,50 @@ def check_content(content: Content) -> None:
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > len(content.features):
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
     _check_symbols(content)
+    _check_silos(content)
+
+
+def single_items(count: int) -> dict[str, Any]:
+    """The subjects' columns of a :class:`Content` of ``count`` items that name nobody: each is its own subject."""
+    return {
+        "subject_ids": [f"item {index}" for index in range(count)],
+        "groups": [""] * count,
+        "first_items": np.arange(count, dtype=np.int64),
+        "items": np.ones(count, dtype=np.int64),
+        "own_subjects": True,
+    }
+
+
+def stored_labels(labels: Integers, classes: int) -> Labels:
+    """Labels as they are stored: one byte each where that is enough."""
+    return labels.astype(np.uint8) if classes <= 256 else labels.astype(np.int32)
 
 
 def _check_symbols(content: Content) -> None:
-    image = content.kind == IMAGE
-    if image and len(content.labels) != len(content.features):
-        raise DataError(f"{content.dataset}: {len(content.features)} images, {len(content.labels)} labels.")
-    largest = int((content.labels if image else content.features).max())
-    if largest >= content.classes:
-        key = f"{content.dataset} {'labels' if image else 'symbols'}"
-        raise expected(key, largest, f"0..{content.classes - 1}", DataError)
+    text = content.kind == TEXT
+    if not text and len(content.labels) != len(content.features):
+        raise DataError(f"{content.dataset}: {len(content.features)} items, {len(content.labels)} labels.")
+    values = content.features if text else content.labels
+    if int(values.min()) < 0 or int(values.max()) >= content.classes:
+        key = f"{content.dataset} {'symbols' if text else 'labels'}"
+        found = f"{int(values.min())}..{int(values.max())}"
+        raise expected(key, found, f"0..{content.classes - 1}", DataError)
+    if content.features.dtype == np.float32 and not np.isfinite(content.features).all():
+        raise expected(f"{content.dataset} features", "NaN or infinity", "finite numbers", DataError)
+
+
+def _check_silos(content: Content) -> None:
+    name, silos = content.dataset, content.silos
+    if not content.silo_names:
+        return
+    for silo in content.silo_names:
+        check_name(silo, "a silo's name", name)
+    check_distinct(content.silo_names, "the silos", name)
+    if len(silos) != len(content.features):
+        raise DataError(f"{name}: {len(content.features)} items, {len(silos)} silos of items.")
+    if silos.min() < 0 or silos.max() >= len(content.silo_names):
+        allowed = f"0..{len(content.silo_names) - 1}"
+        raise expected(f"{name} silos", f"{silos.min()}..{silos.max()}", allowed, DataError)
 
 
 def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
@@ -79,20 +119,21 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
     split's counts follow LEAF's rule for ``test_fraction`` (before the validation part is taken off).
     """
     items = content.items
-    train, test, kept = sizes_after_split(items, test_fraction, content.kind)
-    image = content.kind == IMAGE
+    pools = Pools.of(content)
+    train, test, kept = sizes_after_split(pools.sizes, test_fraction, content.kind)
     return {
         "users": len(items),
         "items": int(items.sum()),
         "groups": len({group for group in content.groups if group != ""}),
-        "classes": len(np.unique(content.labels)) if image else content.classes,
+        "classes": content.classes if content.kind == TEXT else len(np.unique(content.labels)),
         "vocabulary": len(content.vocabulary),
         "mean": float(items.mean()),
         "std": float(items.std()),
         "median": float(np.median(items)),
         "min": int(items.min()),
         "max": int(items.max()),
-        "users_after_split": int(kept.sum()),
+        "silos": len(content.silo_names),
+        "users_after_split": int((train + test)[kept].sum()) if content.own_subjects else int(kept.sum()),
         "train_items": int(train[kept].sum()),
         "test_items": int(test[kept].sum()),
     }

@@ -172,8 +172,9 @@ def _check_format(file: Path, source: SourceFile) -> None:
     if start == b"":
         raise DownloadError(f"{file} is empty")
     refuse_web_page(start, str(file))
-    if source.format == "zip" and not start.startswith(b"PK"):
-        raise DownloadError(f"{file} is not a zip file (it starts with {start[:4]!r})")
+    magic = {"zip": b"PK", "gzip": b"\x1f\x8b"}.get(source.format, b"")
+    if not start.startswith(magic):
+        raise DownloadError(f"{file} is not a {source.format} file (it starts with {start[:4]!r})")
     if source.format == "zip" and not zipfile.is_zipfile(file):
         raise DownloadError(f"{file} is a truncated zip file (its directory at the end is missing)")
 

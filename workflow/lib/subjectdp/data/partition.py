@@ -16,8 +16,15 @@ import pandas as pd
 
 from subjectdp.data import partition_files, store
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.splits import Addresses, Integers, Splits, split_items
-from subjectdp.data.spread import PartitionSettings, keep_within_cap, spread_items
+from subjectdp.data.splits import Addresses, Integers, Silos, Splits, split_items
+from subjectdp.data.spread import (
+    EQUAL,
+    INHERENT,
+    PartitionSettings,
+    deal_items,
+    keep_within_cap,
+    spread_items,
+)
 from subjectdp.errors import expected
 from subjectdp.plan.plan import FederationFacts
 
@@ -89,6 +96,15 @@ class Partition:
         flat = np.bincount(silo * self.subjects + self.train_subjects, minlength=self.silos * self.subjects)
         return flat.reshape(self.silos, self.subjects)
 
+    def groups(self) -> tuple[Integers, Integers, Integers]:
+        """Silo, subject and number of items of each pair that has items, by silo and subject; int64 each.
+
+        Unlike :meth:`counts` it takes no memory for pairs without items.
+        """
+        silo = np.repeat(np.arange(self.silos, dtype=np.int64), np.diff(self.train_offsets))
+        pairs, sizes = np.unique(silo * self.subjects + self.train_subjects, return_counts=True)
+        return *np.divmod(pairs, self.subjects), sizes
+
     def federation_facts(self) -> FederationFacts:
         """The facts that a privacy plan may use.
 
@@ -121,7 +137,7 @@ def partition_subjects(
     """
     kept, items = np.unique(splits.train_subjects, return_counts=True)
     ids = [str(subject_ids[subject]) for subject in kept]
-    silos = spread_items(seed, ids, items, settings)
+    silos = _silos_of_items(splits, ids, items, settings, seed)
     cap = settings.max_items_per_subject
     addresses = splits.train_items
     subjects = np.repeat(np.arange(len(kept), dtype=np.int32), items)
@@ -140,7 +156,26 @@ def partition_subjects(
         facts={"counts": {"subjects": len(kept)}},
     )
     partition.facts.update(_facts(partition, settings, seed, int(items.sum())))
+    if splits.own_subjects:  # by definition, whatever the data are
+        partition.facts["partition"]["max_items_per_subject"] = 1
+        partition.facts["silos_per_subject_limit"] = 1
+        partition.facts["own_subjects"] = True
     return partition
+
+
+def _silos_of_items(
+    splits: Splits, ids: list[str], items: Integers, settings: PartitionSettings, seed: int
+) -> Silos:
+    if settings.distribution == EQUAL:
+        return deal_items(seed, len(splits.train_items), settings.silos)
+    if settings.distribution != INHERENT:
+        return spread_items(seed, ids, items, settings)
+    if len(splits.train_silos) == 0:
+        raise expected("partition.distribution", INHERENT, "another where the data name no silos")
+    if splits.train_silos.max() >= settings.silos:
+        allowed = f"{int(splits.train_silos.max()) + 1}, the silos that the data name"
+        raise expected("partition.silos", settings.silos, allowed)
+    return splits.train_silos
 
 
 def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subjects: int, items: int) -> None:
@@ -155,7 +190,7 @@ def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subje
 
 def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_cap: int) -> dict[str, Any]:
     """The content of partition.json without its checksums."""
-    counts = partition.counts()
+    silo, subject, sizes = partition.groups()
     limit = settings.silos if settings.silos_per_subject is None else settings.silos_per_subject
     return {
         "seed": seed,
@@ -173,10 +208,12 @@ def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_
             "validation_items": len(partition.validation_items),
             "test_items": len(partition.test_items),
         },
-        "silo_items": counts.sum(axis=1).tolist(),
-        "silo_subjects": np.count_nonzero(counts, axis=1).tolist(),
-        "silo_largest_subject": counts.max(axis=1).tolist(),
-        "most_silos_of_a_subject": int(np.count_nonzero(counts, axis=0).max()),
+        "silo_items": np.diff(partition.train_offsets).tolist(),
+        "silo_subjects": np.bincount(silo, minlength=settings.silos).tolist(),
+        "silo_largest_subject": np.maximum.reduceat(
+            sizes, np.searchsorted(silo, range(settings.silos))
+        ).tolist(),
+        "most_silos_of_a_subject": int(np.bincount(subject).max()),
         "silos_per_subject_limit": limit,
     }
 
@@ -198,8 +235,10 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
     """
     kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
     size = len(subject_ids)
-    counts = partition.counts()
-    held = counts.sum(axis=0)
+    _, owner, sizes = partition.groups()
+    held = np.bincount(partition.train_subjects, minlength=partition.subjects)
+    most = np.zeros(partition.subjects, dtype=np.int64)
+    np.maximum.at(most, owner, sizes)
     return pd.DataFrame(
         {
             "subject_id": [str(subject_ids[subject]) for subject in kept],
@@ -207,8 +246,8 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
             "validation_items": np.bincount(splits.validation_subjects, minlength=size)[kept],
             "test_items": np.bincount(splits.test_subjects, minlength=size)[kept],
             "dropped_items": before_cap - held,
-            "silos": np.count_nonzero(counts, axis=0),
-            "max_items_in_a_silo": counts.max(axis=0),
+            "silos": np.bincount(owner, minlength=partition.subjects),
+            "max_items_in_a_silo": most,
         }
     )
 

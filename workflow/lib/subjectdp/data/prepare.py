@@ -36,19 +36,19 @@ def fetch_sources(
     """Brings the source files of ``data`` into ``folder``, writes ``source.json`` there, returns the files.
 
     ``embedded``: generated. ``upstream``: from ``data.path`` if set, else from the mirrors of config/datasets.yaml.
-    ``leaf_json``: the files at ``data.path`` are hashed, not copied. ``lock_file`` records the fetched files (default:
-    beside the data folders, shared by all of them).
+    ``leaf_json`` and ``table``: the files at ``data.path`` are hashed, not copied. ``lock_file`` records the
+    fetched files (default: beside the data folders, shared by all of them).
     """
     facts_of(data.dataset)
+    if data.source not in [*Source]:
+        raise unknown("data.source", data.source, map(str, Source), DataError)
     folder.mkdir(parents=True, exist_ok=True)
     if data.source == Source.EMBEDDED:
         files = _generate(data, folder)
     elif data.source == Source.UPSTREAM:
         files = _fetch_upstream(data, folder, lock_file, options, table)
-    elif data.source == Source.LEAF_JSON:
-        files = [_leaf_path(data)]
     else:
-        raise unknown("data.source", data.source, map(str, Source), DataError)
+        files = [_path_in_place(data)]
     inputs = [describe(file, _hashes(folder)) for file in files]
     atomic.write_json(folder / RECORD, {"dataset": data.dataset, "source": data.source, "inputs": inputs})
     return files
@@ -90,8 +90,8 @@ def chosen_test_fraction(data: DataOptions) -> float:
 
 
 def read_source(data: DataOptions, folder: Path, decode: bool = True) -> Content:
-    """Parses the source of ``data``: LEAF's JSON at ``data.path``, or upstream files in ``folder``."""
-    return read(data, _leaf_path(data) if data.source == Source.LEAF_JSON else folder, decode)
+    """Parses the source of ``data``: LEAF's JSON or a table at ``data.path``, or upstream files in ``folder``."""
+    return read(data, _path_in_place(data) if Source(data.source).in_place else folder, decode)
 
 
 def _generate(data: DataOptions, folder: Path) -> list[Path]:
@@ -121,14 +121,14 @@ def _one_file(
     return fetch_file(source, folder, lock, local, options).path
 
 
-def _leaf_path(data: DataOptions) -> Path:
+def _path_in_place(data: DataOptions) -> Path:
     if data.path is None:
         raise expected(
-            "data.path", None, "the folder or zip with LEAF's JSON, for data.source leaf_json", DataError
+            "data.path", None, "where the data lie, when data.source is leaf_json or table", DataError
         )
     path = Path(data.path)
     if not path.exists():
-        raise expected("data.path", data.path, "an existing folder, zip or .json file", DataError)
+        raise expected("data.path", data.path, "an existing file or folder", DataError)
     return path
 
 
@@ -151,7 +151,7 @@ def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
     if kind != (data.dataset, data.source):
         raise DataError(f"{folder} holds {kind[0]} from {kind[1]}, not {data.dataset} from {data.source}.")
     for item in inputs:
-        file = _leaf_path(data) if data.source == Source.LEAF_JSON else folder / item.file
+        file = _path_in_place(data) if Source(data.source).in_place else folder / item.file
         recorded = {"file": item.file, "sha256": item.sha256, "bytes": item.bytes}
         if not file.exists() or describe(file, _hashes(folder)) != recorded:
             raise DataError(f"{file} is not the file that was fetched (missing or changed): fetch it again.")

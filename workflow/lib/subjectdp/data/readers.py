@@ -7,10 +7,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Protocol
 
-from subjectdp.data import leaf_json
+from subjectdp.data import leaf_json, table
 from subjectdp.data.catalogue import DATASETS, DatasetFacts, Source
 from subjectdp.data.content import Content
-from subjectdp.errors import DataError, unknown
+from subjectdp.errors import DataError, expected, unknown
 
 
 class EmbeddedOptions(Protocol):
@@ -33,6 +33,12 @@ class DataOptions(Protocol):
     def source(self) -> str: ...
     @property
     def path(self) -> str | None: ...
+    @property
+    def label(self) -> str | None: ...
+    @property
+    def subject(self) -> str | None: ...
+    @property
+    def silo(self) -> str | None: ...
     @property
     def test_fraction(self) -> float | None: ...
     @property
@@ -60,6 +66,10 @@ def read(data: DataOptions, path: Path, decode: bool) -> Content:
                 "LEAF's own output has the duplicates already."
             )
         return leaf_json.load(data.dataset, path)
+    if data.source == Source.TABLE:
+        if data.label is None:
+            raise expected("data.label", None, "the name of a column, for data.source table", DataError)
+        return table.read_table(path, data.label, data.subject, data.silo)
     reader = import_module(facts.reader).load_upstream
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
     taken = signature(reader).parameters  # a reader declares those that its data set has

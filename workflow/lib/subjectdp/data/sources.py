@@ -11,7 +11,7 @@ from subjectdp.errors import ConfigError, expected, unknown
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import CHECKOUT
 
-FORMATS = ("zip", "text")
+FORMATS = ("zip", "gzip", "binary", "text")
 _TABLE = Path("config") / "datasets.yaml"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -1,9 +1,13 @@
-"""Train, validation and test items of each subject, by LEAF's rules for images and for text."""
+"""Train, validation and test items of each subject: LEAF's rules for text, and for all other items.
+
+Items that are their own subjects cannot be split by subject. They are split within each silo that the source names, or
+all together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +20,21 @@ if TYPE_CHECKING:
 
 IMAGE = "image"
 TEXT = "text"
+VECTOR = "vector"
 WINDOW = 80  # characters of a Shakespeare window (LEAF's SEQ_LEN)
 
 Integers = NDArray[np.int64]
 Addresses = NDArray[np.int32]
+Silos = NDArray[np.int16]
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Item addresses of each part, ordered by subject and address, with each one's subject index (int32)."""
+    """Item addresses of each part, ordered by subject and address, with each one's subject index (int32).
+
+    ``train_silos``: where the source says that the train items lie, int16; empty where it names no silo.
+    ``own_subjects``: each item is its own subject.
+    """
 
     train_items: Addresses
     train_subjects: Addresses
@@ -32,6 +42,41 @@ class Splits:
     validation_subjects: Addresses
     test_items: Addresses
     test_subjects: Addresses
+    train_silos: Silos = field(default_factory=lambda: np.empty(0, np.int16), kw_only=True)
+    own_subjects: bool = field(default=False, kw_only=True)
+
+
+class _Divided(Protocol):
+    """What decides who is split together: a :class:`Content` or prepared data."""
+
+    @property
+    def items(self) -> Integers: ...
+    @property
+    def own_subjects(self) -> bool: ...
+    @property
+    def silos(self) -> Silos: ...
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The items that are split as one: those of a subject; of a silo, or all, where items are their own subjects.
+
+    ``sizes`` (pools,); ``members``: the addresses of each pool where items are their own subjects, else empty.
+    """
+
+    sizes: Integers
+    members: tuple[Integers, ...] = ()
+
+    @classmethod
+    def of(cls, data: _Divided) -> Self:
+        """The pools of a data set."""
+        if not data.own_subjects:
+            return cls(data.items)
+        order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
+        if len(data.silos) > 0:
+            order, ends = np.argsort(data.silos, kind="stable"), np.cumsum(np.bincount(data.silos))[:-1]
+        members = tuple(np.split(order, ends))
+        return cls(np.array([len(pool) for pool in members]), members)
 
 
 def split_items(
@@ -44,18 +89,25 @@ def split_items(
     of ``window - 1`` windows, so that no test window's input shares a character with a train window's input,
     then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
     them. Validation: the same rule on the train part with ``validation_fraction``, but a subject may have no
-    validation items. The test fraction lies in (0, 1), the validation fraction in [0, 1); DataError
-    otherwise.
+    validation items. Items that are their own subjects are split at random, within each silo that the source names.
+    The test fraction lies in (0, 1), the validation fraction in [0, 1); DataError otherwise.
     """
     _check_fractions(test_fraction, validation_fraction)
-    train, test, kept = sizes_after_split(prepared.items, test_fraction, prepared.kind)
+    pools = Pools.of(prepared)
+    train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)
     if not kept.any():
         raise DataError(f"No subject of {prepared.dataset} is left at data.test_fraction {test_fraction}.")
     indices = np.nonzero(kept)[0]
     fit, _ = part_sizes(train, validation_fraction)
     if prepared.kind == TEXT:
         return _split_text(prepared, indices, train[kept], test[kept], fit[kept])
-    return _split_images(prepared, indices, train[kept], fit[kept], seed)
+    if prepared.own_subjects:
+        splits = _split_pools([pools.members[i] for i in indices], train[kept], fit[kept], seed)
+    else:
+        splits = _split_subjects(prepared, indices, train[kept], fit[kept], seed)
+    if len(prepared.silos) == 0:
+        return splits
+    return replace(splits, train_silos=prepared.silos[splits.train_items])
 
 
 def _check_fractions(test_fraction: float, validation_fraction: float) -> None:
@@ -104,7 +156,20 @@ def _spans(starts: Integers, lengths: Integers, subjects: NDArray[np.intp]) -> t
     return items, np.repeat(subjects.astype(np.int32), lengths)
 
 
-def _split_images(
+def _split_pools(pools: list[Integers], train: Integers, fit: Integers, seed: int) -> Splits:
+    """Splits of items that are their own subjects: item and subject have the same number."""
+    parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
+    for number, (pool, n_train, n_fit) in enumerate(zip(pools, train, fit, strict=True)):
+        shuffled = numpy_generator(seed, Purpose.SPLIT, "pool", number).permutation(pool)
+        for part, chosen in zip(parts, np.split(shuffled, [n_fit, n_train]), strict=True):
+            part.append(chosen)
+    columns: list[Addresses] = []
+    for part in parts:
+        columns += [np.sort(np.concatenate(part)).astype(np.int32)] * 2
+    return Splits(*columns, own_subjects=True)
+
+
+def _split_subjects(
     prepared: PreparedData, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int
 ) -> Splits:
     parts: tuple[list[NDArray[Any]], ...] = ([], [], [])

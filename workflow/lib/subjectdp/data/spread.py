@@ -4,7 +4,8 @@ Uniform: each item goes to any silo with equal probability. Power (Marathe and K
 Privacy in Federated Learning", first version, section 4.2): each item draws x in [0, 1] with density alpha x^(alpha-1)
 and goes to the silo of rank floor(S x), in an order of the silos drawn for each subject. (One order for all subjects
 would concentrate the items in a few silos and does not give the group sizes that the paper reports.) Uniform is power
-with alpha = 1, to the bit.
+with alpha = 1, to the bit. Equal: all items in a random order, dealt in shares that differ by at most one, whoever's
+they are (what papers call iid clients). Inherent: each item lies where the source says.
 
 Every draw is keyed by the run's seed and the subject's id. A subject's silos therefore do not depend on the algorithm,
 the other subjects or their number, and a cap of 4 keeps a subset of what a cap of 8 keeps.
@@ -19,12 +20,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.splits import Integers
+from subjectdp.data.splits import Integers, Silos
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 UNIFORM = "uniform"
 POWER = "power"
-Silos = NDArray[np.int16]  # sorts by radix; the configuration allows no more silos
+EQUAL = "equal"
+INHERENT = "inherent"
 
 
 class PartitionSettings(Protocol):
@@ -51,6 +53,14 @@ class SpreadSettings:
     alpha: float = 1.0
     max_items_per_subject: int | None = None
     silos_per_subject: int | None = None
+
+
+def deal_items(seed: int, items: int, silos: int) -> Silos:
+    """The silo of each of ``items`` train items: int16, equal shares of a random order."""
+    order = numpy_generator(seed, Purpose.PARTITION, "deal").permutation(items)
+    dealt = np.empty(items, dtype=np.int16)
+    dealt[order] = np.arange(items) % silos
+    return dealt
 
 
 def spread_items(

@@ -1,10 +1,10 @@
-"""The prepared data set: one compact format for both data sets, written once and opened as a memory map.
+"""The prepared data set: one compact format for all kinds of data, written once and opened as a memory map.
 
-A folder holds four files. ``features.npy``: FEMNIST uint8 (N, 28, 28), grey levels exactly as LEAF has them
-before its division by 255; Shakespeare uint8 (L,), one stream of vocabulary indices. ``labels.npy``: FEMNIST
-uint8 (N,); Shakespeare empty, because the label of address a is ``stream[a + window]``. ``subjects.parquet``:
-one row a subject with its first address and number of items. ``meta.json``: what the data are, counts, and
-checksums.
+A folder holds five files. ``features.npy``: images uint8 (N, height, width) or (N, height, width, 3), levels as in the
+source; vectors float32 (N, numbers); text uint8 (L,), one stream of vocabulary indices. ``labels.npy``: uint8 (N,), or
+int32 for more than 256 classes; of text empty, because the label of address a is ``stream[a + window]``.
+``silos.npy``: int16 (N,) the silo of each item, empty where the source names none. ``subjects.parquet``: one row a
+subject with its first address and number of items. ``meta.json``: what the data are, counts, and checksums.
 
 An item is an integer address. Windows of text are never materialised: the item at address a is the ``window``
 characters from a on, and a subject's text is followed by enough characters of its own for its last window.
@@ -22,15 +22,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Bytes, Content, check_content, count_content
-from subjectdp.data.splits import Integers
+from subjectdp.data.content import Content, Features, Labels, check_content, count_content
+from subjectdp.data.splits import IMAGE, Integers, Silos
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
 
-FORMAT_VERSION = 1
-_FILES = {"features": "features.npy", "labels": "labels.npy", "subjects": "subjects.parquet"}
+FORMAT_VERSION = 2
+_FILES = {
+    "features": "features.npy",
+    "labels": "labels.npy",
+    "silos": "silos.npy",
+    "subjects": "subjects.parquet",
+}
 _META_KEYS = {"dataset", "kind", "classes", "window", "synthetic", "sha256", "bytes", "format"}
+_META_KEYS |= {"dark_on_light", "own_subjects", "silo_names"}
 _ADVICE = "Remove the folder and prepare it again."
 
 
@@ -48,12 +54,13 @@ class PreparedData:
     """A prepared data set, opened read-only (features memory-mapped); arrays as in :class:`Content`."""
 
     folder: Path
-    features: Bytes
-    labels: Bytes
+    features: Features
+    labels: Labels
     subject_ids: NDArray[np.object_]
     groups: NDArray[np.object_]
     first_items: Integers
     items: Integers
+    silos: Silos
     meta: Mapping[str, Any]
 
     @property
@@ -63,7 +70,7 @@ class PreparedData:
 
     @property
     def kind(self) -> str:
-        """``image`` or ``text``."""
+        """``image``, ``vector`` or ``text``."""
         return str(self.meta["kind"])
 
     @property
@@ -73,8 +80,33 @@ class PreparedData:
 
     @property
     def window(self) -> int:
-        """Characters of a text item; 0 for images."""
+        """Characters of a text item; 0 for other items."""
         return int(self.meta["window"])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an item as models take it: (channels, height, width), (numbers,) or (characters,)."""
+        if self.window:
+            return (self.window,)
+        stored = self.features.shape[1:]
+        if self.kind != IMAGE:
+            return stored
+        return (1, *stored) if len(stored) == 2 else (stored[2], *stored[:2])
+
+    @property
+    def dark_on_light(self) -> bool:
+        """Images: whether level 255 is the background."""
+        return bool(self.meta["dark_on_light"])
+
+    @property
+    def own_subjects(self) -> bool:
+        """Whether the data name nobody, and each item is its own subject."""
+        return bool(self.meta["own_subjects"])
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """The silos that the source names; empty: none."""
+        return tuple(self.meta["silo_names"])
 
     @property
     def synthetic(self) -> bool:
@@ -96,6 +128,7 @@ class PreparedData:
             groups=self.groups[:count],
             first_items=self.first_items[:count],
             items=self.items[:count],
+            silos=self.silos[:count] if self.own_subjects else self.silos,
         )
 
 
@@ -116,6 +149,7 @@ def write_prepared(
     (folder / "meta.json").unlink(missing_ok=True)
     atomic.write_array(folder / _FILES["features"], content.features)
     atomic.write_array(folder / _FILES["labels"], content.labels)
+    atomic.write_array(folder / _FILES["silos"], content.silos)
     atomic.write_frame(folder / _FILES["subjects"], _subjects_frame(content))
     meta = {
         "format": FORMAT_VERSION,
@@ -126,6 +160,9 @@ def write_prepared(
         "classes": content.classes,
         "window": content.window,
         "vocabulary": content.vocabulary,
+        "dark_on_light": content.dark_on_light,
+        "own_subjects": content.own_subjects,
+        "silo_names": list(content.silo_names),
         "test_fraction": test_fraction,
         "counts": count_content(content, test_fraction),
         "notes": dict(content.notes),
@@ -156,6 +193,7 @@ def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
         groups=frame["group"].to_numpy(dtype=object),
         first_items=frame["first_item"].to_numpy(dtype=np.int64),
         items=frame["items"].to_numpy(dtype=np.int64),
+        silos=np.load(folder / _FILES["silos"], allow_pickle=False),
         meta=meta,
     )
     last = int((data.first_items + data.items).max()) + data.window

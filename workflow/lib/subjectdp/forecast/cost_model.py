@@ -82,17 +82,19 @@ def test_fraction(data: DataConfig) -> float:
 def expected_subjects(data: DataConfig) -> int:
     """Subjects of a run on these data, by the configuration."""
     if data.source == "embedded":
-        known = data.embedded.subjects
+        known = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
     else:
         known = data.expected.users_after_split or data.expected.users or DATASETS[data.dataset].subjects
     return known if data.subjects is None else min(known, data.subjects)
 
 
 def _items_of_subject(data: DataConfig) -> float:
+    if data.own_subjects:
+        return 1.0
     if data.source == "embedded":
         return float(data.embedded.items_per_subject)
     users, items = data.expected.users, data.expected.items
-    if DATASETS[data.dataset].kind == "image" and users is not None and items is not None:
+    if DATASETS[data.dataset].kind != "text" and users is not None and items is not None:
         return items / users
     return DATASETS[data.dataset].items_per_subject
 

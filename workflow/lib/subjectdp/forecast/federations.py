@@ -11,7 +11,8 @@ from subjectdp.config import paths
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.embedded.plays import role_sizes
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
-from subjectdp.data.splits import IMAGE, Integers, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.splits import TEXT, Integers, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.spread import INHERENT
 from subjectdp.data.statistics import FEMNIST_VARIATION, SHAKESPEARE_VARIATION, shakespeare_counts
 from subjectdp.data.store import load_prepared
 from subjectdp.forecast.cost_model import expected_subjects, test_fraction
@@ -59,24 +60,41 @@ def _expected_splits(run: RunConfig) -> tuple[Splits, int]:
     for sizes in (train, validation, test):
         owners = np.repeat(np.arange(len(train), dtype=np.int32), sizes)
         columns += [np.arange(len(owners), dtype=np.int32), owners]
-    return Splits(*columns), len(train)
+    silos = np.empty(0, np.int16)
+    if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
+        silos = (np.arange(len(columns[0])) % run.partition.silos).astype(np.int16)
+    return Splits(*columns, train_silos=silos, own_subjects=run.data.own_subjects), len(train)
 
 
 def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
     """Train, validation and test items of each subject, int64 (subjects,), by the rules of the real split."""
     items = _expected_items(data)
     kind = DATASETS[data.dataset].kind
+    if data.own_subjects:
+        return _single_sizes(data, len(items))
     train, test, kept = sizes_after_split(items, test_fraction(data), kind)
     fit, validation = part_sizes(train[kept], data.validation_fraction)
     return fit, validation, test[kept]
 
 
+def _single_sizes(data: DataConfig, items: int) -> tuple[Integers, Integers, Integers]:
+    """The same for items that are their own subjects: 1 where one is of that part, else 0."""
+    train, _ = part_sizes(np.array([items]), test_fraction(data))
+    fit, _ = part_sizes(train, data.validation_fraction)
+    number = np.arange(items)
+    part = np.where(number < fit[0], 0, np.where(number < train[0], 1, 2))
+    fits, validates, tests = ((part == index).astype(np.int64) for index in range(3))
+    return fits, validates, tests
+
+
 def _expected_items(data: DataConfig) -> Integers:
     """Items of each subject before any split."""
     embedded = data.embedded
+    if data.own_subjects:
+        return np.ones(expected_subjects(data), dtype=np.int64)
     if data.source != "embedded":
         subjects, mean = expected_subjects(data), DATASETS[data.dataset].items_per_subject
-        variation = FEMNIST_VARIATION if DATASETS[data.dataset].kind == IMAGE else SHAKESPEARE_VARIATION
+        variation = FEMNIST_VARIATION if DATASETS[data.dataset].kind != TEXT else SHAKESPEARE_VARIATION
         return shakespeare_counts(subjects, mean, variation)
     if data.dataset == "shakespeare":
         sizes = role_sizes(embedded.subjects, embedded.items_per_subject, embedded.seed)

@@ -14,12 +14,11 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.engine.pass_size import saved_values
 from subjectdp.forecast.cost_model import ModelCost
 from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import SHAPES
 from subjectdp.models.fixed import fixed_features
 
 if TYPE_CHECKING:
     from subjectdp.config.sections import ModelConfig
-
-_WINDOW = 80  # characters of a text item
 
 
 def model_cost(model: ModelConfig, dataset: str) -> ModelCost:
@@ -31,9 +30,10 @@ def model_cost(model: ModelConfig, dataset: str) -> ModelCost:
 def _model_cost(name: str, parameters: str, dataset: str) -> ModelCost:
     facts = DATASETS[dataset]
     # on the device "meta" tensors have shapes and no data, and an LSTM is the matrix products that are counted
-    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters)).to("meta")
-    shape, kind = ((1, 1, 28, 28), torch.float32) if facts.kind == "image" else ((1, _WINDOW), torch.int64)
-    item = torch.zeros(shape, dtype=kind, device="meta")
+    shape = facts.shape or SHAPES[facts.kind]
+    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters), shape).to("meta")
+    kind = torch.int64 if facts.kind == "text" else torch.float32
+    item = torch.zeros((1, *shape), dtype=kind, device="meta")
     feature_map, feature_flops, features = fixed_features(model), 0, 0
     if feature_map is not None:
         with torch.no_grad(), _flop_counter() as counter:

@@ -9,28 +9,34 @@ import torch
 from torch import nn
 
 from subjectdp.errors import ModelError, in_words, unknown
-from subjectdp.models import fixed, image, linear, ngram, text
-from subjectdp.models.catalogue import MODELS, model_names, model_parameters
+from subjectdp.models import fixed, image, linear, ngram, text, vector
+from subjectdp.models.catalogue import MODELS, SHAPES, model_names, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
 
 # Imported by name, so that a run's code fingerprint covers them.
-_MODULES = {"fixed": fixed, "image": image, "linear": linear, "ngram": ngram, "text": text}
+_MODULES = {"fixed": fixed, "image": image, "linear": linear, "ngram": ngram, "text": text, "vector": vector}
 
 
 def build_model(
-    name: str, classes: int, kind: str, seed: int, parameters: Mapping[str, Any] | None = None
+    name: str,
+    classes: int,
+    kind: str,
+    seed: int,
+    parameters: Mapping[str, Any] | None = None,
+    shape: tuple[int, ...] | None = None,
 ) -> nn.Module:
     """Builds a model with weights drawn from the run's seed.
 
     Args:
         name: a key of ``MODELS``.
         classes: number of output classes.
-        kind: kind of the data set, "image" or "text".
+        kind: kind of the data set, "image", "vector" or "text".
         seed: root seed of the run; the same seed gives the same weights for every algorithm.
         parameters: parameters that differ from the catalogue's defaults.
+        shape: of an item: (channels, height, width), (numbers,) or (characters,); None: LEAF's.
 
     Raises:
-        ModelError: unknown name, a model for another kind of data, or unknown or impossible parameters.
+        ModelError: unknown name, a model for another kind or shape of data, or unknown or impossible parameters.
     """
     if name not in MODELS:
         raise unknown("model.name", name, MODELS, ModelError)
@@ -45,7 +51,9 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)
         try:
-            return builder(classes, **model_parameters(name, overrides))
+            return builder(
+                classes, SHAPES[kind] if shape is None else shape, **model_parameters(name, overrides)
+            )
         except ModelError:
             raise
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["image", "text"]
+Kind = Literal["image", "text", "vector"]
+
+SHAPES: dict[str, tuple[int, ...]] = {"image": (1, 28, 28), "text": (80,), "vector": (10,)}
+"""Items that costs are measured on: LEAF's images and text, and a row of ten numbers."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,11 @@ class ModelFacts:
 
     Attributes:
         kind: kind of data that it takes.
-        builder: ``module.name`` in this package, called with the number of classes and the parameters.
+        builder: ``module.name`` in this package, called with the number of classes, the shape of an item and the
+            parameters.
         parameters: all its parameters by name (``model.parameters`` overrides their defaults).
-        forward_flops: floating point operations of a forward pass on one item, with the default parameters and
-            without a fixed feature map. ``subjectdp.forecast.model_cost`` measures them; a test compares.
+        forward_flops: floating point operations of a forward pass on an item of the first data set of its kind, with
+            default parameters and without a fixed feature map. ``forecast.model_cost`` measures them; a test compares.
         fixed_features: whether all layers but the last are a fixed feature map, computed once for each item.
         not_all_zero: parameters of which one is above 0.
     """
@@ -63,13 +67,14 @@ class ModelFacts:
     not_all_zero: tuple[str, ...] = ()
 
 
-_POOLS = (1, 2, 4, 7, 14, 28)  # divisors of an image's side
+_POOLS = (1, 2, 4, 7, 8, 14, 16, 28, 32)  # divisors of usual images' sides
 _EMBEDDING = Parameter(8, most=4096)
 MODELS: dict[str, ModelFacts] = {
     "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": Parameter(2048)}, 34_423_808),
     "small_cnn": ModelFacts(
         "image", "image.SmallCNN", {"width": Parameter(16, least=4, most=4096, multiple_of=4)}, 6_583_680
     ),
+    "tanh_cnn": ModelFacts("image", "image.TanhCNN", {}, 792_448),
     "logistic": ModelFacts("image", "linear.Logistic", {"pool": Parameter(2, choices=_POOLS)}, 24_428),
     "scattering_head": ModelFacts(
         "image",
@@ -100,8 +105,10 @@ MODELS: dict[str, ModelFacts] = {
         0,
         not_all_zero=("singles", "pairs"),
     ),
+    "linear": ModelFacts("vector", "vector.Linear", {}, 40),
+    "mlp": ModelFacts("vector", "vector.Perceptron", {"hidden": Parameter(64)}, 1_536),
 }
-"""The first model of each kind is LEAF's, the default."""
+"""The first model of each kind is the default; of images and text it is LEAF's."""
 
 
 def model_names(kind: str | None = None) -> list[str]:

@@ -65,18 +65,20 @@ def _standardised(rows: Tensor) -> Tensor:
     return centred / lengths
 
 
-def scattering_head(classes: int, scales: int, angles: int) -> FixedFeatureModel:
+def scattering_head(classes: int, shape: tuple[int, ...], scales: int, angles: int) -> FixedFeatureModel:
     """A head that starts at zero on wavelet features: (1 + 16 + 64) 7² = 3,969 with two scales and eight angles."""
+    _check_shape(shape)
     features = NormalisedScattering(scales, angles)
     return FixedFeatureModel(features, features.width, classes)
 
 
-def handwriting_head(classes: int, from_synthetic: bool) -> FixedFeatureModel:
+def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool) -> FixedFeatureModel:
     """A head on 128 features learned from synthetic characters; 7,936 weights for 62 classes.
 
     ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the
     features; otherwise from zero. Raises ModelError if the classes are not those of the synthetic characters.
     """
+    _check_shape(shape)
     if type(from_synthetic) is not bool:
         raise expected("model.parameters.from_synthetic", from_synthetic, "true or false", ModelError)
     if from_synthetic and classes != CLASSES:
@@ -85,6 +87,11 @@ def handwriting_head(classes: int, from_synthetic: bool) -> FixedFeatureModel:
     tensors = load_weights()
     start = tensors["head"].float() if from_synthetic else None
     return FixedFeatureModel(HandwritingFeatures(tensors), FEATURES, classes, start)
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if shape != (1, 28, 28):
+        raise expected("shape of the images", shape, "(1, 28, 28) for this model", ModelError)
 
 
 def fixed_features(model: nn.Module) -> Callable[[Tensor], Tensor] | None:

@@ -1,7 +1,7 @@
-"""Convolutional networks for 28x28 grey images.
+"""Convolutional networks for grey or colour images of one size.
 
-Inputs are float (B, 1, 28, 28), 0 for paper and up to 1 for ink (training inverts LEAF's grey levels and scales them by
-public constants); outputs are logits (B, classes).
+Inputs are float (B, channels, height, width), levels above the background's shifted and scaled by public constants;
+outputs are logits (B, classes).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ class LeafCNN(nn.Module):
     2048 and the output layer.
     """
 
-    def __init__(self, classes: int, hidden: int) -> None:
+    def __init__(self, classes: int, shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 5, padding=2)
+        channels, height, width = shape
+        self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
         self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.fc1 = nn.Linear(64 * 7 * 7, hidden)
+        self.fc1 = nn.Linear(64 * (height // 4) * (width // 4), hidden)
         self.fc2 = nn.Linear(hidden, classes)
         self.pool = nn.MaxPool2d(2)
         self.activation = nn.ReLU()
@@ -37,10 +38,11 @@ class LeafCNN(nn.Module):
 class SmallCNN(nn.Module):
     """A network of about 40,000 parameters with group normalisation, for quick runs and strong noise."""
 
-    def __init__(self, classes: int, width: int) -> None:
+    def __init__(self, classes: int, shape: tuple[int, ...], width: int) -> None:
         super().__init__()
+        channels, height, breadth = shape
         self.layers = nn.Sequential(
-            nn.Conv2d(1, width, 5, padding=2),
+            nn.Conv2d(channels, width, 5, padding=2),
             nn.GroupNorm(4, width),
             nn.ReLU(),
             nn.MaxPool2d(2),
@@ -52,9 +54,45 @@ class SmallCNN(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(2 * width * 9, classes),
+            nn.Linear(2 * width * (height // 8) * (breadth // 8), classes),
         )
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layers(images)
         return logits
+
+
+class TanhCNN(nn.Module):
+    """The network of Papernot et al. (arXiv 2007.14191) for 28x28 grey images: 26,010 parameters for 10 classes.
+
+    Convolutions 8x8 (16 channels, stride 2, padding 2) and 4x4 (32 channels, stride 2), each with tanh and 2x2 max
+    pooling of stride 1, a hidden layer of 32 with tanh, and the output layer. Padding and pooling are those of Tramèr
+    and Boneh (arXiv 2011.11660).
+    """
+
+    def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, 16, 8, stride=2, padding=2),
+            nn.Tanh(),
+            nn.MaxPool2d(2, stride=1),
+            nn.Conv2d(16, 32, 4, stride=2),
+            nn.Tanh(),
+            nn.MaxPool2d(2, stride=1),
+            nn.Flatten(),
+            nn.Linear(32 * _reduced(height) * _reduced(width), 32),
+            nn.Tanh(),
+            nn.Linear(32, classes),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.layers(images)
+        return logits
+
+
+def _reduced(side: int) -> int:
+    """Side of an image after both convolutions and poolings of :class:`TanhCNN`."""
+    for kernel, padding in ((8, 2), (4, 0)):
+        side = (side + 2 * padding - kernel) // 2 + 1 - 1
+    return side

@@ -32,7 +32,7 @@ class CharacterNGram(nn.Module):
         ModelError: numbers out of range, or no table.
     """
 
-    def __init__(self, classes: int, singles: int, pairs: int) -> None:
+    def __init__(self, classes: int, shape: tuple[int, ...], singles: int, pairs: int) -> None:
         super().__init__()
         for name, value, most in (("singles", singles, 80), ("pairs", pairs, 79)):
             if type(value) is not int or not 0 <= value <= most:

@@ -13,7 +13,7 @@ class LeafLSTM(nn.Module):
     The papers do not give the size of the hidden linear layer; ``dense`` sets it (D-61).
     """
 
-    def __init__(self, classes: int, embedding: int, hidden: int, dense: int) -> None:
+    def __init__(self, classes: int, shape: tuple[int, ...], embedding: int, hidden: int, dense: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(classes, embedding)
         self.lstm = nn.LSTM(embedding, hidden, num_layers=2, batch_first=True)

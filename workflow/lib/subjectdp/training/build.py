@@ -99,7 +99,8 @@ def _model(inputs: RunInputs) -> torch.nn.Module:
     run, prepared = inputs.run, inputs.prepared
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
-    return build_model(run.model.name, prepared.classes, prepared.kind, run.seed, run.model.parameters)
+    name, parameters = run.model.name, run.model.parameters
+    return build_model(name, prepared.classes, prepared.kind, run.seed, parameters, prepared.shape)
 
 
 def _resident(

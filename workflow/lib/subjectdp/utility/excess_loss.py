@@ -141,7 +141,7 @@ def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
     splits = split_items(kept, base.seed, fraction, data.validation_fraction)
     partition = partition_subjects(splits, list(kept.subject_ids), SpreadSettings(1), base.seed)
-    resident, model = ResidentData(kept, torch.device("cpu")), Logistic(kept.classes, POOL)
+    resident, model = ResidentData(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)
     test = _features(resident, model, partition.test_items)
     optima = [minimise(_equally_weighted(part, kept.classes), RADIUS) for part in (train, test)]

@@ -1,40 +1,40 @@
-"""The embedded data sets: synthetic archives in the upstreams' own formats.
+"""The embedded data sets: synthetic files in the upstreams' own formats.
 
-They go through the same hashing, parsing, windows and partitioning as the real data, need no network, and are
-labelled synthetic wherever their results are shown. See docs/embedded-data.md.
+They go through the same reading and partitioning as the real data, need no network, and are labelled synthetic wherever
+their results are shown. See docs/embedded-data.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-from subjectdp.data.embedded.plays import write_etext
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, expected, unknown
 
-DATASETS = ("femnist", "shakespeare")
+GENERATORS = {name: facts.generator for name, facts in DATASETS.items() if facts.generator}
+"""Modules with ``write_files(folder, subjects, items_per_subject, seed)``. They load when they are needed: drawing
+letters needs matplotlib and scipy."""
 
 
 def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Generate a data set's source files into ``folder``, which is created if needed; return their paths.
 
-    ``dataset`` is femnist (by_class.zip and by_write.zip in NIST SD19's layout) or shakespeare (100.txt in the 1994
-    e-text's layout). ``subjects`` counts the writers or characters that have items, at least 1 (shakespeare: 2).
-    ``items_per_subject`` is the mean number of images or of windows of 80 characters, at least 2. The same arguments
-    give the same bytes.
+    ``subjects`` counts the writers or characters that have items, at least 1 (shakespeare: 2). ``items_per_subject`` is
+    the mean number of images or of windows of 80 characters, at least 2. Where items are their own subjects, there are
+    ``subjects`` times ``items_per_subject`` of them. The same arguments give the same bytes.
 
     Raises:
         ConfigError: an argument is unknown or out of range.
     """
-    if dataset not in DATASETS:
-        raise unknown("data.dataset", dataset, DATASETS, ConfigError)
+    if dataset not in GENERATORS:
+        raise unknown("data.dataset", dataset, GENERATORS, ConfigError)
     fewest = 2 if dataset == "shakespeare" else 1
     if subjects < fewest:
         raise expected("data.embedded.subjects", subjects, f"at least {fewest} for {dataset}")
     if items_per_subject < 2:
         raise expected("data.embedded.items_per_subject", items_per_subject, "at least 2")
     folder.mkdir(parents=True, exist_ok=True)
-    if dataset == "femnist":  # imported here: matplotlib and scipy load only where images are drawn
-        from subjectdp.data.embedded.nist_layout import write_archives
-
-        return write_archives(folder, subjects, items_per_subject, seed)
-    return [write_etext(folder, subjects, items_per_subject, seed)]
+    write: Callable[[Path, int, int, int], list[Path]] = import_module(GENERATORS[dataset]).write_files
+    return write(folder, subjects, items_per_subject, seed)

@@ -39,7 +39,7 @@ ClassImages = dict[int, dict[int, list[bytes]]]
 """Class label -> part -> PNG files, in writer order."""
 
 
-def write_archives(folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
+def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Draws ``subjects`` writers and writes both archives, atomically.
 
     :return: the paths of by_class.zip and by_write.zip.

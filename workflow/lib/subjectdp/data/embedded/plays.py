@@ -49,7 +49,7 @@ class Role:
     speeches: list[list[str]]
 
 
-def write_etext(folder: Path, subjects: int, items_per_subject: int, seed: int) -> Path:
+def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Writes 100.txt with ``subjects`` characters of about ``items_per_subject`` windows each on average.
 
     The sizes are skewed as in the real text: few speak much, many little. A character's words depend on
@@ -75,7 +75,7 @@ def write_etext(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     _check_length(len(lines), subjects, items_per_subject)
     target = folder / ETEXT
     write_text(target, "\n".join([*lines, "End of this synthetic text.", ""]))
-    return target
+    return [target]
 
 
 def _check_length(lines: int, subjects: int, items_per_subject: int) -> None:

@@ -21,8 +21,8 @@ from subjectdp.training.items.augmentation import warped as warped_images
 if TYPE_CHECKING:
     from subjectdp.training.items.feature_cache import FeatureCache
 
-# Ink is 1 and paper 0 (LEAF stores paper as 1), then shifted and scaled by public constants: a DP run may not take
-# the mean of its private data.
+# Levels from 0 for the background to 1 are shifted and scaled by public constants: a DP run may not take the mean of
+# its private data.
 INK_SHIFT, INK_SCALE = 0.17, 0.33
 _FEATURES_AT_ONCE = 256
 
@@ -48,7 +48,8 @@ class ResidentData:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
     On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
-    out as float32 (n, 1, 28, 28), text as int64 (n, window); labels as int64 (n,).
+    out as float32 (n, channels, height, width), vectors as float32 (n, numbers), text as int64 (n, window); labels as
+    int64 (n,).
 
     With ``features`` items come out as these, float32 (n, width), computed here once. With ``warps`` an item has an
     augmented copy for each of them beside the plain one. Copies of images are made on request, features of the copies
@@ -75,7 +76,9 @@ class ResidentData:
         self.features = _read_only(prepared.features).to(device)
         self.labels = _read_only(prepared.labels).to(device)
         grey = torch.arange(256, dtype=torch.float32, device=device)
-        self._shade = ((255.0 - grey) / 255.0 - INK_SHIFT) / INK_SCALE
+        light = 255.0 - grey if prepared.dark_on_light else grey
+        self._shade = (light / 255.0 - INK_SHIFT) / INK_SCALE
+        self._background = -INK_SHIFT / INK_SCALE
         self._positions = torch.arange(self.window, device=device)
         self._copies: tuple[Warp | None, ...] = (None, *warps)
         self._computed = [] if features is None else [self._table(features, warp) for warp in self._copies]
@@ -107,12 +110,15 @@ class ResidentData:
         return torch.stack(copies, dim=1).flatten(0, 1), labels.repeat_interleave(self.copies)
 
     def _copy(self, items: Tensor, warp: Warp | None) -> Tensor:
-        return items if warp is None else warped_images(items, warp, float(self._shade[255]))
+        return items if warp is None else warped_images(items, warp, self._background)
 
     def _items(self, where: Tensor) -> tuple[Tensor, Tensor]:
         if self.kind == "image":
-            images = self._shade[self.features[where].int()].unsqueeze(1)
-            return images, self.labels[where].long()
+            levels = self._shade[self.features[where].int()]
+            channels_first = levels.unsqueeze(1) if levels.dim() == 3 else levels.permute(0, 3, 1, 2)
+            return channels_first.contiguous(), self.labels[where].long()
+        if self.kind == "vector":
+            return self.features[where], self.labels[where].long()
         windows = self.features[where.unsqueeze(1) + self._positions]
         return windows.long(), self.features[where + self.window].long()
 

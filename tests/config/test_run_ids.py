@@ -185,6 +185,7 @@ SUBJECT_VALUES: dict[str, Any] = {
 }
 NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
 IN_SOUND_MODE = {"privacy.predicted_subjects"}  # likewise
+OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clinic"}  # likewise
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
@@ -221,7 +222,16 @@ def test_no_key_is_forgotten() -> None:
     }
     views = {f"training.augmentation.{key}" for key in AUGMENTATION_VALUES}
     special = joint | subject | averaging | views
-    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | special | ignored
+    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | set(OF_TABLES) | special | ignored
+
+
+@pytest.mark.parametrize("key", OF_TABLES)
+def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
+    data = {"source": "table", "path": "patients.csv", "label": "y", "subject": "person", "silo": "place"}
+    first, second = (load_run({"data": each}) for each in (data, data | {key.split(".")[1]: OF_TABLES[key]}))
+    assert first.data_key != second.data_key and first.run_id != second.run_id
+    moved = load_run({"data": data | {"path": "elsewhere/patients.csv"}})
+    assert moved.run_id == first.run_id
 
 
 @pytest.mark.parametrize("name", AVERAGING_VALUES)

@@ -36,8 +36,8 @@ class DatasetFacts:
     ``reader`` is a module with ``load_upstream(folder) -> Content``, which reads the files that config/datasets.yaml
     lists for the data set; ``sources`` are the values of ``data.source`` that it has. ``subjects`` (those with train
     and test items) and ``items_per_subject`` are what a plan assumes before anything has been read. ``shape`` is that
-    of an item as models take it: (channels, height, width), (characters,) or (numbers,); empty: known once read. ``generator`` is
-    the module that makes the embedded files, where the data set has them.
+    of an item as models take it: (channels, height, width), (characters,) or (numbers,); empty: known once read.
+    ``generator`` is the module that makes the embedded files, where the data set has them.
     """
 
     label: str  # in figures

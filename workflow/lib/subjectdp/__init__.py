@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subjectdp.api.accounting import account, calibrate, mechanism
     from subjectdp.api.counts import Counts, read_counts
+    from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
     from subjectdp.api.report import Guarantee, PrivacyReport
     from subjectdp.api.schedule import Schedule
 
@@ -19,9 +20,12 @@ __all__ = [
     "Counts",
     "Guarantee",
     "PrivacyReport",
+    "PrivacySettings",
     "Schedule",
+    "SubjectPrivacyEngine",
     "account",
     "calibrate",
+    "clip_sum",
     "mechanism",
     "read_counts",
 ]
@@ -30,9 +34,12 @@ _HOMES = {
     "Counts": "counts",
     "Guarantee": "report",
     "PrivacyReport": "report",
+    "PrivacySettings": "engine",
     "Schedule": "schedule",
+    "SubjectPrivacyEngine": "engine",
     "account": "accounting",
     "calibrate": "accounting",
+    "clip_sum": "engine",
     "mechanism": "accounting",
     "read_counts": "counts",
 }

@@ -243,7 +243,8 @@ class ClippingEngine:
             total: changed in place.
         """
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
-        loss = _total(losses, clip.weights if clip.grouped else None)
+        with torch.enable_grad():
+            loss = _total(losses, clip.weights if clip.grouped else None)
         return self._add_captured(self._captured(tape, loss), clip, total)
 
     def _add_captured(

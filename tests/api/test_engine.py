@@ -1,0 +1,529 @@
+"""``SubjectPrivacyEngine`` and ``clip_sum`` against loops over items in float64, and every misuse of the loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import dp_event as events
+from dp_accounting.pld import PLDAccountant
+from scipy import stats
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import subjectdp
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
+
+ITEMS = 40
+SUBJECTS = [f"p{(i * i) % 7 if i % 3 else 7}" for i in range(ITEMS)]
+C = 0.3
+
+
+def network() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def data(items: int = ITEMS) -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(
+        torch.randn(items, 6, generator=generator), torch.randint(0, 3, (items,), generator=generator)
+    )
+
+
+class World:
+    """A private training on the small data."""
+
+    def __init__(self, batch_size: int = 8, seed: int | None = 3, rate: float = 1.0, **settings: Any) -> None:
+        self.model = network()
+        self.engine = subjectdp.SubjectPrivacyEngine(seed)
+        self.optimizer: Any = torch.optim.SGD(self.model.parameters(), lr=rate)
+        chosen = {"noise_multiplier": 1.0, "clip_norm": C, "max_items_per_subject": 50} | settings
+        self.private, _, self.loss, self.loader = self.engine.make_private(
+            self.model,
+            self.optimizer,
+            nn.CrossEntropyLoss(),
+            DataLoader(data(), batch_size=batch_size),
+            SUBJECTS,
+            subjectdp.PrivacySettings(**chosen),
+        )
+
+    def train(self, steps: int) -> None:
+        while self.engine.steps < steps:
+            for inputs, targets in self.loader:
+                self.optimizer.zero_grad()
+                self.loss(self.private(inputs), targets).backward()
+                self.optimizer.step()
+                if self.engine.steps == steps:
+                    break
+
+    def vector(self) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in self.model.parameters()])
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+
+
+def gradients(model: nn.Module, positions: list[int]) -> list[Tensor]:
+    """Of each item, in float64."""
+    exact, inputs, targets = copy.deepcopy(model).double().requires_grad_(True), *data().tensors
+    rows = []
+    for i in positions:
+        loss = nn.functional.cross_entropy(exact(inputs[i : i + 1].double()), targets[i : i + 1])
+        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(exact.parameters()))]))
+    return rows
+
+
+def clipped(gradient: Tensor) -> Tensor:
+    return gradient * min(1.0, C / float(gradient.norm()))
+
+
+def loop(model: nn.Module, positions: list[int], clip: str) -> Tensor:
+    """The clipped sum over items, or over subjects of their means, by definition."""
+    rows = gradients(model, positions)
+    total = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    if clip == "item":
+        return total + sum(map(clipped, rows)) if rows else total
+    people: dict[str, list[Tensor]] = {}
+    for position, row in zip(positions, rows, strict=True):
+        people.setdefault(SUBJECTS[position], []).append(row)
+    for own in people.values():
+        total += clipped(torch.stack(own).mean(0))
+    return total
+
+
+def positions_of(inputs: Tensor) -> list[int]:
+    return [int(torch.nonzero((data().tensors[0] == row).all(1))[0]) for row in inputs]
+
+
+MODES = [("item", "items", 8), ("subject", "items", 8), ("subject", "subjects", 2)]
+
+
+@pytest.mark.usefixtures("without_noise")
+@pytest.mark.parametrize(("clip", "sample", "batch_size"), MODES)
+def test_each_step_is_that_of_the_float64_loop(clip: str, sample: str, batch_size: int) -> None:
+    """Several steps, some in several parts (a batch of 2 takes 4 items a pass), some empty."""
+    world = World(batch_size, clip=clip, sample=sample)
+    divisor = world.engine.plan.silos[0].divisor
+    drawn: list[int] = []
+    parts = steps = 0
+    while steps < 12:
+        for inputs, targets in world.loader:
+            before, taken = world.vector().double(), world.engine.steps
+            real = positions_of(inputs)
+            drawn += [] if world.private._step._draw.weights == [0.0] else real
+            world.loss(world.private(inputs), targets).backward()
+            expected = loop(world.model, drawn, clip) / divisor
+            world.optimizer.step()
+            parts += 1
+            if world.engine.steps == taken:
+                assert torch.equal(world.vector().double(), before), "half a step was made"
+                continue
+            assert torch.allclose(before - world.vector().double(), expected, atol=2e-6)
+            drawn, steps = [], steps + 1
+    assert parts > steps if sample == "subjects" else parts >= steps
+
+
+@pytest.mark.parametrize("clip", ["item", "subject"])
+def test_clip_sum_is_that_of_the_loop_and_leaves_the_module_alone(clip: str) -> None:
+    model, (inputs, targets) = network(), data().tensors
+    before = copy.deepcopy(model.state_dict())
+    subjects = SUBJECTS if clip == "subject" else None
+    sums = subjectdp.clip_sum(model, inputs, targets, C, subjects)
+    assert list(sums) == [name for name, _ in model.named_parameters()]
+    found = torch.cat([value.flatten() for value in sums.values()]).double()
+    assert torch.allclose(found, loop(model, list(range(ITEMS)), clip), atol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_clip_sum_of_any_loss(single: bool) -> None:
+    model = nn.Linear(6, 2) if single else nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    inputs, targets = torch.randn(7, 6), torch.randn(7, 2)
+    sums = subjectdp.clip_sum(model, inputs, targets, 0.1, criterion=nn.MSELoss())
+    exact = copy.deepcopy(model).double()
+    expected = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    for x, y in zip(inputs.double(), targets.double(), strict=True):
+        parts = torch.autograd.grad((exact(x) - y).square().mean(), list(exact.parameters()))
+        row = torch.cat([part.flatten() for part in parts])
+        expected += row * min(1.0, 0.1 / float(row.norm()))
+    found = torch.cat([value.flatten() for value in sums.values()]).double()
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("clip", "most"), [("subject", 1), ("item", 9)])
+def test_a_subject_moves_the_sum_by_its_share_and_no_further(clip: str, most: int) -> None:
+    """All subjects, and all but one: the sums differ by at most C, or by C for each of its items."""
+    model, (inputs, targets) = network(), data().tensors
+    inputs = 30 * inputs  # long gradients
+    moved = []
+    for person in sorted(set(SUBJECTS)):
+        kept = [i for i in range(ITEMS) if SUBJECTS[i] != person]
+        subjects = (SUBJECTS, [SUBJECTS[i] for i in kept]) if clip == "subject" else (None, None)
+        whole = subjectdp.clip_sum(model, inputs, targets, C, subjects[0])
+        less = subjectdp.clip_sum(model, inputs[kept], targets[kept], C, subjects[1])
+        moved.append(float(torch.cat([(whole[n] - less[n]).flatten() for n in whole]).norm()))
+        own = ITEMS - len(kept)
+        assert moved[-1] <= C * (1 if clip == "subject" else own) * (1 + 1e-5)
+    assert max(moved) > 0.9 * C
+
+
+def spread(factor: float = 1.0) -> float:
+    """Variance of the noise of one step on 9,003 parameters over what σ C / divisor says."""
+    model = nn.Linear(3000, 3)
+    dataset = TensorDataset(torch.zeros(20, 3000), torch.zeros(20, dtype=torch.int64))
+    engine = subjectdp.SubjectPrivacyEngine(seed=9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.7 * factor, clip_norm=C)
+    private, _, loss, loader = engine.make_private(
+        model, optimizer, nn.CrossEntropyLoss(), DataLoader(dataset, 5), list(range(20)), settings
+    )
+    before = model.weight.detach().clone()
+    for inputs, targets in loader:
+        loss(private(inputs), targets).backward()
+        optimizer.step()
+        break
+    noise = (
+        (before - model.weight.detach()) * 5 / (1.7 * C)
+    )  # inputs are 0, and so are the weights' gradients
+    return float(noise.square().mean())
+
+
+def test_noise_has_the_variance_that_is_accounted_and_a_wrong_one_is_seen() -> None:
+    bounds = stats.chi2.ppf([1e-6, 1 - 1e-6], 9000) / 9000
+    assert bounds[0] < spread() < bounds[1]
+    assert not bounds[0] < spread(0.93) < bounds[1]
+
+
+def test_items_are_drawn_by_coins() -> None:
+    world = World(batch_size=8, clip="item")
+    sampler = world.loader._sampler
+    steps = 600
+    hits, pairs, sizes = np.zeros(ITEMS), 0, []
+    for step in range(steps):
+        draws = sampler.draws(step)
+        drawn = [p for draw in draws for p in draw.positions if draw.weights is None]
+        assert len(set(drawn)) == len(drawn) and [draw.last for draw in draws] == [False] * (
+            len(draws) - 1
+        ) + [True]
+        hits[drawn] += 1
+        pairs += 0 in drawn and 1 in drawn
+        sizes.append(len(drawn))
+    assert np.all(np.abs(hits / steps - 0.2) < 5 * np.sqrt(0.16 / steps))
+    assert abs(pairs / steps - 0.04) < 5 * np.sqrt(0.04 / steps)
+    assert np.var(sizes) == pytest.approx(ITEMS * 0.16, rel=0.35)
+
+
+def test_subjects_are_drawn_whole() -> None:
+    world = World(batch_size=10, clip="subject", sample="subjects", max_items_per_subject=None)
+    people = np.array(SUBJECTS)
+    hits = dict.fromkeys(SUBJECTS, 0)
+    for step in range(400):
+        draws = world.loader._sampler.draws(step)
+        drawn = [p for draw in draws for p in draw.positions if draw.weights != [0.0]]
+        for person in set(people[drawn]):
+            assert set(np.flatnonzero(people == person)) <= set(drawn)
+            hits[person] += 1
+    assert all(abs(count / 400 - 0.25) < 5 * np.sqrt(0.1875 / 400) for count in hits.values())
+
+
+def test_the_surplus_of_a_subject_is_left_out() -> None:
+    world = World(batch_size=8, clip="item", max_items_per_subject=2)
+    kept = world.loader._sampler.positions
+    counts = {person: sum(SUBJECTS[p] == person for p in kept) for person in set(SUBJECTS)}
+    assert counts == {person: min(2, SUBJECTS.count(person)) for person in set(SUBJECTS)}
+    assert world.engine.plan.silos[0].items == len(kept) == len(set(kept))
+
+
+def by_dp_accounting(event: Any, steps: int) -> float:
+    accountant: Any = PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(event, steps)
+    return float(accountant.get_epsilon(1e-5))
+
+
+def sampled(q: float, sigma: float) -> Any:
+    return events.PoissonSampledDpEvent(q, events.GaussianDpEvent(sigma))
+
+
+@pytest.mark.slow
+def test_epsilon_is_that_of_the_equivalent_mechanism() -> None:
+    """After 3 steps with σ = 4 and q = 0.2; with a cap of 2 there are 15 items at most."""
+    cap, sigma = 2, 4.0
+    item = World(4, clip="item", noise_multiplier=sigma, max_items_per_subject=cap)
+    items = item.engine.plan.silos[0].items
+    q = 4 / items
+    weights = stats.binom.pmf(range(cap + 1), cap, q).tolist()
+    mixture = events.MixtureOfGaussiansDpEvent(sigma, list(range(cap + 1)), weights)
+    grouped = World(4, clip="subject", noise_multiplier=sigma, max_items_per_subject=cap)
+    whole = World(4, clip="subject", sample="subjects", noise_multiplier=sigma)
+    for world, unit, event in [
+        (item, "item", sampled(q, sigma)),
+        (item, "subject", mixture),
+        (grouped, "subject", sampled(1 - (1 - q) ** cap, sigma)),
+        (grouped, "item", sampled(q, sigma / 2)),
+        (whole, "subject", sampled(4 / ITEMS, sigma)),
+        (whole, "item", sampled(4 / ITEMS, sigma / 2)),
+    ]:
+        assert world.engine.get_epsilon(unit=unit) == 0.0 or world.engine.steps == 3
+        world.train(3)
+        assert world.engine.get_epsilon(1e-5, unit) == pytest.approx(by_dp_accounting(event, 3), rel=1e-2)
+    report = item.engine.report()
+    assert report.item.epsilon == pytest.approx(item.engine.get_epsilon(unit="item"))
+    assert any("cap" in line for line in report.subject.assumptions)
+
+
+def test_noise_for_a_target_and_no_step_more() -> None:
+    settings = {"noise_multiplier": None, "epsilon": 2.0, "steps": 3, "max_items_per_subject": 3}
+    world = World(4, clip="subject", **settings)
+    world.train(3)
+    assert 1.99 < world.engine.get_epsilon() <= 2.0
+    before = world.vector()
+    with pytest.raises(PrivacyError, match="at most 3 steps"):
+        world.train(4)
+    assert torch.equal(world.vector(), before) and world.engine.steps == 3
+
+
+def test_an_empty_mini_batch_is_a_step_with_noise() -> None:
+    world = World(1, clip="item", seed=0)
+    empty = [step for step in range(30) if world.loader._sampler.draws(step)[0].weights == [0.0]]
+    assert empty, "the seed has one"
+    moved = []
+    for step in range(empty[0] + 1):
+        before = world.vector()
+        world.train(step + 1)
+        moved.append(float((before - world.vector()).norm()))
+    assert moved[empty[0]] > 0.1 * C
+
+
+def test_a_saved_training_goes_on_with_the_same_numbers() -> None:
+    whole, first, second = World(clip="item"), World(clip="item"), World(clip="item")
+    whole.train(6)
+    first.train(4)
+    second.model.load_state_dict(first.model.state_dict())
+    second.engine.load_state_dict(copy.deepcopy(first.engine.state_dict()))
+    second.train(6)
+    assert torch.equal(whole.vector(), second.vector())
+    assert second.engine.get_epsilon(unit="item") == whole.engine.get_epsilon(unit="item")
+    with pytest.raises(PrivacyError, match="same data, sampling, clipping and noise"):
+        World(clip="item", noise_multiplier=2.0).engine.load_state_dict(first.engine.state_dict())
+
+
+def test_without_a_seed_no_two_trainings_share_their_noise() -> None:
+    left, right = World(40, seed=None, clip="item"), World(40, seed=None, clip="item")
+    left.train(1)
+    right.train(1)
+    assert not torch.allclose(left.vector(), right.vector())
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD], ids=["adam", "sgd"])
+def test_training_learns_and_schedulers_work(make: Any) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(400, 6)
+    dataset = TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    model, engine = network(), subjectdp.SubjectPrivacyEngine(seed=1)
+    optimizer = make(model.parameters(), lr=0.05 if make is torch.optim.Adam else 1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+    settings = subjectdp.PrivacySettings("subject", "subjects", noise_multiplier=0.5)
+    private, optimizer, loss, loader = engine.make_private(
+        model,
+        optimizer,
+        nn.CrossEntropyLoss(),
+        DataLoader(dataset, 40),
+        [i // 2 for i in range(400)],
+        settings,
+    )
+    for _ in range(6):
+        for batch, targets in loader:
+            optimizer.zero_grad()
+            loss(private(batch), targets).backward()
+            optimizer.step()
+        scheduler.step()
+    private.eval()
+    right = (private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
+    assert right > 0.85
+    assert torch.equal(model(inputs), private(inputs)), "the wrapped module is the trained one"
+    assert loss(private(inputs), dataset.tensors[1]).item() > 0
+
+
+def begun() -> tuple[World, Tensor, Tensor]:
+    world = World(clip="item")
+    inputs, targets = next(iter(world.loader))
+    return world, inputs, targets
+
+
+def twice(world: World, inputs: Tensor, targets: Tensor) -> None:
+    value = world.loss(world.private(inputs), targets)
+    value.backward(retain_graph=True)
+    value.backward()
+
+
+def forward_twice(world: World, inputs: Tensor, targets: Tensor) -> None:
+    world.private(inputs)
+    world.private(inputs)
+
+
+def skipped(world: World, inputs: Tensor, targets: Tensor) -> None:
+    for again, wanted in world.loader:
+        world.loss(world.private(again), wanted).backward()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (twice, "one backward pass"),
+        (forward_twice, "one forward pass"),
+        (skipped, "optimizer.step.. for each batch"),
+        (lambda world, x, y: world.private(x[:1]), "items of the forward pass"),
+        (lambda world, x, y: world.optimizer.step(), "before optimizer.step"),
+        (lambda world, x, y: world.optimizer.step(lambda: 0.0), "without a closure"),
+    ],
+    ids=["backward twice", "forward twice", "no step", "other items", "no backward", "closure"],
+)
+def test_no_other_order_releases_anything(misuse: Callable[..., Any], message: str) -> None:
+    world, inputs, targets = begun()
+    before = world.vector()
+    with pytest.raises(PrivacyError, match=message):
+        misuse(world, inputs, targets)
+    assert torch.equal(world.vector(), before) and world.engine.steps == 0
+
+
+class Frozen(nn.Sequential):
+    """Two layers, the first of which is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 4), nn.Linear(4, 3))
+        self[0].requires_grad_(False)
+
+
+class Counting(nn.Linear):
+    """A layer that keeps the mean of what it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.seen = inputs.mean(0)
+        return super().forward(inputs)
+
+
+class Mixing(nn.Sequential):
+    """Takes the mean over the batch from each item."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self[0](inputs)
+        result: Tensor = self[1](hidden - hidden.mean(0))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "'1' is BatchNorm1d"),
+        (Frozen, "'0.weight' is frozen"),
+        (Counting, "'seen' keeps values"),
+        (lambda: Mixing(nn.Linear(6, 4), nn.Linear(4, 3)), "treats items one by one"),
+        (lambda: nn.Linear(6, 3).double(), "float32"),
+        (nn.Tanh, "with parameters"),
+    ],
+)
+def test_modules_that_cannot_be_trained(module: Callable[[], nn.Module], message: str) -> None:
+    built = module()
+    parameters = list(built.parameters()) or [nn.Parameter(torch.zeros(1))]
+    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with pytest.raises(ModelError, match=message):
+        subjectdp.SubjectPrivacyEngine().make_private(
+            built, optimizer, nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS, settings
+        )
+
+
+class Stream(IterableDataset[Any]):
+    """No items by position."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Words(Dataset[Any]):
+    """Items that are no tensors."""
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, position: int) -> Any:
+        return {"text": torch.zeros(6)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "loader", "subjects", "message", "error"),
+    [
+        ({"clip": "person"}, None, None, "Unknown clip", ConfigError),
+        ({"clip": "item", "sample": "subjects"}, None, None, "nothing bounds a subject", ConfigError),
+        ({"epsilon": 1.0}, None, None, "got 'both'", ConfigError),
+        ({"noise_multiplier": None}, None, None, "got 'neither'", ConfigError),
+        ({"noise_multiplier": None, "epsilon": 1.0}, None, None, "steps", ConfigError),
+        ({"noise_multiplier": 0.0001}, None, None, "at least 0.01", ConfigError),
+        ({"clip_norm": 0.0}, None, None, "clip_norm", ConfigError),
+        ({"max_items_per_subject": None}, None, None, "max_items_per_subject.*cap", ConfigError),
+        ({"max_items_per_subject": 0}, None, None, "at least 1", ConfigError),
+        ({"max_items_per_subject": 1}, DataLoader(data(), 20), None, "at most the 5 items", ConfigError),
+        ({}, DataLoader(data(), batch_size=None), None, "batch_size of the data loader", ConfigError),
+        ({}, DataLoader(Stream(), 4), None, "one with a length", DataError),
+        ({}, DataLoader(Words(), 4), None, "tensors .inputs, targets.", DataError),
+        ({}, None, SUBJECTS[:-1], "one for each of the 40 items", ConfigError),
+    ],
+)
+def test_settings_and_data_that_do_not_fit(
+    settings: dict[str, Any],
+    loader: Any,
+    subjects: list[str] | None,
+    message: str,
+    error: type[SubjectDPError],
+) -> None:
+    chosen = {"noise_multiplier": 1.0, "max_items_per_subject": 5} | settings
+    model = network()
+    with pytest.raises(error, match=message):
+        subjectdp.SubjectPrivacyEngine().make_private(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            nn.CrossEntropyLoss(),
+            DataLoader(data(), 8) if loader is None else loader,
+            SUBJECTS if subjects is None else subjects,
+            subjectdp.PrivacySettings(**chosen),
+        )
+
+
+def test_other_refusals() -> None:
+    world = World(clip="item")
+    with pytest.raises(ConfigError, match="at least one step"):
+        world.engine.report()
+    with pytest.raises(ConfigError, match="Unknown unit 'silo'"):
+        world.engine.get_epsilon(unit="silo")
+    with pytest.raises(ConfigError, match="delta"):
+        world.engine.get_epsilon(delta=1.0)
+    with pytest.raises(ConfigError, match="make_private to be called first"):
+        subjectdp.SubjectPrivacyEngine().state_dict()
+    model = network()
+    arguments = (nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS)
+    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
+    half = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="exactly those of the module"):
+        subjectdp.SubjectPrivacyEngine().make_private(model, half, *arguments, settings)
+    whole = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
+        world.engine.make_private(model, whole, *arguments, settings)
+    with pytest.raises(ModelError, match="leave out mean and sum"):
+        subjectdp.SubjectPrivacyEngine().make_private(
+            model, whole, nn.functional.cross_entropy, *arguments[1:], settings
+        )
+    with pytest.raises(ConfigError, match="clip_norm"):
+        subjectdp.clip_sum(model, *data().tensors, 0.0)

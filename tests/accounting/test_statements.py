@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,7 @@ from accounting.plans import (
 )
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_report_text, privacy_statements
-from subjectdp.plan.plan import Mechanism, NoiseDistribution
+from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource
 
 KEYS = {
     "epsilon",
@@ -142,6 +143,21 @@ def test_what_is_not_covered_is_said() -> None:
         assert words in text
     assert "number of subjects at each silo is public" in text  # the divisor is made from it
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
+
+
+def test_the_report_says_what_noise_is_drawn_from() -> None:
+    keyed = plan(LOCAL_ITEM, 1.7)
+    secure = replace(keyed, settings=replace(keyed.settings, noise_source=NoiseSource.SECURE))
+    text = privacy_report_text(keyed, privacy_statements(keyed, over_rounds=False))
+    assert "NOT FOR RELEASE" in text and "the seed stays secret" in text and "63-bit seed" in text
+    text = privacy_report_text(secure, privacy_statements(secure, over_rounds=False))
+    assert "NOT FOR RELEASE" not in text and "the seed" not in text.replace("noise_source", "")
+    for words in (
+        "256 bits of the operating system",
+        "nobody knows the secret",
+        "not of an exact discrete one",
+    ):
+        assert words in text
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithms import tiny
+from subjectdp.config.sections import PerformanceConfig
 from subjectdp.data.partition import Partition
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.federation import noise_name
@@ -100,6 +101,14 @@ def test_releases_of_different_mechanisms_never_share_noise(
         run = tiny.tiny_run(plan, partition)
         draws.append(run.step(1, 0, 0).add_noise(torch.zeros_like(run.theta), 1.0))
     assert abs(float(torch.corrcoef(torch.stack(draws))[0, 1])) < 5 / len(draws[0]) ** 0.5
+
+
+@pytest.mark.parametrize("speed", [{"physical_batch_size": 7}, {"threads": 2}])
+def test_sums_that_are_rounded_in_another_way_share_no_noise(speed: dict[str, int]) -> None:
+    """Under one noise the difference of two models would be their rounding, which depends on the data."""
+    plan, partition = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0), tiny.tiny_partition()
+    other = noise_name(plan, "a", partition, None, PerformanceConfig(**speed))
+    assert other != noise_name(plan, "a", partition, None, PerformanceConfig())
 
 
 def test_the_place_of_a_cache_changes_no_noise() -> None:

@@ -111,6 +111,7 @@ ALL_READ: dict[str, Any] = {
     "training": {"optimizer": {"name": "adam"}, "server_optimizer": {"name": "adam"}},
 }
 OTHER_VALUES: dict[str, Any] = {
+    "privacy.noise_source": "secure",
     "seed": 1,
     "data.dataset": "shakespeare",
     "data.source": "upstream",

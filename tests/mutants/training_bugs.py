@@ -17,6 +17,7 @@ T_CLIP, MOVED = "engine/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
 AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
 NEVER_SHARED = "algorithms/test_equivalences.py::test_rounds_steps_and_silos_never_share_noise"
+SECRETS = "training/test_secret.py::"
 GROUPS = "algorithms/test_noise_placement.py::test_published_group_noise_grows_with_the_largest_group"
 
 SAMPLING = (
@@ -145,9 +146,51 @@ NOISE_AND_CLIPPING = (
     mutant(
         "algorithms of one seed share their noise",
         FEDERATION,
-        "content = [run_id, facts, partition.facts, partition.data_hashes, code]",
+        "content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]",
         "content = [run_id, partition.facts, partition.data_hashes]",
         NEVER_SHARED,
+    ),
+    mutant(
+        "sums that are rounded in another way share their noise",
+        FEDERATION,
+        "partition.data_hashes, code, rounding]",
+        "partition.data_hashes, code]",
+        "algorithms/test_equivalences.py::test_sums_that_are_rounded_in_another_way_share_no_noise",
+    ),
+    mutant(
+        "secure noise is drawn from the seed",
+        "training/build.py",
+        "seed=run.seed if inputs.secret is None else inputs.secret,",
+        "seed=run.seed,",
+        SECRETS + "test_two_runs_of_one_configuration_share_no_noise",
+    ),
+    mutant(
+        "everybody may read the secret of a run",
+        "training/record/secret.py",
+        "_OWNER_ALONE = 0o600",
+        "_OWNER_ALONE = 0o644",
+        SECRETS + "test_no_file_of_a_finished_run_holds_the_secret",
+    ),
+    mutant(
+        "a checkpoint goes on with another secret",
+        "training/record/secret.py",
+        "shutil.rmtree(checkpoints, ignore_errors=True)",
+        "(checkpoints / SECRET).unlink(missing_ok=True)",
+        SECRETS + "test_a_checkpoint_without_its_secret_is_not_continued",
+    ),
+    mutant(
+        "secure noise is one draw",
+        NOISE,
+        "DRAWS = 4",
+        "DRAWS = 1",
+        T_NOISE + "test_a_secure_draw_is_more_than_one_float32_number",
+    ),
+    mutant(
+        "secure noise shows the last digits of the sum",
+        NOISE,
+        "noisy.div_(grid).round_().mul_(grid)",
+        "noisy",
+        T_NOISE + "test_secure_noise_leaves_no_trace_of_the_sum_in_the_last_digits",
     ),
     mutant(
         "runs of one seed share their noise",
@@ -159,7 +202,7 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the noise is the same with and without a subject",
         FEDERATION,
-        "content = [run_id, facts, partition.facts, partition.data_hashes, code]",
+        "content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]",
         "content = [run_id, facts, code]",
         "algorithms/test_equivalences.py::test_runs_of_one_seed_never_share_noise",
     ),

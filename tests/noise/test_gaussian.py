@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian, grid_of, summed_draws
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.normals import PIECE
 from subjectdp.noise.torch_keys import keyed_generator
@@ -98,3 +98,34 @@ def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:
     assert torch.equal(add_gaussian(total.clone(), 0.0, bytes(32)), total)
     noisy = add_gaussian(total.clone(), 1.0, bytes(32)).double().numpy()
     assert fits(noisy - 3.0, 1.0)
+
+
+def secure(total: torch.Tensor, std: float, *terms: float) -> np.ndarray:
+    keyed = [(factor, key_bytes(5, Purpose.NOISE, number)) for number, factor in enumerate(terms or (1.0,))]
+    return add_secure_gaussian(total, std, keyed).numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize("std", [0.01, 1.0, 37.5])
+def test_secure_noise_has_the_planned_law(std: float) -> None:
+    assert fits(secure(torch.zeros(SIZE), std), std)
+    assert fits(secure(torch.zeros(SIZE), std, 1.0, -0.5), std * 1.25**0.5), "correlated: its terms add up"
+    assert not np.array_equal(secure(torch.zeros(9), std), draw(std, 0, seed=5)[:9])
+
+
+def test_secure_noise_leaves_no_trace_of_the_sum_in_the_last_digits() -> None:
+    """Every output is a multiple of one public grid, whatever the sum was: of plain noise none is."""
+    generator = np.random.default_rng(0)
+    for std in (0.7, 3.0):
+        sums = torch.from_numpy(generator.normal(0, 2, SIZE).astype(np.float32))
+        steps = secure(sums.clone(), std) / grid_of(std)
+        assert np.array_equal(steps, np.round(steps))
+        plain = add_gaussian(sums.clone(), std, key_bytes(0, Purpose.NOISE)).numpy() / grid_of(std)
+        assert np.mean(plain != np.round(plain)) > 0.9
+        assert 2**12 <= std / grid_of(std) < 2**13
+
+
+def test_a_secure_draw_is_more_than_one_float32_number() -> None:
+    """Four draws add up to numbers between those that one draw, a float32 number, can give."""
+    numbers = summed_draws(SIZE, 2.0, [(1.0, bytes(32))]).numpy()
+    assert np.mean(numbers != numbers.astype(np.float32)) > 0.5
+    assert float(add_secure_gaussian(torch.ones(1), 0.0, [(1.0, bytes(32))])) == 1.0, "no noise, no grid"

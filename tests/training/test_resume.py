@@ -16,6 +16,7 @@ from subjectdp.errors import StorageError
 from subjectdp.io.stop_signals import Stopped, StopRequest
 from subjectdp.training import run as run_module
 from subjectdp.training.record import checkpoints as checkpoints_module
+from subjectdp.training.record import secret
 from subjectdp.training.record.checkpoints import CheckpointFolder
 from subjectdp.training.run import train_run
 from training import small_world
@@ -92,6 +93,12 @@ def real_statements() -> None:
     """Asks for the manifest's true statements of privacy."""
 
 
+@pytest.fixture(autouse=True)
+def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs with secure noise are comparable here: they get the same secret."""
+    monkeypatch.setattr(secret.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -111,6 +118,7 @@ CASES: dict[str, dict[str, Any]] = {
         "privacy": {"mode": "sound"},
     },
     "an average over rounds": {"training": {"averaging": {"name": "exponential", "decay": 0.6}}},
+    "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
     "integer noise": {
         "algorithm": "joint_noise",
         "joint": {"noise": "skellam"},
@@ -324,7 +332,7 @@ def test_a_checkpoint_of_other_settings_is_refused(world: World, changes: dict[s
 def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) -> None:
     world.killed("run", 3)
     identity = json.loads((world.folder / "run/checkpoints/round-0000002.json").read_text())["identity"]
-    facts = {"run_id", "config", "plan", "data", "partition", "code", "torch", "numpy", "device"}
+    facts = {"run_id", "config", "plan", "data", "partition", "code", "noise", "torch", "numpy", "device"}
     assert set(identity) == facts and all(identity.values())
     lines: list[str] = []
     same = CheckpointFolder(world.folder / "run/checkpoints", identity, lines.append)

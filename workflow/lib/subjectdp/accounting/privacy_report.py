@@ -11,6 +11,7 @@ from subjectdp.plan.plan import (
     DivisorRule,
     NoiseDistribution,
     NoiseRule,
+    NoiseSource,
     PrivacyPlan,
     SamplingMethod,
     TrustModel,
@@ -54,6 +55,10 @@ _NOISED_BY = {
     TrustModel.LOCAL: "each silo",
     TrustModel.SECURE_AGGREGATION: "each silo, its share of a sum that alone is seen (secure aggregation)",
     TrustModel.CENTRAL: "a trusted server",
+}
+_SOURCES = {
+    NoiseSource.REPRODUCIBLE: "the seed, which must stay secret: the model is NOT FOR RELEASE (noise_source: secure)",
+    NoiseSource.SECURE: "256 bits of the operating system for this run alone, deleted when it ended",
 }
 _ACCOUNTANTS = {
     "pld": "privacy loss distributions",
@@ -147,6 +152,7 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
     law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
     yield _line("noise", f"{law}, {size}, {_when(plan)}")
     yield _line("noise is added by", _NOISED_BY[mechanism.trust])
+    yield _line("noise is drawn from", _SOURCES[settings.noise_source])
 
 
 def _when(plan: PrivacyPlan) -> str:

@@ -23,6 +23,7 @@ from subjectdp.plan.plan import (
     Mechanism,
     NoiseDistribution,
     NoiseRule,
+    NoiseSource,
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
@@ -37,13 +38,24 @@ OBSERVERS = {
 }
 EXCLUDED = (
     "choice of hyperparameters on the same data",
-    "attacks on floating-point arithmetic, of the noise and of the sums that it is added to",
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
     "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
     "other runs on these data, as they are or changed: ε add up where each has a seed of its own (docs/pitfalls.md)",
 )
 _POINTS = 5
+_ARITHMETIC = {
+    NoiseSource.REPRODUCIBLE: (
+        "attacks on floating-point arithmetic, of the noise and of the sums that it is added to",
+        "generators that are no ciphers: Philox (128-bit key) for sampling and integer noise, the GPU's (63-bit seed)",
+    ),
+    NoiseSource.SECURE: (
+        "rounding of the sums before the noise (float32): a unit may move them by a little more than the clip norm",
+        "the law of the noise is that of a floating-point sampler on a grid, not of an exact discrete one",
+        "generators that are no ciphers: Philox (128-bit key, made from the secret) for sampling and integer noise",
+        "whoever reads this machine's memory or what its disk keeps of deleted files",
+    ),
+}
 
 
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
@@ -64,7 +76,7 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
         "sound": {name: sound_statement(plan, unit, every) for name, unit, every in scopes},
         "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
-        "excluded": list(EXCLUDED),
+        "excluded": [*_ARITHMETIC[plan.settings.noise_source], *EXCLUDED],
     }
 
 
@@ -204,7 +216,10 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
-    yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
+    if plan.settings.noise_source is NoiseSource.SECURE:
+        yield "nobody knows the secret that sampling and noise are drawn from (no file keeps it after the run)"
+    else:
+        yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
     central = plan.mechanism.trust is TrustModel.CENTRAL
     yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
     if plan.mechanism.trust is TrustModel.LOCAL:

@@ -22,6 +22,7 @@ from typing import Any
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.resolve import resolve_data, resolve_defaults, resolve_partition
 from subjectdp.config.sections import DataConfig, JointConfig, RunSections
+from subjectdp.plan.plan import PlanSettings
 
 ID_VERSION = 1
 """Part of every hash; raised when the meaning of a key changes."""
@@ -89,6 +90,8 @@ def run_ingredients(resolved: RunSections) -> dict[str, Any]:
     # Keys that were added later are left out at their defaults: older ids stay as they are.
     if resolved.privacy.predicted_subjects is None:
         del privacy["predicted_subjects"]
+    if resolved.privacy.noise_source == PlanSettings.noise_source:
+        del privacy["noise_source"]
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
     if "joint" not in found.reads and resolved.joint == JointConfig():

@@ -22,6 +22,7 @@ from subjectdp.plan.plan import (
     AccountingMode,
     Horizontal,
     NoiseDistribution,
+    NoiseSource,
     PlanSettings,
     SamplingMethod,
     TrustModel,
@@ -238,6 +239,11 @@ class PrivacyConfig(Section):
     )
     accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV] = Field(
         default=Accountant.PLD, description="Accountant that calibrates the noise."
+    )
+    noise_source: NoiseSource = Field(
+        default=PlanSettings.noise_source,
+        description="What sampling and noise are drawn from: the seed (reproducible; a model that is not for release), "
+        "or 256 bits of the operating system that no file keeps after the run (secure; slower noise, on the CPU).",
     )
     predicted_subjects: Count | None = Field(
         default=None,
@@ -486,7 +492,8 @@ class RunSections(Section):
 
     seed: NaturalNumber = Field(
         default=0,
-        description="Root seed of split, partition, silo and item sampling, noise and initial model.",
+        description="Root seed of split, partition and initial model, and of sampling and noise where "
+        "privacy.noise_source is reproducible.",
     )
     data: DataConfig = Field(default=DataConfig(), description="Data set, source and split.")
     partition: PartitionConfig = Field(default=PartitionConfig(), description="Subjects' items over silos.")

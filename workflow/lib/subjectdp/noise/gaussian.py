@@ -1,18 +1,31 @@
 """Gaussian noise with keyed randomness: each draw has its own stream.
 
 On the CPU the 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.normals`; hand-written, see decision
-0021). On other devices 64 bits of it seed the device's counter-based generator.
+0021). On other devices 63 bits of it seed the device's counter-based generator, which is no cipher.
 
-This is research noise: floating-point attacks (Mironov 2012) are out of scope, as every privacy report says.
+Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
+:func:`add_secure_gaussian` takes two measures against it (decision 0024): a draw is the sum of four (Holohan and
+Braghin, arXiv 2107.10138; Opacus' secure mode), and the result is rounded to a public grid.
 """
 
 from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from subjectdp.noise.torch_keys import keyed_generator
+
+DRAWS = 4
+"""Draws that a secure one adds up."""
+
+GRID_BITS = 12
+"""The grid of secure noise has between 2^12 and 2^13 steps in a standard deviation; its variance is 2^-27 of the
+noise's at most."""
 
 
 def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
@@ -30,3 +43,35 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))
     return total
+
+
+def add_secure_gaussian(total: Tensor, std: float, terms: Sequence[tuple[float, bytes]]) -> Tensor:
+    """Adds Σ c·N(0, std² I) over ``terms`` to ``total`` (P,) in place, rounds it to the grid and returns it.
+
+    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is drawn on the CPU, in float64.
+
+    Args:
+        total: float32 or float64, on any device.
+        std: of a term whose c is 1; 0 adds nothing.
+        terms: (c, 32-byte key) of each draw; more than one for correlated noise.
+    """
+    if std == 0.0 or total.numel() == 0:
+        return total
+    noisy, grid = summed_draws(total.numel(), std, terms), grid_of(std)
+    noisy.add_(total.detach().cpu().to(torch.float64).view(-1))
+    return total.copy_(noisy.div_(grid).round_().mul_(grid).view_as(total))
+
+
+def summed_draws(size: int, std: float, terms: Sequence[tuple[float, bytes]]) -> Tensor:
+    """Σ c·N(0, std² I) over ``terms``, float64 (size,), each the sum of ``DRAWS`` draws with keys of their own."""
+    noise = torch.zeros(size, dtype=torch.float64)
+    for factor, key in terms:
+        for part in range(DRAWS):
+            own = hashlib.blake2b(bytes([part]), key=key, digest_size=32, person=b"secure noise").digest()
+            add_gaussian(noise, factor * std / math.sqrt(DRAWS), own)
+    return noise
+
+
+def grid_of(std: float) -> float:
+    """The grid of secure noise of that standard deviation, a power of two."""
+    return 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)

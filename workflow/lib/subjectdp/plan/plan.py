@@ -79,6 +79,13 @@ class NoiseDistribution(StrEnum):
     SKELLAM = "skellam"  # integers, on a grid that the clipped gradients are rounded to
 
 
+class NoiseSource(StrEnum):
+    """What the secret draws of a run are made from: sampling, rounding and noise."""
+
+    REPRODUCIBLE = "reproducible"  # the seed
+    SECURE = "secure"  # 256 bits of the operating system, of this run alone
+
+
 class DivisorRule(StrEnum):
     """What the noisy sum is divided by."""
 
@@ -242,6 +249,7 @@ class PlanSettings:
     wrap_probability: OpenFraction = 1e-9  # Skellam: probability that any sum of the run leaves the ring
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
+    noise_source: NoiseSource = NoiseSource.REPRODUCIBLE
     views: Count = 1  # augmented copies of an item; their mean gradient is the item's, so privacy is the same
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.pass_size import items_in_a_pass, saved_values
-from subjectdp.errors import DataError, ModelError
+from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
-from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 from subjectdp.training.federation import Federation, noise_name
 from subjectdp.training.items.augmentation import warps
 from subjectdp.training.items.device_data import FixedFeatures, ResidentData
@@ -38,6 +38,7 @@ class RunInputs:
     plan: PrivacyPlan
     prepared: PreparedData
     partition: Partition
+    secret: int | None = field(default=None, repr=False)  # of a run with ``privacy.noise_source: secure``
 
 
 def read_inputs(
@@ -72,9 +73,14 @@ def make_federation(
 
     Raises:
         ModelError: a model that does not fit the data, or mixes the items of a batch.
-        ConfigError, PrivacyError: an optimiser or noise that does not fit the plan.
+        ConfigError, PrivacyError: an optimiser or noise that does not fit the plan, or secure noise without a secret.
     """
     run, plan, partition = inputs.run, inputs.plan, inputs.partition
+    secure = plan.settings.noise_source is NoiseSource.SECURE
+    if secure != (inputs.secret is not None):
+        raise expected(
+            "secret of the run", "...", "given where the noise is secure, and nowhere else", PrivacyError
+        )
     model = _model(inputs).to(device)
     data = _resident(inputs, model, device, cache_dir)
     _check_shapes(model, data, inputs)
@@ -87,8 +93,8 @@ def make_federation(
         partition=partition,
         data=data,
         engine=engine,
-        seed=run.seed,
-        noise_name=noise_name(plan, run.run_id, partition, run.model.name),
+        seed=run.seed if inputs.secret is None else inputs.secret,
+        noise_name=noise_name(plan, run.run_id, partition, run.model.name, run.performance),
         optimiser=run.training.optimizer,
         server_optimiser=run.training.server_optimizer,
         averaging=run.training.averaging,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.config.fingerprint import fingerprint, training_stages
-from subjectdp.config.sections import AveragingConfig, OptimizerConfig, ServerOptimizerConfig
+from subjectdp.config.sections import (
+    AveragingConfig,
+    OptimizerConfig,
+    PerformanceConfig,
+    ServerOptimizerConfig,
+)
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
@@ -36,7 +41,7 @@ class Federation:
         partition: the items of each silo and their subjects.
         data: the items.
         engine: gradient sums; its model is the initial one until the first round.
-        seed: root of every random draw.
+        seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
         noise_name: tells the noise of runs apart, see :func:`noise_name`.
         optimiser: of a silo's local steps, and of a server that descends.
         server_optimiser: of a server that gets models.
@@ -52,7 +57,7 @@ class Federation:
     partition: Partition
     data: ResidentData
     engine: ClippingEngine
-    seed: int
+    seed: int = field(repr=False)
     noise_name: str
     optimiser: OptimizerConfig
     server_optimiser: ServerOptimizerConfig = ServerOptimizerConfig()
@@ -84,16 +89,26 @@ class Federation:
         return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
 
 
-def noise_name(plan: PrivacyPlan, run_id: str, partition: Partition, model: str | None = None) -> str:
-    """Part of every key of noise: SHA-256 of run id, plan, partition (with the data's hashes) and code.
+def noise_name(
+    plan: PrivacyPlan,
+    run_id: str,
+    partition: Partition,
+    model: str | None = None,
+    performance: PerformanceConfig | None = None,
+) -> str:
+    """Part of every key of noise: SHA-256 of run id, plan, partition (with the data's hashes), code and rounding.
 
     ``model`` is the catalogue's name of the model; None: one that is not in the catalogue.
 
     Runs of one seed share partition and sampling. If they shared noise too (under two noise multipliers, with and
     without a subject, or before and after a change of the code), the difference of two models would be free of it.
+    Physical batches, threads and torch's version change how sums are rounded, and so what such a difference shows.
+    Devices need no place here: each draws from a generator of its own.
     """
+    speed = PerformanceConfig() if performance is None else performance
     facts = plan.to_dict()
     facts["settings"].pop("cache_dir")  # a place, which changes nothing that is released
     code = fingerprint(*training_stages(plan.mechanism.algorithm, model))
-    content = [run_id, facts, partition.facts, partition.data_hashes, code]
+    rounding = [speed.physical_batch_size, speed.threads, torch.__version__]
+    content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -24,7 +24,7 @@ from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.locks import owned
 from subjectdp.io.stop_signals import Stopped, StopRequest, stop_requests
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
 from subjectdp.training.evaluation import Score, evaluate_federation
 from subjectdp.training.federation import Federation
@@ -41,6 +41,7 @@ from subjectdp.training.record.manifest import (
     take_back_finished,
 )
 from subjectdp.training.record.records import Recorder, also_to
+from subjectdp.training.record.secret import forget_secret, run_secret
 from subjectdp.training.record.snapshots import Snapshot
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.rounds import run_round
@@ -51,6 +52,9 @@ log = logging.getLogger(__name__)
 
 LOCK = ".lock"
 """Name of the file in a run's folder that says which process trains it."""
+
+CHECKPOINTS = "checkpoints"
+"""Name of the folder in a run's folder for what it needs to go on; removed when the run is done."""
 
 LOG = "progress.log"
 """Name of the file in a run's folder with a line for each evaluated round."""
@@ -123,10 +127,17 @@ def train_run(
     report = also_to(folder / LOG, report)
     with owned(folder / LOCK, 60.0 * performance.lock_wait_minutes, report) as waited:
         if (waited and is_complete(folder, own)) or take_back_finished(folder, own):
+            forget_secret(folder / CHECKPOINTS)
             report(f"{inputs.run.run_id} was finished by an earlier or another attempt of this job")
             return
+        if inputs.plan.settings.noise_source is NoiseSource.SECURE:
+            inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
         recipe = Recipe(
-            inputs.run.model_dump(mode="json"), inputs.plan, str(prepared_folder), str(partition_folder)
+            inputs.run.model_dump(mode="json"),
+            inputs.plan,
+            str(prepared_folder),
+            str(partition_folder),
+            inputs.secret,
         )
         with stop_requests() as stop:
             federation = make_federation(inputs, devices[0], cache)
@@ -148,7 +159,7 @@ def _run(
 ) -> Run:
     performance = inputs.run.performance
     checkpoints = Checkpoints(
-        CheckpointFolder(folder / "checkpoints", own, report),
+        CheckpointFolder(folder / CHECKPOINTS, own, report),
         performance.checkpoint_every,
         performance.checkpoint_minutes,
         report,
@@ -257,6 +268,7 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
     content = manifest(run.inputs, privacy, run.identity, run.federation.device, reached, run.folder)
     write_json(run.folder / MANIFEST, content)
     keep_finished(run.folder)
+    forget_secret(run.folder / CHECKPOINTS)
     run.checkpoints.folder.remove()
 
 

@@ -28,6 +28,7 @@ from subjectdp.io.atomic import sha256_of, write_bytes, write_json
 from subjectdp.io.checksummed_json import is_intact, sealed
 from subjectdp.training.global_model import MODEL
 from subjectdp.training.record.records import STEP_COLUMNS, StepRow
+from subjectdp.training.record.secret import SECRET
 from subjectdp.training.record.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class CheckpointFolder:
         kept = {self._file(round_, suffix) for round_ in self._good for suffix in ("json", "safetensors")}
         # the JSON of a pair first: the rest does not count as a checkpoint if this is interrupted
         for path in sorted(self.folder.iterdir(), key=lambda path: path.suffix != ".json"):
-            if path not in kept:
+            if path not in kept and path.name != SECRET:
                 path.unlink(missing_ok=True)
 
     def _read(self, round_: int) -> Snapshot:

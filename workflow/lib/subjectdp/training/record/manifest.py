@@ -17,6 +17,7 @@ from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import sha256_of, write_bytes
 from subjectdp.io.checksummed_json import is_intact, sealed
 from subjectdp.training.build import RunInputs
+from subjectdp.training.federation import noise_name
 from subjectdp.training.record import environment
 from subjectdp.training.record.records import final_round
 from subjectdp.training.record.snapshots import Snapshot
@@ -28,8 +29,8 @@ RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")
 def identity(inputs: RunInputs, device: torch.device) -> dict[str, str]:
     """What must be the same for one process to continue where another one stopped.
 
-    The section ``performance`` is not part of it (a run may continue with smaller physical batches), but the kind of
-    device is: noise is drawn on it. The code's fingerprint is of the files as they are now, before training.
+    Of the section ``performance`` the name of the noise holds what changes how sums are rounded. The kind of device is
+    a part too: noise is drawn on it. The code's fingerprint is of the files as they are now, before training.
     """
     run = inputs.run
     return {
@@ -39,6 +40,7 @@ def identity(inputs: RunInputs, device: torch.device) -> dict[str, str]:
         "data": _digest(inputs.prepared.meta["sha256"]),
         "partition": _digest(inputs.partition.facts),
         "code": fingerprint(*training_stages(run.algorithm.name, run.model.name)),
+        "noise": noise_name(inputs.plan, run.run_id, inputs.partition, run.model.name, run.performance),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "device": device.type,

@@ -12,10 +12,10 @@ from torch import Tensor
 from subjectdp.algorithms.protocols import Batch
 from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.noise.correlated_noise import noise_coefficients
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import DivisorRule
+from subjectdp.plan.plan import DivisorRule, NoiseSource
 from subjectdp.sampling.batches import BatchStatistics, StepKey, batch_statistics, sample_items
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.federation import Federation
@@ -208,20 +208,23 @@ class SiloStep:
     def _noisy(self, total: Tensor, std: float) -> Tensor:
         """Noise of this step; correlated noise draws that of earlier rounds again, from their keys."""
         band = self.plan.settings.subject.noise_band if self.plan.mechanism.shared_budget else 1
-        for age, coefficient in enumerate(noise_coefficients(min(band, self.round)).tolist()):
-            key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round - age))
-            if age == 0:
-                total = add_gaussian(total, std, key)
-            else:
-                total.add_(add_gaussian(torch.zeros_like(total), std, key), alpha=coefficient)
+        coefficients = noise_coefficients(min(band, self.round)).tolist()
+        keys = [
+            key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round - age))
+            for age in range(len(coefficients))
+        ]
+        if self.plan.settings.noise_source is NoiseSource.SECURE:
+            return add_secure_gaussian(total, std, list(zip(coefficients, keys, strict=True)))
+        total = add_gaussian(total, std, keys[0])
+        for coefficient, key in zip(coefficients[1:], keys[1:], strict=True):
+            total.add_(add_gaussian(torch.zeros_like(total), std, key), alpha=coefficient)
         return total
 
     def release(self, update: Tensor) -> Tensor:
         """Clip(update, C_i) + N(0, σ_i²C_i² I): a silo's one release of the round."""
         clipped = self.clip(update)
         self._noise_multiplier = self.plan.silos[self.silo].noise_multiplier
-        key = key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round))
-        return add_gaussian(clipped, self._std(self._noise_multiplier), key)
+        return self._noisy(clipped, self._std(self._noise_multiplier))
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         rate_factor = self.plan.silos[self.silo].learning_rate_factor

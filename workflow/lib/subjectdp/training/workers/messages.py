@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -41,6 +41,7 @@ class Recipe:
     plan: PrivacyPlan
     prepared_folder: str
     partition_folder: str
+    secret: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ def _federation(recipe: Recipe, seat: Seat) -> Federation:
     torch.set_num_threads(run.performance.threads)
     keep_freed_memory()
     prepared, partition = load_prepared(recipe.prepared_folder), load_partition(recipe.partition_folder)
-    return make_federation(RunInputs(run, recipe.plan, prepared, partition), torch.device(seat.device))
+    inputs = RunInputs(run, recipe.plan, prepared, partition, recipe.secret)
+    return make_federation(inputs, torch.device(seat.device))
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,124 @@
+"""Secure noise: a secret of the operating system for each run, kept nowhere, private while the run lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from subjectdp.errors import PrivacyError, StorageError
+from subjectdp.training import build
+from subjectdp.training import run as run_module
+from subjectdp.training.record import secret
+from subjectdp.training.record.secret import BYTES, SECRET, forget_secret, run_secret
+from subjectdp.training.run import train_run
+from training import small_world
+
+CHANGES: dict[str, Any] = {
+    "privacy": {"noise_source": "secure", "noise_multiplier": 1.0},
+    "training": {"rounds": 3, "batch_size": 8, "local_steps": 1},
+    "performance": {"device": "cpu", "checkpoint_every": 1},
+}
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(autouse=True)
+def quick_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_privacy", lambda plan: {"of": repr(plan)})
+
+
+def train(folder: Path, name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+    config = small_world.config(**CHANGES)
+    prepared, partition = small_world.build(folder, config)
+    train_run(config, prepared, partition, folder / name, folder / "cache", report)
+    return folder / name
+
+
+def killed(folder: Path, name: str) -> Path:
+    def report(line: str) -> None:
+        if " round 2/" in line:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(folder, name, report)
+    return folder / name
+
+
+def test_two_runs_of_one_configuration_share_no_noise(tmp_path: Path) -> None:
+    one, other = (load_file(train(tmp_path, name) / "model.safetensors") for name in ("one", "other"))
+    noisy = [name for name in one if (one[name] != other[name]).any()]
+    assert noisy, "with the seed's noise the models would be equal"
+
+
+def test_no_file_of_a_finished_run_holds_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = bytes(range(7, 7 + BYTES))
+    monkeypatch.setattr(secret.secrets, "token_bytes", lambda size: known[:size])
+    seen: list[int] = []
+
+    def look(line: str) -> None:
+        seen.append(stat.S_IMODE((tmp_path / "run/checkpoints" / SECRET).stat().st_mode))
+
+    folder = train(tmp_path, "run", look)
+    assert set(seen) == {0o600}, "it was there, for its owner alone"
+    number = int.from_bytes(known, "little")
+    shown = (known, known.hex().encode(), str(number).encode(), f"{number:x}".encode())
+    for path in filter(Path.is_file, tmp_path.rglob("*")):
+        content = path.read_bytes()
+        assert not any(form in content for form in shown), path
+    assert not (folder / "checkpoints").exists()
+
+
+def test_a_checkpoint_without_its_secret_is_not_continued(tmp_path: Path) -> None:
+    damages: dict[str, Callable[[Path], object]] = {
+        "gone": Path.unlink,
+        "shown": lambda path: path.chmod(0o644),
+        "short": lambda path: path.write_bytes(b"short"),
+    }
+    for name, damage in damages.items():
+        folder = killed(tmp_path, name)
+        assert list((folder / "checkpoints").glob("*.json"))
+        damage(folder / "checkpoints" / SECRET)
+        manifest = json.loads((train(tmp_path, name) / "manifest.json").read_text())
+        assert manifest["resumed_after_rounds"] == []
+
+
+def test_a_stopped_run_goes_on_with_its_secret(tmp_path: Path) -> None:
+    folder = killed(tmp_path, "run")
+    kept = (folder / "checkpoints" / SECRET).read_bytes()
+    assert len(kept) == BYTES and run_secret(folder / "checkpoints") == int.from_bytes(kept, "little")
+    manifest = json.loads((train(tmp_path, "run") / "manifest.json").read_text())
+    assert manifest["resumed_after_rounds"] == [1]
+
+
+def test_secrets_are_new_and_whole(tmp_path: Path) -> None:
+    found = [run_secret(tmp_path / str(number)) for number in range(20)]
+    assert len(set(found)) == 20 and max(found).bit_length() > 240
+    forget_secret(tmp_path / "0")
+    assert run_secret(tmp_path / "0") not in found
+    forget_secret(tmp_path / "nothing")
+
+
+def test_a_secret_that_the_disk_shows_to_others_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+    monkeypatch.setattr(secret.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
+    with pytest.raises(StorageError, match="readable by others"):
+        run_secret(tmp_path)
+    assert not (tmp_path / SECRET).exists()
+
+
+def test_no_federation_with_secure_noise_is_made_without_a_secret(tmp_path: Path) -> None:
+    config = small_world.config(**CHANGES)
+    inputs = build.read_inputs(config, *small_world.build(tmp_path, config))
+    with pytest.raises(PrivacyError, match="secret of the run"):
+        build.make_federation(inputs, build.torch.device("cpu"))

@@ -184,7 +184,12 @@ SUBJECT_VALUES: dict[str, Any] = {
     "every": 2,
     "noise_band": 3,
 }
-NOT_READ = {"data.path", "algorithm.variant", "training.local_steps"}  # tested on their own below
+NOT_READ = {
+    "data.path",
+    "algorithm.variant",
+    "training.local_steps",
+    "training.silo_choice",
+}  # tested on their own below
 IN_SOUND_MODE = {"privacy.predicted_subjects"}  # likewise
 OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clinic"}  # likewise
 
@@ -380,3 +385,11 @@ def test_ids_are_file_names(seed: int, alpha: float, silos: int, name: str) -> N
     assert load_run(run.model_dump()).run_id == run.run_id
     assert run_file(run.run_id, RUN_FILES[0]) == f"results/runs/{run.run_id}/config.json"
     assert run_dir("{run_id}") == "results/runs/{run_id}"
+
+
+def test_how_silos_are_chosen_matters_where_some_take_part() -> None:
+    def identity(silos: int, choice: str) -> str:
+        return load_run({"training": {"silos_per_round": silos, "silo_choice": choice}}).run_id
+
+    assert identity(4, "in_turn") != identity(4, "random")
+    assert identity(16, "in_turn") == identity(16, "random") == load_run({}).run_id

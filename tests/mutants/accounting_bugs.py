@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
-EVENTS, SOUND, PLANNING = "accounting/events.py", "accounting/sound.py", "accounting/make_plan.py"
+EVENTS, SOUND, PLANNING, PLAN = (
+    "accounting/events.py",
+    "accounting/sound.py",
+    "accounting/make_plan.py",
+    "plan/plan.py",
+)
 PUBLISHED, CALIBRATION, TERMS = (
     "accounting/published.py",
     "accounting/calibration.py",
@@ -15,6 +20,7 @@ SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
 T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_splits.py::"
 SAFE = "accounting/test_safe_side.py::"
+T_SILOS, HELD_SILOS = "accounting/test_held_silos.py::", "accounting/held_silos.py"
 HELD = T_PLANNING + "test_silos_of_a_subject"
 CLAIMED = T_PLANNING + "test_published_noise"
 
@@ -134,29 +140,29 @@ ACCOUNTING = (
     mutant(
         "a bound for each silo instead of all that hold the subject",
         SOUND,
-        "for schedule in _held(plan, schedules))]",
-        "for schedule in _held(plan, schedules)[:1])]",
+        "for silo in held) for held in choices]",
+        "for silo in held[:1]) for held in choices]",
         HELD,
     ),
     mutant(
         "the number of silos of a subject is ignored",
         SOUND,
-        "count = min(plan.silos_per_subject, participants(plan), len(schedules))",
-        "count = 1",
+        "choices = held_silos(silos, plan.silos_per_subject)",
+        "choices = held_silos(silos, 1)",
         HELD,
     ),
     mutant(
         "a subject at one silo is charged a silo that does not exist",
         SOUND,
-        "every_silo and plan.silos_per_subject > 1:\n        return [merged(",
-        "every_silo:\n        return [merged(",
-        T_PLANNING + "test_a_subject_at_one_silo_suffers_the_worst_silo_and_no_worse",
+        "choices = held_silos(silos, plan.silos_per_subject)",
+        "choices = [(worst_of(silos),) * plan.silos_per_subject]",
+        T_SILOS + "test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse",
     ),
     mutant(
         "rounds off by one",
         SOUND,
-        "releases(plan, schedule) * plan.rounds)",
-        "releases(plan, schedule) * (plan.rounds - 1))",
+        "releases(plan, schedule) * rounds)",
+        "releases(plan, schedule) * (rounds - 1))",
         "cli/test_account.py::test_account_v3_at_sixteen_silos",
     ),
     mutant(
@@ -189,10 +195,38 @@ ACCOUNTING = (
     ),
     mutant(
         "a worst silo has the most noise of all",
-        SOUND,
-        "noise_multiplier=min(schedule.noise_multiplier for schedule in schedules)",
-        "noise_multiplier=max(schedule.noise_multiplier for schedule in schedules)",
-        SAFE + "test_silos_that_cannot_be_ordered_take_the_least_noise",
+        HELD_SILOS,
+        "noise_multiplier=min(silo.schedule.noise_multiplier for silo in silos)",
+        "noise_multiplier=max(silo.schedule.noise_multiplier for silo in silos)",
+        T_SILOS + "test_many_different_silos_are_merged_upwards",
+    ),
+    mutant(
+        "a better silo takes the place of a worse one",
+        HELD_SILOS,
+        "if used == copies[kind] or not _dominates(kind, other)",
+        "if used > 0 or not _dominates(kind, other)",
+        T_SILOS + "test_every_choice_has_one_that_is_no_better_in_any_respect",
+    ),
+    mutant(
+        "silos in turn are charged a round too few",
+        PLAN,
+        "return max(1, -((silo - self.rounds * chosen) // silos))",
+        "return max(1, self.rounds * chosen // silos)",
+        T_SILOS + "test_silos_in_turn_take_part_as_often_as_they_are_charged",
+    ),
+    mutant(
+        "silos drawn at random are charged as silos in turn",
+        PLAN,
+        "chosen >= silos or self.settings.silo_choice is SiloChoice.RANDOM:",
+        "chosen >= silos:",
+        T_SILOS + "test_silos_in_turn_need_less_noise_than_silos_drawn_at_random",
+    ),
+    mutant(
+        "a budget is charged its silos' rounds under coins too",
+        "accounting/subject_losses.py",
+        "if len(shift.sensitivities) > 1:\n        return turns(plan)",
+        "if len(shift.sensitivities) > 9:\n        return turns(plan)",
+        T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
     ),
     mutant(
         "R/√s rounds in sound mode",

@@ -296,8 +296,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "all silos take part where some are asked for",
         LOOP,
-        "federation.partition.silos, settings.silos_per_round,",
-        "federation.partition.silos, None,",
+        "silos_of_round(all_silos, settings, federation.seed, round_).tolist()",
+        "list(range(all_silos))",
         "training/test_run.py::test_some_of_the_silos",
     ),
     mutant(

@@ -122,6 +122,7 @@ def test_some_of_the_silos(tmp_path: Path) -> None:
     steps = pd.read_parquet(output / "steps.parquet")
     assert (steps.groupby("round").silo.nunique() == 2).all()
     assert steps.silo.nunique() == 3
+    assert steps.groupby("silo")["round"].nunique().tolist() == [4, 3, 3], "in turn"
 
 
 @pytest.mark.slow

@@ -98,11 +98,8 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
     unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     unit_plan = _with_noise(plan, [1.0] * len(plan.silos))
     if unit is not PrivacyUnit.SUBJECT and not sound.noise_is_summed(plan):
-        singles = [
-            sound.unit_losses(_single(unit_plan, silo), unit, every_silo=True)
-            for silo in range(len(plan.silos))
-        ]
-        losses = _near_ones_shared([single[0] for single in singles])
+        singles = [sound.silo_loss(unit_plan, silo, unit) for silo in range(len(plan.silos))]
+        losses = _near_ones_shared(singles)
         own = [_calibrated(loss, plan.settings) for loss in losses]
         return [value / silo.noise_factor for value, silo in zip(own, plan.silos, strict=True)]
     return [_sound_value(unit_plan, unit)] * len(plan.silos)
@@ -118,11 +115,6 @@ def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
 def _calibrated(loss: PrivacyLoss, settings: PlanSettings) -> float:
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", published.loss_key(loss, settings), settings.cache_dir, compute))
-
-
-def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    """The plan as seen by one silo's items."""
-    return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1)
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
 
 from subjectdp.accounting import silo_terms, subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
@@ -16,17 +17,17 @@ from subjectdp.accounting.events import (
     unit_shift,
     update_shift,
 )
+from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, worst_of
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Clipping,
     NoiseRule,
     PrivacyPlan,
     PrivacyUnit,
+    SiloChoice,
     SiloSchedule,
     TrustModel,
 )
-
-_ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
@@ -42,10 +43,10 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     if plan.mechanism.shared_budget:
         copies = noise_copies(plan) if noise_is_summed(plan) else 1.0
         return subject_losses.budget_losses(plan, unit, every_silo, copies)
-    schedules = [_with_constant_noise(plan, silo) for silo in range(len(plan.silos))]
+    silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     if noise_is_summed(plan):
-        return _summed_losses(plan, schedules, unit, every_silo)
-    return _local_losses(plan, schedules, unit, every_silo)
+        return _summed_losses(plan, silos, unit, every_silo)
+    return _local_losses(plan, silos, unit, every_silo)
 
 
 def noise_is_summed(plan: PrivacyPlan) -> bool:
@@ -143,12 +144,13 @@ def unit_epsilon(
     return max(epsilon_of(loss, plan.settings.delta, chosen, resolution) for loss in losses)
 
 
-def _with_constant_noise(plan: PrivacyPlan, silo: int) -> SiloSchedule:
-    """The silo's schedule with σ of the typical group size where σ depends on the batch."""
+def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
+    """The silo's schedule, with σ of the typical group size where σ depends on the batch, and its rounds."""
     schedule = plan.silos[silo]
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        return schedule
-    return replace(schedule, noise_multiplier=plan.noise_multiplier(silo, typical_group_size(schedule)))
+    if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
+        sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
+        schedule = replace(schedule, noise_multiplier=sigma)
+    return SiloRun(schedule, plan.rounds_of(silo))
 
 
 def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shift:
@@ -162,97 +164,58 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
 
 
 def _local_losses(
-    plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
+    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
 ) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
-    if unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1:
-        return [merged(_steps(plan, schedule, unit) for schedule in _held(plan, schedules))]
-    return [(_steps(plan, schedule, unit),) for schedule in _maximal(schedules)]
+    if unit is not PrivacyUnit.SUBJECT or not every_silo or plan.silos_per_subject == 1:
+        return [(_steps(plan, silo, unit),) for silo in maximal(silos)]
+    choices = held_silos(silos, plan.silos_per_subject)
+    if plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos):
+        # The silos of a round may be any that hold the subject, and the worst of them every time.
+        choices = [(worst_of(silos),) * min(plan.silos_per_subject, participants(plan))]
+    return [merged(_steps(plan, silo, unit) for silo in held) for held in choices]
 
 
-def _steps(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> MixtureSteps:
+def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
+    """The loss of a unit (an item, or all data) of one silo, every noisy step of which is seen."""
+    return (_steps(plan, _silo_run(plan, silo), unit),)
+
+
+def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
+    schedule, rounds = silo
     shift = _shift(plan, schedule, unit)
-    return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * plan.rounds)
+    return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * rounds)
 
 
 def _summed_losses(
-    plan: PrivacyPlan, schedules: list[SiloSchedule], unit: PrivacyUnit, every_silo: bool
+    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
 ) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
-    sigma = silo_terms.common_noise_multiplier(schedules) * noise_copies(plan)
+    sigma = silo_terms.common_noise_multiplier([silo.schedule for silo in silos]) * noise_copies(plan)
     if unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1:
-        held = _held(plan, schedules)
-        total = _shift(plan, held[0], unit)
-        for schedule in held[1:]:
-            total = total.convolve(_shift(plan, schedule, unit))
-        shifts = [total]
+        held = _held_together(plan, silos)
     else:
-        shifts = [_shift(plan, schedule, unit) for schedule in _maximal(schedules)]
-    return [(MixtureSteps(sigma, shift, plan.rounds),) for shift in dict.fromkeys(shifts)]
+        held = [((silo,), silo.rounds) for silo in maximal(silos)]
+    losses = [(MixtureSteps(sigma, _total_shift(plan, some, unit), rounds),) for some, rounds in held]
+    return list(dict.fromkeys(losses))
 
 
-def _held(plan: PrivacyPlan, schedules: list[SiloSchedule]) -> list[SiloSchedule]:
-    """Schedules of the worst silos that one subject can be at, as many as one round lets take part.
+def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[tuple[SiloRun, ...], int]]:
+    """Silos of one subject that may be in one sum, and the number of such sums.
 
-    All silos: as they are. Fewer: the worst ones where the silos can be ordered, else copies of a silo that is at
-    least as bad as each of them in every respect.
+    Where some silos take part in a round, every round that has any of the subject's silos counts as one that has as
+    many as may be, each the worst.
     """
-    count = min(plan.silos_per_subject, participants(plan), len(schedules))
-    alike = _rounded_up(schedules)
-    if count == len(alike):
-        return alike
-    ordered = sorted(alike, key=_badness, reverse=True)
-    chain = all(_dominates(worse, better) for worse, better in zip(ordered, ordered[1:], strict=False))
-    # With fewer silos a round than hold the subject, the rounds of the worst silo may be anybody's.
-    if chain and participants(plan) == len(schedules):
-        return ordered[:count]
-    return [_worst_of(alike)] * count
+    count, together = plan.silos_per_subject, participants(plan)
+    if together == len(silos):
+        return [(held, plan.rounds) for held in held_silos(silos, count)]
+    worst = worst_of(silos)
+    return [((worst,) * min(count, together), min(plan.rounds, count * worst.rounds))]
 
 
-def _rounded_up(schedules: list[SiloSchedule]) -> list[SiloSchedule]:
-    """Silos whose sampling probabilities nearly agree share the largest of them, so that their steps compose as one."""
-    order = sorted(range(len(schedules)), key=lambda i: schedules[i].sampling_probability, reverse=True)
-    result = list(schedules)
-    leader = schedules[order[0]]
-    for index in order:
-        schedule = schedules[index]
-        alike = leader.sampling_probability <= schedule.sampling_probability * _ALIKE
-        if alike:
-            result[index] = replace(
-                schedule, sampling_probability=leader.sampling_probability, items=leader.items
-            )
-        else:
-            leader = schedule
-    return result
-
-
-def _badness(schedule: SiloSchedule) -> tuple[float, int, int, float]:
-    return (
-        schedule.sampling_probability,
-        schedule.max_items_per_subject,
-        schedule.steps_per_round,
-        -schedule.noise_multiplier,
-    )
-
-
-def _dominates(worse: SiloSchedule, better: SiloSchedule) -> bool:
-    return all(a >= b for a, b in zip(_badness(worse), _badness(better), strict=True))
-
-
-def _maximal(schedules: list[SiloSchedule]) -> list[SiloSchedule]:
-    """The silos that no other silo is at least as bad as in every respect (one of each kind)."""
-    kinds = list({_badness(schedule): schedule for schedule in schedules}.values())
-    return [s for s in kinds if not any(other is not s and _dominates(other, s) for other in kinds)]
-
-
-def _worst_of(schedules: list[SiloSchedule]) -> SiloSchedule:
-    first = max(schedules, key=lambda schedule: schedule.sampling_probability)
-    return replace(
-        first,
-        max_items_per_subject=max(schedule.max_items_per_subject for schedule in schedules),
-        steps_per_round=max(schedule.steps_per_round for schedule in schedules),
-        noise_multiplier=min(schedule.noise_multiplier for schedule in schedules),
-    )
+def _total_shift(plan: PrivacyPlan, silos: tuple[SiloRun, ...], unit: PrivacyUnit) -> Shift:
+    shifts = [_shift(plan, silo.schedule, unit) for silo in silos]
+    return reduce(Shift.convolve, shifts)
 
 
 def expected_subjects(schedule: SiloSchedule) -> float:

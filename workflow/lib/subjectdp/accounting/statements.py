@@ -27,6 +27,7 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
+    SiloChoice,
     TrustModel,
 )
 from subjectdp.plan.subject_settings import BudgetWeights
@@ -214,6 +215,9 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the cap on a subject's items at a silo is enforced before training"
         else:
             yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
+    if sound.participants(plan) < len(plan.silos):
+        drawn = plan.settings.silo_choice is SiloChoice.RANDOM
+        yield f"which silos take part in a round is public: {'drawn from the seed' if drawn else 'in turn'}"
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
     if plan.settings.noise_source is NoiseSource.SECURE:

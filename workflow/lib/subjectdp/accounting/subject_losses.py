@@ -44,7 +44,7 @@ def budget_losses(
         # With fixed weights an item may turn its own silo's part around, and no other part changes.
         shift = _scaled(shift, _moved_at_one_silo(plan))
     if settings.subject.noise_band == 1:
-        return [(MixtureSteps(sigma, shift, turns(plan)),)]
+        return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
     if len(shift.sensitivities) > 1:
         raise expected(
             "sampling probability with correlated noise",
@@ -56,6 +56,18 @@ def budget_losses(
         settings.subject.noise_band, plan.rounds, settings.subject.every
     )
     return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]
+
+
+def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
+    """Rounds that count as if a subject's whole budget were spent in each.
+
+    Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
+    rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
+    on Gaussians: under coins (more than one atom) every turn of the subject counts.
+    """
+    if len(shift.sensitivities) > 1:
+        return turns(plan)
+    return min(turns(plan), max(plan.rounds_of(silo) for silo in range(len(plan.silos))))
 
 
 def _moved_at_one_silo(plan: PrivacyPlan) -> float:

@@ -186,6 +186,8 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes |= _defaults(TrainingConfig, ("augmentation",))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
+    if training.silos_per_round in (None, run.partition.silos):
+        changes |= _defaults(TrainingConfig, ("silo_choice",))
     if found.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
     if found.samples_subjects:

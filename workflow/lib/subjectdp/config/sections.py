@@ -25,6 +25,7 @@ from subjectdp.plan.plan import (
     NoiseSource,
     PlanSettings,
     SamplingMethod,
+    SiloChoice,
     TrustModel,
 )
 from subjectdp.plan.ranges import (
@@ -418,6 +419,11 @@ class TrainingConfig(Section):
     )
     silos_per_round: Count | None = Field(
         default=None, description="Silos s that take part in a round; null: all."
+    )
+    silo_choice: SiloChoice = Field(
+        default=PlanSettings.silo_choice,
+        description="silos_per_round: the silos in turn, each as often as all others (public; its data are charged its "
+        "own rounds), or drawn anew in every round as in the papers (charged all rounds).",
     )
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
     server_optimizer: ServerOptimizerConfig = Field(

@@ -79,6 +79,13 @@ class NoiseDistribution(StrEnum):
     SKELLAM = "skellam"  # integers, on a grid that the clipped gradients are rounded to
 
 
+class SiloChoice(StrEnum):
+    """Which silos take part in a round."""
+
+    IN_TURN = "in_turn"  # round t: silos (t-1)s to ts-1, counted modulo S; public, as often as all others
+    RANDOM = "random"  # drawn uniformly without replacement in every round
+
+
 class NoiseSource(StrEnum):
     """What the secret draws of a run are made from: sampling, rounding and noise."""
 
@@ -230,6 +237,7 @@ class PlanSettings:
     local_steps: Count | None  # None: one epoch
     batch_size: int  # expected batch size B; checked against the silos' items
     silos_per_round: Count | None = None
+    silo_choice: SiloChoice = SiloChoice.IN_TURN
     noise_multiplier: NonNegative | None = None  # override of the calibration
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: Accountant = Accountant.PLD
@@ -302,6 +310,15 @@ class PrivacyPlan:
         """The L2 bound at one silo."""
         common = self.clip_norm
         return None if common is None else common * self.silos[silo].clip_norm_factor
+
+    def rounds_of(self, silo: int) -> int:
+        """Rounds that a silo takes part in, at most; all of them where the silos of a round are drawn."""
+        chosen, silos = self.settings.silos_per_round, len(self.silos)
+        if chosen is None or chosen >= silos or self.settings.silo_choice is SiloChoice.RANDOM:
+            return self.rounds
+        return max(
+            1, -((silo - self.rounds * chosen) // silos)
+        )  # numbers below R s that are the silo's modulo S
 
     def noise_multiplier(self, silo: int, group_size: int = 1) -> float:
         """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""

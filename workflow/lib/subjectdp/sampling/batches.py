@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.plan.plan import SamplingMethod, SiloSchedule
+from subjectdp.plan.plan import PlanSettings, SamplingMethod, SiloChoice, SiloSchedule
 
 
 class StepKey(NamedTuple):
@@ -86,6 +86,14 @@ def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.in
     if not 1 <= s <= n:
         raise expected("training.silos_per_round", s, f"1 to {n}, the number of silos (partition.silos)")
     return _subset(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
+
+
+def silos_of_round(n: int, settings: PlanSettings, seed: int, round_: int) -> NDArray[np.int64]:
+    """The silos, ascending, that take part in a round (counted from 1): in turn, drawn, or all ``n`` of them."""
+    s = settings.silos_per_round
+    if s is None or s >= n or settings.silo_choice is SiloChoice.RANDOM:
+        return sample_silos(n, s, seed, round_)
+    return np.sort((np.arange(s, dtype=np.int64) + (round_ - 1) * s) % n)
 
 
 def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatistics:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.algorithms.base import SiloTask
-from subjectdp.sampling.batches import sample_silos
+from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.federation import Federation
 from subjectdp.training.global_model import GlobalModel
 from subjectdp.training.record.steplog import StepLog
@@ -38,10 +38,8 @@ def run_round(
         log: takes a row for every local step.
         team: other processes that train silos as well; None: this process trains them all.
     """
-    settings = federation.plan.settings
-    silos = sample_silos(
-        federation.partition.silos, settings.silos_per_round, federation.seed, round_
-    ).tolist()
+    settings, all_silos = federation.plan.settings, federation.partition.silos
+    silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     results: Iterator[Tensor]
     if team is None:
         results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)

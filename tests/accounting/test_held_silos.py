@@ -1,0 +1,166 @@
+"""What the silos of one subject cost, against every choice of silos and every round written out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from accounting.plans import (
+    HIGRAD_V1,
+    ITEM,
+    JOINT,
+    LOCAL_ITEM,
+    RELEASE,
+    SOUND,
+    SUBJECT,
+    facts,
+    plan,
+    settings,
+    sound,
+)
+from subjectdp.accounting import held_silos
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.held_silos import SiloRun
+from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
+from subjectdp.plan.plan import PrivacyPlan, SamplingMethod, SiloChoice
+from subjectdp.sampling.batches import silos_of_round
+
+
+def unequal(kinds: list[tuple[float, int, float]], held: int, **changes: object) -> PrivacyPlan:
+    """A plan whose silos have these sampling probabilities, steps a round and noise multipliers."""
+    base = plan(sound(HIGRAD_V1), 8.0, silos=len(kinds), rounds=12, held=held, **changes)
+    silos = tuple(
+        replace(base.silos[0], sampling_probability=q, steps_per_round=steps, noise_multiplier=sigma)
+        for q, steps, sigma in kinds
+    )
+    return replace(base, silos=silos)
+
+
+def brute_force(whole: PrivacyPlan, held: int) -> float:
+    """The largest ε over all choices of ``held`` silos, which then are the whole federation."""
+    some = combinations(whole.silos, held)
+    return max(
+        unit_epsilon(replace(whole, silos=silos, silos_per_subject=held), SUBJECT, True) for silos in some
+    )
+
+
+@pytest.mark.parametrize("held", [1, 2, 3])
+def test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse(held: int) -> None:
+    """Large silos sample less and take more steps, as one epoch a round makes them: none is worse in all respects."""
+    whole = unequal([(0.04, 20, 8.0), (0.02, 40, 8.0), (0.02, 50, 9.0), (0.01, 90, 8.0)], held)
+    assert unit_epsilon(whole, SUBJECT, every_silo=True) == pytest.approx(brute_force(whole, held), rel=1e-6)
+
+
+def test_many_different_silos_are_merged_upwards() -> None:
+    """Fourteen kinds have thousands of choices: few are accounted for, none of the thousands is worse."""
+    random = np.random.default_rng(3)
+    kinds = [(0.01 * 1.17**n, 95 - 6 * n, float(random.uniform(7, 9))) for n in range(14)]
+    whole = unequal(kinds, 2)
+    assert len(unit_losses(whole, SUBJECT, True)) <= held_silos._MOST_CHOICES
+    bound = unit_epsilon(whole, SUBJECT, every_silo=True)
+    fictitious = held_silos.worst_of([SiloRun(silo, 12) for silo in whole.silos]).schedule
+    single = replace(whole, silos=(fictitious,) * 2, silos_per_subject=2)
+    assert brute_force(whole, 2) <= bound < 0.8 * unit_epsilon(single, SUBJECT, every_silo=True)
+
+
+def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        silos, held = int(random.integers(2, 7)), int(random.integers(1, 7))
+        kinds = [
+            (
+                float(random.choice([0.01, 0.02, 0.05])),
+                int(random.choice([5, 9])),
+                float(random.choice([1, 2])),
+            )
+            for _ in range(silos)
+        ]
+        whole, held = unequal(kinds, 1), min(held, silos)
+        runs = [SiloRun(silo, int(random.integers(1, 4))) for silo in whole.silos]
+        found = held_silos.held_silos(runs, held)
+        assert len(found) <= held_silos._MOST_CHOICES
+        for choice in combinations(runs, held):
+            assert any(covers(worse, choice) for worse in found)
+
+
+def covers(worse: tuple[SiloRun, ...], better: tuple[SiloRun, ...]) -> bool:
+    """Whether each silo of ``better`` has one of its own in ``worse`` that dominates it (tried in all orders)."""
+    if not better:
+        return True
+    rest = better[1:]
+    return any(
+        held_silos._dominates(worse[i], better[0]) and covers(worse[:i] + worse[i + 1 :], rest)
+        for i in range(len(worse))
+    )
+
+
+@pytest.mark.parametrize("silos", [1, 2, 5, 6, 16])
+def test_silos_in_turn_take_part_as_often_as_they_are_charged(silos: int) -> None:
+    for chosen in range(1, silos + 1):
+        for rounds in (1, 7, 25):
+            made = plan(LOCAL_ITEM, 1.0, silos=silos, rounds=rounds, silos_per_round=chosen)
+            counts = np.zeros(silos, int)
+            for round_ in range(1, rounds + 1):
+                now = silos_of_round(silos, made.settings, 0, round_)
+                assert len(np.unique(now)) == chosen
+                counts[now] += 1
+            charged = np.array([made.rounds_of(silo) for silo in range(silos)])
+            assert np.array_equal(charged, np.maximum(counts, 1)) and np.ptp(counts) <= 1
+
+
+def written_out(whole: PrivacyPlan, held: tuple[int, ...]) -> PrivacyLoss:
+    """The loss of a subject at the silos ``held``, with one part for every noisy round of every silo."""
+    one_round, parts = replace(whole, rounds=1), []
+    for round_ in range(1, whole.rounds + 1):
+        now = silos_of_round(len(whole.silos), whole.settings, 0, round_)
+        parts += [silo_loss(one_round, silo, SUBJECT)[0] for silo in held if silo in now]
+    return tuple(parts)
+
+
+@pytest.mark.parametrize(("silos", "chosen", "held"), [(5, 2, 2), (4, 2, 4), (6, 4, 3), (3, 1, 1)])
+def test_silos_in_turn_cost_what_the_rounds_written_out_cost(silos: int, chosen: int, held: int) -> None:
+    whole = plan(sound(HIGRAD_V1), 8.0, silos=silos, rounds=7, held=held, silos_per_round=chosen)
+    choices = combinations(range(silos), held)
+    worst = max(epsilon_of(written_out(whole, some), whole.settings.delta) for some in choices)
+    assert unit_epsilon(whole, SUBJECT, every_silo=True) == pytest.approx(worst, rel=2e-3)
+
+
+def test_silos_in_turn_need_less_noise_than_silos_drawn_at_random() -> None:
+    """4 of 16 silos, 100 rounds: an item is in 25 rounds, of which everybody knows which."""
+    some = {"mode": SOUND, "silos_per_round": 4}
+    found = [
+        make_plan(sound(LOCAL_ITEM), facts(), settings(**some, silo_choice=choice)).silos[0].noise_multiplier
+        for choice in SiloChoice
+    ]
+    quarter = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, rounds=25)).silos[0].noise_multiplier
+    whole = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND)).silos[0].noise_multiplier
+    assert found == pytest.approx([quarter, whole], rel=1e-9) and quarter < 0.65 * whole
+
+
+def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
+    """SubjectRelease, everybody in every round: parts c_i of the clip norm at the silos, Σ c_i² = 1."""
+    release = sound(RELEASE)
+    half = plan(
+        release, 8.0, silos=4, rounds=40, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS, silos_per_round=2
+    )
+    fewer = plan(release, 8.0, silos=4, rounds=20, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+    for parts in ((0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (1.0, 0.0, 0.0, 0.0)):
+        moved = sum(
+            parts[silo] for round_ in range(1, 41) for silo in silos_of_round(4, half.settings, 0, round_)
+        )
+        assert moved <= 20 + 1e-9, "Σ over rounds of the squares"
+    assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
+    coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))
+    assert unit_losses(coins, SUBJECT, True)[0][0].steps == 40, "no proof under coins"
+
+
+def test_an_item_at_a_silo_in_turn_is_in_its_rounds_of_a_joint_sum() -> None:
+    whole = plan(sound(JOINT), 0.5, silos=4, steps=1, rounds=8, silos_per_round=2)
+    assert {loss[0].steps for loss in unit_losses(whole, ITEM, False)} == {4}
+    drawn = replace(whole, settings=replace(whole.settings, silo_choice=SiloChoice.RANDOM))
+    assert {loss[0].steps for loss in unit_losses(drawn, ITEM, False)} == {8}

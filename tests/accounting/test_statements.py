@@ -16,6 +16,7 @@ from accounting.plans import (
     JOINT,
     LOCAL_GROUP,
     LOCAL_ITEM,
+    RELEASE,
     SOUND,
     SUBJECT,
     USER_LDP,
@@ -26,7 +27,9 @@ from accounting.plans import (
 )
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.statements import epsilon_over_rounds, privacy_report_text, privacy_statements
-from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource
+from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
+
+SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 
 KEYS = {
     "epsilon",
@@ -129,6 +132,22 @@ def test_sound_run_keeps_its_promise() -> None:
 def test_unenforced_cap_is_an_assumption() -> None:
     record = privacy_statements(plan(HIGRAD_V1, 12.0, enforced=False), over_rounds=False)["sound"]["subject"]
     assert any("read from the data" in line for line in record["assumptions"])
+    assert record["guarantee"] == "conditional"
+
+
+@pytest.mark.parametrize(("enforced", "guarantee"), [(True, True), (False, "conditional")])
+def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(
+    enforced: bool, guarantee: bool | str
+) -> None:
+    made = plan(LOCAL_ITEM, 12.0, rounds=2, enforced=enforced)
+    statements = privacy_statements(made, over_rounds=False)
+    found = {name: record["guarantee"] for name, record in statements["sound"].items()}
+    assert found == {"item": True, "subject_one_silo": guarantee, "subject": guarantee}
+    assert privacy_report_text(made, statements).count("CONDITIONAL") == (0 if enforced else 2)
+    release = privacy_statements(
+        plan(RELEASE, 9.0, sampling=SUBJECTS, q=1.0, enforced=False), over_rounds=False
+    )
+    assert release["sound"]["subject"]["guarantee"] is True, "a subject is clipped as one"
 
 
 @pytest.mark.slow

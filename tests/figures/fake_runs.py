@@ -231,7 +231,11 @@ def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, 
         "plan": {"rounds": fake.executed},
         "privacy": {
             "as_published": published if private and fake.mode == "as_published" else None,
-            "sound": {name: {"epsilon": value} for name, value in stated.items() if value is not None},
+            "sound": {
+                name: {"epsilon": value, "guarantee": True if fake.mode == "sound" else "conditional"}
+                for name, value in stated.items()
+                if value is not None
+            },
             "over_rounds": _over_rounds(fake, stated),
             "predicted": None
             if fake.predicted is None

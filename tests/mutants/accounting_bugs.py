@@ -201,6 +201,13 @@ ACCOUNTING = (
         T_SILOS + "test_many_different_silos_are_merged_upwards",
     ),
     mutant(
+        "a bound that was read from private data is a guarantee",
+        "accounting/statements.py",
+        "return CONDITIONAL if rests_on_items and not plan.cap_enforced else True",
+        "return True",
+        "accounting/test_statements.py::test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional",
+    ),
+    mutant(
         "a better silo takes the place of a worse one",
         HELD_SILOS,
         "if used == copies[kind] or not _dominates(kind, other)",

@@ -208,9 +208,10 @@ def _computed(records: list[dict[str, Any]]) -> Iterable[str]:
 
 def _epsilon(record: dict[str, Any]) -> str:
     if record["epsilon"] is not None:
+        condition = ", CONDITIONAL: no cap is enforced" if record["guarantee"] == "conditional" else ""
         return (
             f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {_adjacency(record)} "
-            f"(mu {record['mu_gdp']:.3g})"
+            f"(mu {record['mu_gdp']:.3g}){condition}"
         )
     constant = record.get("epsilon_if_constant")
     aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"

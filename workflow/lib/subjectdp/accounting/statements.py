@@ -44,6 +44,9 @@ EXCLUDED = (
     "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
     "other runs on these data, as they are or changed: ε add up where each has a seed of its own (docs/pitfalls.md)",
 )
+CONDITIONAL = "conditional"
+"""``guarantee`` of an ε whose bound on a subject's items is not enforced: it was read from the data, or stated."""
+
 _POINTS = 5
 _ARITHMETIC = {
     NoiseSource.REPRODUCIBLE: (
@@ -64,7 +67,8 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
 
     ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
 
-    ``as_published`` always carries ``guarantee: false``. A sound ε is null where none can be given, with the reason;
+    ``as_published`` always carries ``guarantee: false``; a sound ε that rests on a bound read from private data is
+    :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason;
     where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
     a public constant.
     """
@@ -149,13 +153,21 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
         epsilon=given,
         epsilon_if_constant=finite if leaks else None,
         mu_gdp=None if given is None else gdp_mu(given, plan.settings.delta),
-        guarantee=given is not None,
+        guarantee=_guarantee(plan, unit, given),
         reason=reason,
         accountant=accountant,
         event=[recorded(loss, plan.settings.noise_distribution) for loss in losses],
         dp_event=[recorded_event(loss, plan.settings.noise_distribution) for loss in losses],
     )
     return statement
+
+
+def _guarantee(plan: PrivacyPlan, unit: PrivacyUnit, epsilon: float | None) -> bool | str:
+    """Whether ε is a guarantee: only on a condition where a bound that it rests on was read from private data."""
+    if epsilon is None:
+        return False
+    rests_on_items = unit is PrivacyUnit.SUBJECT and not plan.mechanism.samples_subjects
+    return CONDITIONAL if rests_on_items and not plan.cap_enforced else True
 
 
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:

@@ -43,7 +43,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
     Runs of one row differ only in the seed, also in settings that no column shows. ``epsilon_*`` are the largest over
     the seeds (a partition's largest subject differs between seeds), empty if no ε is stated; ``published_guarantee`` is
-    "no" beside every published ε. Raises DataError without runs.
+    "no" beside every published ε, ``subject_guarantee`` "conditional" where a sound ε rests on a bound that was
+    read from the data. Raises DataError without runs.
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
@@ -99,6 +100,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
         "epsilon_predicted": largest_of(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),

@@ -48,6 +48,7 @@ RUN_COLUMNS = [
     "epsilon_sound_item",
     "epsilon_sound_subject_one_silo",
     "epsilon_sound_subject",
+    "subject_guarantee",
     "epsilon_over_rounds",
     "predicted_subjects",
     "epsilon_predicted",
@@ -78,6 +79,7 @@ STEP_COLUMNS = [
 ]
 SUMMARY_COLUMNS = ["run_id", "quantity", "value", "minibatches"]
 QUANTITIES = ("items", "subjects", "largest_group")
+_GUARANTEES = {True: "yes", False: "no", "conditional": "conditional"}
 _ADVICE = "Remove the run's manifest.json and run the workflow again."
 
 
@@ -265,6 +267,7 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         "epsilon_sound_item": epsilon_of(sound.get("item")),
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
+        "subject_guarantee": _GUARANTEES[(sound.get("subject") or {}).get("guarantee", False)],
         "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
         **_predicted(privacy.get("predicted")),
     }

@@ -20,9 +20,9 @@ VALUES: dict[str, Any] = {
     **{f"subject.{key}": value for key, value in SUBJECT_VALUES.items()},
     **{f"training.augmentation.{key}": value for key, value in AUGMENTATION_VALUES.items()},
     "joint.clipping": "update",
-    "privacy.noise_source": "secure",
     "privacy.predicted_subjects": 3500,
     "training.local_steps": 3,
+    "training.silo_choice": "random",
     "training.averaging.name": "tail",
     "training.averaging.fraction": 0.25,
     "training.averaging.power": 1.0,
@@ -42,6 +42,7 @@ OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alter
     "training.averaging.power",
     "training.averaging.decay",
     "training.augmentation.views",
+    "training.silo_choice",
     "training.augmentation.magnitude",
 }
 WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms

@@ -217,8 +217,8 @@ ACCOUNTING = (
     mutant(
         "silos in turn are charged a round too few",
         PLAN,
-        "return max(1, -((silo - self.rounds * chosen) // silos))",
-        "return max(1, self.rounds * chosen // silos)",
+        "below = -((silo - self.rounds * chosen) // silos)",
+        "below = self.rounds * chosen // silos",
         T_SILOS + "test_silos_in_turn_take_part_as_often_as_they_are_charged",
     ),
     mutant(

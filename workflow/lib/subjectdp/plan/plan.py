@@ -316,9 +316,8 @@ class PrivacyPlan:
         chosen, silos = self.settings.silos_per_round, len(self.silos)
         if chosen is None or chosen >= silos or self.settings.silo_choice is SiloChoice.RANDOM:
             return self.rounds
-        return max(
-            1, -((silo - self.rounds * chosen) // silos)
-        )  # numbers below R s that are the silo's modulo S
+        below = -((silo - self.rounds * chosen) // silos)  # numbers below R s that are the silo's modulo S
+        return max(1, below)
 
     def noise_multiplier(self, silo: int, group_size: int = 1) -> float:
         """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""

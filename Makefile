@@ -27,7 +27,6 @@ LOCKS := requirements.lock requirements-dev.lock pyproject.toml
 STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:16])')
 SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
-CONFIG_FILES = --configfile config/scenarios/$@.yaml
 
 .PHONY: help figures plan venv test test-fast slurm-test mutants faults fuzz bench bench-quick lint architecture format clean clean-results $(SCENARIOS)
 
@@ -37,12 +36,9 @@ help:
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
 
+# One line of progress; Snakemake's output is in results/logs/workflow. With ARGS=-n it is shown.
 $(SCENARIOS): venv
-	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS)
-ifeq (,$(filter -n --dry-run --dryrun --unlock,$(ARGS)))
-	$(SNAKEMAKE) $(CONFIG_FILES) $(ARGS) --report results/$@/report.html --report-stylesheet workflow/report/report.css
-	@echo "Figures, tables and report: results/$@/"
-endif
+	$(BIN)/subjectdp run config/scenarios/$@.yaml --cores $(CORES) -- $(ARGS)
 
 plan: venv
 	$(SNAKEMAKE) plan --quiet --configfile config/scenarios/$(SCENARIO).yaml $(ARGS)

@@ -25,6 +25,7 @@ from subjectdp.cli import (
     plan,
     pretrain,
     reruns,
+    run,
     runs,
     scenario,
     schema,
@@ -42,7 +43,7 @@ examples:
   subjectdp show femnist-higrad_avg_dp-v1-s1
   subjectdp compare femnist-fed_avg-s1 femnist-local_item_dp-s1
   subjectdp doctor --scenario config/scenarios/femnist-180.yaml
-Runs are made by snakemake: snakemake --cores 2 --configfile config/scenarios/embedded.yaml
+  subjectdp run config/scenarios/embedded.yaml
 """
 
 COMMANDS = (
@@ -53,6 +54,7 @@ COMMANDS = (
     table1,
     scenario,
     plan,
+    run,
     runs,
     show,
     compare,
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     try:
-        options = build_parser().parse_args(arguments)
+        options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         command: Command = options.run
         code = command(options)
         sys.stdout.flush()
@@ -99,6 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0 if code is None else code
+
+
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    """The options; of a command that passes on what follows ``--``, that too."""
+    place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
+    options = build_parser().parse_args(arguments[:place])
+    options.passed_on = arguments[place + 1 :]
+    return options
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,147 @@
+"""``subjectdp run``: runs a scenario with Snakemake behind one line of progress; the long log goes to a file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from subjectdp.cli.progress import Watcher
+from subjectdp.config import Scenario, load_scenario, paths
+from subjectdp.config.where import error_located_in
+from subjectdp.errors import expected
+from subjectdp.forecast.before_start import check_before_start
+
+_PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
+"""Options of Snakemake that print something and train nothing."""
+
+_EVERY_SECONDS = 1.0
+_EVERY_SECONDS_IN_A_LOG = 30.0
+_FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
+_LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
+_STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "run",
+        help="run a scenario: one line of progress, then figures and report",
+        description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs done, "
+        "a guess of the time left, the newest accuracies. Snakemake's own output goes to results/logs/workflow. "
+        "Options for Snakemake follow after --, e.g. -- figure1 or -- -n.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="cores (default: all)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the scenario; Snakemake's exit code."""
+    if not Path("Snakefile").is_file():
+        raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
+    scenario = load_scenario(options.files)
+    with error_located_in(options.files):
+        check_before_start(scenario)
+    command = _command(options.files, options.cores, options.passed_on)
+    if _PLAIN & set(options.passed_on):
+        return subprocess.run(command, check=False).returncode
+    log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    code = _followed(command, scenario, options.cores, log)
+    if code == 0:
+        code = _report(command, scenario, log)
+    if code != 0:
+        _tell_failures(log)
+    return code
+
+
+def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list[str]:
+    # targets stand before --configfile, which takes every word that follows it
+    return [
+        *(sys.executable, "-m", "snakemake", "--cores", str(cores)),
+        *("--workflow-profile", "workflow/profiles/local", *passed_on, "--configfile", *files),
+    ]
+
+
+def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path) -> int:
+    """Runs Snakemake with its output in ``log`` and shows a line of progress."""
+    watcher, line = Watcher(scenario.runs, Path(paths.RESULTS)), _Line(sys.stderr)
+    print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                time.sleep(_EVERY_SECONDS)
+                line.show(f"{watcher.progress(cores).line()}{_steps(log)}")
+        except KeyboardInterrupt:
+            line.end("stopping: finished rounds are kept")
+            process.wait()
+            raise
+    line.end(f"{watcher.progress(cores).line()}{_steps(log)}")
+    return process.returncode
+
+
+def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
+    target = Path(paths.scenario_dir(scenario.name)) / "report.html"
+    options = ["--report", str(target), "--report-stylesheet", "workflow/report/report.css"]
+    with log.open("a") as stream:
+        done = subprocess.run([*command, *options], stdout=stream, stderr=subprocess.STDOUT, check=False)
+    if done.returncode == 0:
+        print(f"figures, tables and report: {target.parent}/ (open {target})")
+    return done.returncode
+
+
+class _Line:
+    """One line that is written again on a terminal; elsewhere a new one every half minute, if it changed."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._last, self._at = "", -_EVERY_SECONDS_IN_A_LOG
+
+    def show(self, text: str) -> None:
+        if self._terminal:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\x1b[2K{text[:width]}")
+        elif text != self._last and time.monotonic() - self._at >= _EVERY_SECONDS_IN_A_LOG:
+            self._stream.write(f"{text}\n")
+            self._at = time.monotonic()
+        self._last = text
+        self._stream.flush()
+
+    def end(self, text: str) -> None:
+        self._stream.write(f"\r\x1b[2K{text}\n" if self._terminal else f"{text}\n")
+        self._stream.flush()
+
+
+def _steps(log: Path) -> str:
+    """How many of the workflow's steps are done, by the end of its log."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 20_000))
+        found = _STEPS.findall(stream.read().decode(errors="replace"))
+    return f" · {found[-1]} steps" if found else ""
+
+
+def _tell_failures(log: Path) -> None:
+    text = log.read_text(errors="replace")
+    for line in dict.fromkeys(_failures(text)):
+        print(f"error: {line}", file=sys.stderr)
+    print(f"error: The workflow did not finish; all of its output: {log}", file=sys.stderr)
+
+
+def _failures(text: str) -> Iterator[str]:
+    """A line for each failed rule with its log; without one, the end of the workflow's log."""
+    starts = [found.start() for found in _FAILED.finditer(text)]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        rule, log = _FAILED.match(text, start), _LOG.search(text, start, end)
+        if rule is not None:
+            yield f"Rule {rule[1]} failed" + (f": see {log[1]}." if log is not None else ".")
+    if not starts:
+        yield from (line for line in text.strip().split("\n")[-8:] if line.strip())

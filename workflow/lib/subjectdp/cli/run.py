@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +79,7 @@ def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path)
     print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # Snakemake ends its jobs
         try:
             while process.poll() is None:
                 time.sleep(_EVERY_SECONDS)
@@ -139,7 +142,7 @@ def _tell_failures(log: Path) -> None:
 def _failures(text: str) -> Iterator[str]:
     """A line for each failed rule with its log; without one, the end of the workflow's log."""
     starts = [found.start() for found in _FAILED.finditer(text)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(text)]):
         rule, log = _FAILED.match(text, start), _LOG.search(text, start, end)
         if rule is not None:
             yield f"Rule {rule[1]} failed" + (f": see {log[1]}." if log is not None else ".")

@@ -105,7 +105,7 @@ architecture: venv
 format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/shfmt --write --indent 2 .ci/run .ci/lint tests/slurm/*.sh
 
 # ---- cleaning ------------------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,28 +15,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import conda_environments
+from conda_environments import PROJECT, pins
+
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-def pins(lock: str) -> dict[str, str]:
-    """Package -> version of the exact pins in a lock file."""
-    lines = [line.strip() for line in (ROOT / lock).read_text().splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    found = dict(line.split("==") for line in lines)
-    assert len(found) == len(lines), "a package is pinned twice"
-    return {canonicalize_name(name): version for name, version in found.items()}
 
 
 RUN, DEV = pins("requirements.lock"), pins("requirements-dev.lock")
-
-
-def environment(name: str) -> dict[str, str]:
-    """Package -> version of a conda environment's pip section."""
-    content = yaml.safe_load((ROOT / "envs" / f"{name}.yaml").read_text())
-    assert "python=3.11" in content["dependencies"]
-    (section,) = [part["pip"] for part in content["dependencies"] if isinstance(part, dict)]
-    return {canonicalize_name(name): version for name, version in (line.split("==") for line in section)}
 
 
 def test_locks_do_not_overlap_and_the_second_builds_on_the_first():
@@ -71,14 +56,25 @@ def test_what_is_installed_is_what_is_locked():
         assert installed.public == version, f"{name} {installed} is installed, {version} is locked"
 
 
-def test_conda_environments_carry_the_locked_versions():
-    direct = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
-    dev = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["dev"]}
-    assert environment("pipeline") == {name: RUN[name] for name in direct}
-    assert environment("dev") == {name: {**RUN, **DEV}[name] for name in direct | dev}
-    cuda = environment("cuda")
-    assert {"torch", "opacus", "dp-accounting"} <= set(cuda) <= direct
-    assert cuda == {name: RUN[name] for name in cuda}
+@pytest.mark.parametrize("name", ["pipeline", "cuda", "dev"])
+def test_conda_environments_pin_every_package_to_the_locked_version(name):
+    file = ROOT / "envs" / f"{name}.yaml"
+    assert file.read_text() == conda_environments.text(name), "run `python -m conda_environments`"
+    content = yaml.safe_load(file.read_text())
+    (section,) = [part["pip"] for part in content["dependencies"] if isinstance(part, dict)]
+    listed = {canonicalize_name(line.partition("==")[0]) for line in section}
+    expected = {"pipeline": set(RUN), "dev": {*RUN, *DEV}}.get(name, listed)
+    assert listed == expected and {"torch", "opacus", "dp-accounting", "pyyaml", "numpy"} <= listed
+    for package in listed & set(RUN):
+        for requirement in map(Requirement, importlib.metadata.requires(package) or []):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(requirement.name) in listed, f"{package} brings {requirement}"
+
+
+def test_the_prescribed_folder_of_environments_is_the_catalogs():
+    link = ROOT / "envs"
+    assert link.is_symlink() and os.readlink(link) == "workflow/envs"
+    assert "apptainer.def" in {file.name for file in link.iterdir()}
 
 
 def test_no_file_names_a_package_index():

@@ -65,7 +65,7 @@ def loaded_by(modules: list[str]) -> set[str]:
 def rule_imports() -> list[str]:
     """Modules of the library that the Snakefile and the rules import."""
     found = set()
-    for path in (ROOT / "Snakefile", *RULES):
+    for path in (ROOT / "Snakefile", ROOT / "workflow" / "Snakefile", *RULES):
         for base, names in re.findall(
             r"^from (subjectdp[\w.]*) import ([\w, ]+)$", path.read_text(), re.MULTILINE
         ):
@@ -169,7 +169,7 @@ def test_every_script_is_used_and_every_used_script_exists():
 
 
 def test_no_rule_runs_python_inline_or_retries_by_itself():
-    for path in (ROOT / "Snakefile", *RULES):
+    for path in (ROOT / "Snakefile", ROOT / "workflow" / "Snakefile", *RULES):
         text = path.read_text()
         assert not re.search(r"^\s+run:", text, re.MULTILINE), f"{path.name}: a run block costs seconds a job"
         assert not re.search(r"^\s+retries:", text, re.MULTILINE), (

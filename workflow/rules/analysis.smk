@@ -10,8 +10,9 @@ rule collect:
         log_of("collect"),
     benchmark:
         benchmark_of("collect")
+    localrule: CLUSTER.light_jobs_local
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(3000, 30),
     params:
@@ -46,7 +47,7 @@ rule statistics:
     benchmark:
         benchmark_of("statistics")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(2000, 30),
     params:
@@ -65,12 +66,13 @@ rule paper_accounting:
         log_of("paper_accounting"),
     benchmark:
         benchmark_of("paper_accounting")
+    localrule: CLUSTER.light_jobs_local
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(2000, 15),
     params:
-        cache=paths.calibration_cache_dir(),
+        cache=placed.calibration_cache_dir(),
         code=code_of("paper_accounting", "subjectdp.scorecard.paper_accounting"),
     script:
         "../scripts/paper_accounting.py"
@@ -89,11 +91,11 @@ rule utility:
     benchmark:
         benchmark_of("utility")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(3000, 60),
     params:
-        cache=paths.calibration_cache_dir(),
+        cache=placed.calibration_cache_dir(),
         run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
         settings=lambda wildcards: utility_settings(image_run(wildcards)),
         code=code_of(
@@ -123,11 +125,11 @@ rule noise:
     benchmark:
         benchmark_of("noise")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(3000, 60),
     params:
-        cache=paths.calibration_cache_dir(),
+        cache=placed.calibration_cache_dir(),
         # Depends on `input`, so that Snakemake compares the ids below and not whole configurations.
         runs=lambda wildcards, input: [run.model_dump_json() for run in noise_runs()],
         run_ids=[run.run_id for run in noise_runs()],

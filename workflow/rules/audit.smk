@@ -16,11 +16,11 @@ rule audit:
     benchmark:
         benchmark_of("audit")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(3000, 120),
     params:
-        cache=paths.calibration_cache_dir(),
+        cache=placed.calibration_cache_dir(),
         run=lambda wildcards, threads: SCENARIO.runs[0].model_dump_json(),
         size=SCENARIO.audit.size,
         seed=SCENARIO.audit.seed,
@@ -50,7 +50,7 @@ rule counterexample:
     benchmark:
         benchmark_of("counterexample")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(2000, 30),
     params:

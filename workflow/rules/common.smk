@@ -5,6 +5,7 @@
 # parameters `code` and `content` tell (docs/decisions/0008-code-fingerprints.md).
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from snakemake.exceptions import WorkflowError
 gc.set_threshold(100_000, 20, 20)
 
 # The library needs no installation: this process finds it by its path, jobs inherit the variable.
-LIBRARY = str(Path(workflow.basedir) / "workflow" / "lib")
+WORKFLOW = Path(str(workflow.current_basedir)).parent
+LIBRARY = str(WORKFLOW / "lib")
 SEARCH_PATH = "PYTHONPATH"
 sys.path.insert(0, LIBRARY)
 os.environ[SEARCH_PATH] = os.pathsep.join(
@@ -25,9 +27,10 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import fingerprint, load_scenario, paths
+from subjectdp.config import fingerprint, load_scenario, load_scenario_from_mapping
 from subjectdp.config.fingerprint import training_stages
 from subjectdp.config.layers import overlaid
+from subjectdp.config.paths import under
 from subjectdp.config.source_content import (
     made_from,
     source_addresses,
@@ -48,16 +51,26 @@ def checked(read, *arguments):
         raise WorkflowError(f"error: {problem}") from None
 
 
+# Where the rules write; with the prefix of a module, if any, where the files are.
+RESULTS = workflow.pathvars.apply("<results>")
+PLACE = str(workflow.modifier.modify_path(RESULTS))
+paths, placed = under(RESULTS), under(PLACE)
+MODULE = workflow.modifier.namespace  # None: the workflow itself
+
 # Snakemake merges the files into `config`, key by key, and silently keeps the last of duplicate keys. A scenario's files
 # are layers instead: each is applied as a whole (docs/decisions/0023-later-file-wins.md). Files of the command line lie
-# over the one that the Snakefile loads, `--config` over all.
-FILES = sorted(
-    dict.fromkeys(map(Path, workflow.configfiles)),
-    key=lambda file: file.absolute() in workflow.overwrite_configfiles,
-)
-GIVEN = dict(workflow.config_settings.config)
-SCENARIO = checked(load_scenario, FILES, GIVEN)
-SETTINGS = [*map(read_yaml, FILES), GIVEN]
+# over the one that the Snakefile loads, `--config` over all. A module's scenario is its `config`.
+if MODULE is None:
+    FILES = sorted(
+        dict.fromkeys(map(Path, workflow.configfiles)),
+        key=lambda file: file.absolute() in workflow.overwrite_configfiles,
+    )
+    GIVEN = dict(workflow.config_settings.config)
+    SCENARIO = checked(load_scenario, FILES, GIVEN)
+    SETTINGS = [*map(read_yaml, FILES), GIVEN]
+else:
+    SETTINGS = [dict(config)]
+    SCENARIO = checked(load_scenario_from_mapping, *SETTINGS)
 config.update(overlaid(SETTINGS))  # what captions read
 if workflow.is_main_process:
     # While rules are read, Snakemake does not tell the targets.
@@ -65,7 +78,7 @@ if workflow.is_main_process:
         if {figure, f"figure_{figure}"} & set(sys.argv):
             checked(SCENARIO.require_figure, figure)
     if "plan" not in sys.argv:  # it lists what will not start
-        checked(check_before_start, SCENARIO)
+        checked(check_before_start, SCENARIO, PLACE)
     for line in SCENARIO.repetitions:
         logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)
@@ -91,12 +104,12 @@ def code_of(script, *stages):
 
 def log_of(rule, wildcard=None):
     """The log of a rule's job."""
-    return f"{paths.RESULTS}/logs/{rule}/{wildcard or SCENARIO.name}.log"
+    return f"{RESULTS}/logs/{rule}/{wildcard or SCENARIO.name}.log"
 
 
 def benchmark_of(rule, wildcard=None):
     """Run time and memory of a rule's job, as JSON lines."""
-    return f"{paths.RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
+    return f"{RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
 
 
 def asks(mem_mb, minutes):
@@ -122,6 +135,29 @@ def fetching(wildcards):
     if data.source == "embedded":
         return [f"generate:{data.dataset}"]
     return ["fetch"] if data.source == "upstream" else []
+
+
+def preparing_code(wildcards):
+    """The code that prepares a data set."""
+    return code_of("prepare", f"prepare:{DATA[wildcards.data_key].dataset}")
+
+
+def source_record(wildcards):
+    """The record of a source; the same content fetched again prepares nothing again.
+
+    Always `ancient` would hide a change: Snakemake does not compare a job's parameters once a job before it runs.
+    """
+    key, path = (
+        wildcards.data_key,
+        f"{paths.source_dir(wildcards.data_key)}/source.json",
+    )
+    now = {"content": CONTENT[key], "code": preparing_code(wildcards)}
+    return ancient(path) if made_from(DATA[key], PLACE) == now else path
+
+
+def trained_by(run):
+    """The stages of code that train a run."""
+    return training_stages(run.algorithm.name, run.model.name)
 
 
 def training_inputs(wildcards):
@@ -214,7 +250,7 @@ def configuration_option():
 def judged_by(name):
     """A table of config/ that results are judged by: the working directory's, or else the workflow's own."""
     own = f"config/{name}.csv"
-    return own if os.path.exists(own) else str(Path(workflow.basedir) / own)
+    return local(own) if os.path.exists(own) else str(WORKFLOW.parent / own)
 
 
 def image_run(wildcards):
@@ -234,8 +270,35 @@ def utility_settings(run):
     return [*split, training.batch_size, privacy.epsilon, privacy.delta]
 
 
+def keys_of(table):
+    """What the wildcard of a table matches: any key, or in a module the scenario's own, so that several scenarios may share a graph.
+
+    A key that they have in common (a data set, a partition, a run) belongs to the module that comes first.
+    """
+    if MODULE is None:
+        return r"\w[\w.+-]*"
+    owners = vars(workflow).setdefault("subjectdp_owners", {})
+    own = [key for key in table if owners.setdefault((PLACE, key), MODULE) == MODULE]
+    return "|".join(map(re.escape, own)) or "(?!)"
+
+
 wildcard_constraints:
-    data_key=r"\w[\w.+-]*",
-    partition_id=r"\w[\w.+-]*",
-    run_id=r"\w[\w.+-]*",
+    data_key=keys_of(DATA),
+    partition_id=keys_of(PARTITIONS),
+    run_id=keys_of(RUNS),
     figure=r"\w+",
+
+
+# An image is built by the site (workflow/envs/apptainer.def): nobody else's would have its drivers.
+IMAGE = os.environ.get("SUBJECTDP_CONTAINER")
+if (
+    "apptainer" in map(str, workflow.deployment_settings.deployment_method)
+    and not IMAGE
+):
+    raise WorkflowError(
+        "error: Expected SUBJECTDP_CONTAINER to name an image for --sdm apptainer: build one from "
+        "workflow/envs/apptainer.def."
+    )
+if IMAGE:
+
+    container: IMAGE

@@ -4,22 +4,7 @@ SOURCE_RECORD = f"{paths.source_dir('{data_key}')}/source.json"
 
 
 # What the sources hold, read once.
-CONTENT = {key: checked(source_content, data) for key, data in DATA.items()}
-
-
-def preparing_code(wildcards):
-    """The code that prepares a data set."""
-    return code_of("prepare", f"prepare:{DATA[wildcards.data_key].dataset}")
-
-
-def source_record(wildcards):
-    """The record of a source; the same content fetched again prepares nothing again.
-
-    Always `ancient` would hide a change: Snakemake does not compare a job's parameters once a job before it runs.
-    """
-    key, path = wildcards.data_key, SOURCE_RECORD.format(data_key=wildcards.data_key)
-    now = {"content": CONTENT[key], "code": preparing_code(wildcards)}
-    return ancient(path) if made_from(DATA[key]) == now else path
+CONTENT = {key: checked(source_content, data, PLACE) for key, data in DATA.items()}
 
 
 # The archives are not outputs: Snakemake deletes the outputs of a failed job, but an interrupted download must remain to
@@ -33,7 +18,7 @@ rule fetch:
         benchmark_of("fetch", "{data_key}")
     localrule: True
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     params:
         data=settings(DATA, "data_key"),
         content=lambda wildcards: CONTENT[wildcards.data_key],
@@ -53,7 +38,7 @@ rule prepare:
     benchmark:
         benchmark_of("prepare", "{data_key}")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     threads: 2
     resources:
         **asks(4000, 60),
@@ -79,7 +64,7 @@ rule partition:
     benchmark:
         benchmark_of("partition", "{partition_id}")
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(2000, 30),
     params:

@@ -16,8 +16,9 @@ for figure in SCENARIO.figures:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
         benchmark:
             benchmark_of("figure", f"{SCENARIO.name}-{figure}")
+        localrule: CLUSTER.light_jobs_local
         conda:
-            "../../envs/pipeline.yaml"
+            "../envs/pipeline.yaml"
         resources:
             **asks(2000, 15),
         params:

@@ -7,9 +7,9 @@ rule plan:
         log_of("plan"),
     localrule: True
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     params:
         scenario=SETTINGS,
-        results=paths.RESULTS,
+        results=PLACE,
     script:
         "../scripts/plan.py"

@@ -1,7 +1,7 @@
 # The opening page. The report itself is `snakemake --report results/NAME/report.html`, after the run.
 
 OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
-TEMPLATE = Path(workflow.basedir) / "workflow" / "report" / "workflow.rst"
+TEMPLATE = WORKFLOW / "report" / "workflow.rst"
 
 
 # Read by the captions; the scenario has been read before, so that these are no settings of it.
@@ -10,7 +10,10 @@ config["phrases"] = checked(read_yaml, TEMPLATE.with_name("phrases.yaml"))
 
 
 # Until the opening page is written, its template stands in for it.
-report: os.path.abspath(OPENING) if os.path.exists(OPENING) else "../report/workflow.rst"
+WRITTEN = Path(placed.scenario_dir(SCENARIO.name), "opening.rst").absolute()
+
+
+report: str(WRITTEN) if WRITTEN.exists() else "../report/workflow.rst"
 
 
 rule opening:
@@ -24,12 +27,13 @@ rule opening:
         log_of("opening"),
     benchmark:
         benchmark_of("opening")
+    localrule: CLUSTER.light_jobs_local
     conda:
-        "../../envs/pipeline.yaml"
+        "../envs/pipeline.yaml"
     resources:
         **asks(2000, 15),
     params:
-        run_folders=f"{paths.RESULTS}/runs",
+        run_folders=f"{PLACE}/runs",
         figures={
             name: {
                 "title": catalogue.entry(name).title,

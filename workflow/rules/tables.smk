@@ -80,8 +80,9 @@ for table, about in TABLES.items():
             log_of(table_rule(table)),
         benchmark:
             benchmark_of(table_rule(table))
+        localrule: CLUSTER.light_jobs_local
         conda:
-            "../../envs/pipeline.yaml"
+            "../envs/pipeline.yaml"
         resources:
             **asks(2000, 15),
         params:

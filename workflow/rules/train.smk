@@ -2,11 +2,6 @@
 # rule would be repeated inside a cluster job.
 
 
-def trained_by(run):
-    """The stages of code that train a run."""
-    return training_stages(run.algorithm.name, run.model.name)
-
-
 TRAINING_CODE = {
     stages: code_of("train", *stages)
     for stages in {trained_by(run) for run in RUNS.values()}
@@ -35,7 +30,7 @@ rule train:
     group:
         shared_job
     conda:
-        "../../envs/cuda.yaml"
+        "../envs/cuda.yaml"
     # Sets OMP_NUM_THREADS and similar variables of the job.
     threads: TRAINING_THREADS
     resources:
@@ -47,7 +42,7 @@ rule train:
             RUNS[wildcards.run_id], attempt
         ),
     params:
-        cache=paths.calibration_cache_dir(),
+        cache=placed.calibration_cache_dir(),
         run=settings(RUNS, "run_id"),
         code=lambda wildcards: TRAINING_CODE[trained_by(RUNS[wildcards.run_id])],
     script:

@@ -5,6 +5,10 @@ All paths are relative to the working directory and start with ``results`` unles
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import isfunction, signature
+from types import SimpleNamespace
+
 RESULTS = "results"
 """Root folder of everything the workflow writes."""
 
@@ -40,6 +44,13 @@ PROGRESS = "progress.json"
 FINISHED = "finished.json"
 """A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
 deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""
+
+
+def under(results: str) -> SimpleNamespace:
+    """The functions of this module for another root folder."""
+    functions = {name: value for name, value in globals().items() if isfunction(value)}
+    rooted = {name: f for name, f in functions.items() if "results" in signature(f).parameters}
+    return SimpleNamespace(**{name: partial(f, results=results) for name, f in rooted.items()})
 
 
 def data_dir(data_key: str, results: str = RESULTS) -> str:

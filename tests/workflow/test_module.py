@@ -1,0 +1,115 @@
+"""The workflow as a module of another one: with and without a prefix, two scenarios in one graph, a run that trains."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TINY = """
+run:
+  data: {{embedded: {{subjects: 6, items_per_subject: 20}}}}
+  partition: {{silos: 2}}
+  training: {{rounds: 1, batch_size: 8, local_steps: 1}}
+  model: {{name: logistic}}
+name: {name}
+figures: [partition]
+sweep: [{{algorithm: [{algorithms}]}}]
+"""
+HOST = """
+import yaml
+
+rule host:
+    input: "{target}"
+
+{modules}
+"""
+MODULE = """
+module {name}:
+    snakefile: "{root}/workflow/Snakefile"
+    config: yaml.safe_load(open("{name}.yaml"))
+    {more}
+
+use rule * from {name} as {name}_*
+"""
+
+
+def host(folder: Path, root: Path, target: str, more: str = "", **scenarios: str) -> Path:
+    """A workflow that imports this one once for each scenario, whose algorithms are given."""
+    folder.mkdir()
+    modules = "".join(MODULE.format(name=name, root=root, more=more) for name in scenarios)
+    for name, algorithms in scenarios.items():
+        (folder / f"{name}.yaml").write_text(TINY.format(name=name, algorithms=algorithms))
+    (folder / "Snakefile").write_text(HOST.format(modules=modules, target=target))
+    return folder
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / ".cache"), "PYTHONPATH": ""}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed[-4000:]
+    return printed
+
+
+def planned(printed: str) -> dict[str, int]:
+    table = printed.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ("", "results"),
+        ('prefix: "dp"', "dp/results"),
+        ('pathvars: {"results": "elsewhere"}', "elsewhere"),
+    ],
+    ids=["as it is", "prefix", "pathvars"],
+)
+def test_a_module_trains_a_run_where_it_is_told(
+    make_project: Callable, tmp_path: Path, more: str, place: str
+) -> None:
+    """The host's own rule comes first, stays the default target, and stays no local rule."""
+    root = make_project(tmp_path / "subjectdp").root
+    folder = host(tmp_path / "host", root, f"{place}/tiny/tables/runs_summary.csv", more, tiny="fed_avg")
+    jobs = planned(snakemake(folder, "--quiet", "rules", "--dry-run"))
+    steps = ("fetch", "prepare", "partition", "train", "collect", "runs_summary")
+    assert jobs == {"host": 1, **{f"tiny_{step}": 1 for step in steps}}
+    if place == "dp/results":
+        snakemake(folder, "--quiet", "all")
+        assert len(list(folder.glob(f"{place}/runs/*/manifest.json"))) == 1
+        assert {path.name for path in folder.iterdir()} <= {
+            *(".cache", ".snakemake", "Snakefile", "tiny.yaml"),
+            place.partition("/")[0],
+        }
+        assert "Nothing to be done" in snakemake(folder, "--dry-run", "--rerun-triggers", "params", "input")
+
+
+def test_two_scenarios_share_data_partitions_and_runs(make_project: Callable, tmp_path: Path) -> None:
+    root = make_project(tmp_path / "subjectdp").root
+    target = 'results/one/runs.parquet", "results/two/runs.parquet'
+    folder = host(tmp_path / "host", root, target, one="fed_avg", two="fed_avg, local_item_dp")
+    assert planned(snakemake(folder, "--quiet", "rules", "--dry-run")) == {
+        "host": 1,
+        **{f"one_{step}": 1 for step in ("fetch", "prepare", "partition", "train", "collect")},
+        **{"two_train": 1, "two_collect": 1},
+    }
+
+
+def test_a_name_alone_is_no_scenario(project) -> None:
+    done = project.snakemake("--dry-run", "--config", "name=foo", check=False)
+    assert done.returncode != 0
+    assert "error: Expected a scenario beside --config name=foo" in done.stdout
+
+
+def test_apptainer_needs_an_image(project) -> None:
+    done = project.snakemake("--dry-run", "--sdm", "apptainer", check=False)
+    assert done.returncode != 0
+    assert "error: Expected SUBJECTDP_CONTAINER to name an image" in done.stdout

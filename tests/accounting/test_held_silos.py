@@ -88,6 +88,12 @@ def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
             assert any(covers(worse, choice) for worse in found)
 
 
+def test_a_worst_silo_is_as_bad_as_each() -> None:
+    whole = unequal([(0.04, 20, 8.0), (0.02, 40, 7.0), (0.02, 50, 9.0)], 1)
+    runs = [SiloRun(silo, rounds) for silo, rounds in zip(whole.silos, (3, 2, 4), strict=True)]
+    assert all(held_silos._dominates(held_silos.worst_of(runs), silo) for silo in runs)
+
+
 def covers(worse: tuple[SiloRun, ...], better: tuple[SiloRun, ...]) -> bool:
     """Whether each silo of ``better`` has one of its own in ``worse`` that dominates it (tried in all orders)."""
     if not better:

@@ -198,7 +198,21 @@ ACCOUNTING = (
         HELD_SILOS,
         "noise_multiplier=min(silo.schedule.noise_multiplier for silo in silos)",
         "noise_multiplier=max(silo.schedule.noise_multiplier for silo in silos)",
-        T_SILOS + "test_many_different_silos_are_merged_upwards",
+        T_SILOS + "test_a_worst_silo_is_as_bad_as_each",
+    ),
+    mutant(
+        "runs of one seed compose as if they shared no coins",
+        "accounting/ledger.py",
+        "return [_shared_coins(losses) for losses in zip(*found, strict=True)]",
+        "return [merged(part for loss in losses for part in loss) for losses in zip(*found, strict=True)]",
+        "accounting/test_ledger.py::test_runs_of_one_seed_share_their_coins",
+    ),
+    mutant(
+        "one run of several is counted",
+        "accounting/ledger.py",
+        "for entry in group]\n    if len(group) == 1:",
+        "for entry in group[:1]]\n    if True:",
+        "accounting/test_ledger.py::test_runs_without_sampling_compose_to_one_gaussian",
     ),
     mutant(
         "a bound that was read from private data is a guarantee",
@@ -210,8 +224,8 @@ ACCOUNTING = (
     mutant(
         "a better silo takes the place of a worse one",
         HELD_SILOS,
-        "if used == copies[kind] or not _dominates(kind, other)",
-        "if used > 0 or not _dominates(kind, other)",
+        "for used in range(min(copies[kind], count), -1, -1):",
+        "for used in (min(copies[kind], count),):",
         T_SILOS + "test_every_choice_has_one_that_is_no_better_in_any_respect",
     ),
     mutant(

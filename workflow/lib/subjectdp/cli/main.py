@@ -22,6 +22,7 @@ from subjectdp.cli import (
     compare,
     doctor,
     inspect,
+    ledger,
     plan,
     pretrain,
     reruns,
@@ -42,6 +43,7 @@ examples:
   subjectdp runs --dataset femnist
   subjectdp show femnist-higrad_avg_dp-v1-s1
   subjectdp compare femnist-fed_avg-s1 femnist-local_item_dp-s1
+  subjectdp ledger femnist-local_item_dp-s0 femnist-local_item_dp-s1
   subjectdp doctor --scenario config/scenarios/femnist-180.yaml
   subjectdp run config/scenarios/embedded.yaml
 """
@@ -58,6 +60,7 @@ COMMANDS = (
     runs,
     show,
     compare,
+    ledger,
     schema,
     reruns,
     doctor,

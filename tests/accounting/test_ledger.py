@@ -1,0 +1,103 @@
+"""Several runs together, against closed forms and against one run with all their steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accounting.plans import (
+    FED_AVG,
+    HIGRAD_V3,
+    ITEM,
+    LOCAL_ITEM,
+    RELEASE,
+    SUBJECT,
+    plan,
+)
+from subjectdp.accounting.gaussian import gdp_epsilon
+from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.errors import PrivacyError
+from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
+
+DELTA = 1e-5
+
+
+def release(noise: float, rounds: int = 20) -> PrivacyPlan:
+    return plan(RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+
+
+def entries(*plans: PrivacyPlan, seeds: str = "", partition: str = "") -> list[LedgerEntry]:
+    """Runs with a seed and a partition each, unless ``seeds`` and ``partition`` give all of them the same."""
+    return [
+        LedgerEntry(f"run-{n}", each, seeds or f"seed {n}", partition or f"of seed {n}")
+        for n, each in enumerate(plans)
+    ]
+
+
+@pytest.mark.parametrize("seeds", ["", "seed 0"])
+def test_runs_without_sampling_compose_to_one_gaussian(seeds: str) -> None:
+    """μ² = Σ R_i/σ_i², whether the runs share a seed or not."""
+    runs = entries(release(9.0), release(15.0, rounds=30), release(12.0), seeds=seeds)
+    mu = (20 / 81 + 30 / 225 + 20 / 144) ** 0.5
+    assert composed_epsilon(runs, SUBJECT, True, DELTA) == pytest.approx(gdp_epsilon(mu, DELTA), rel=1e-9)
+
+
+def test_five_seeds_of_four_are_more_than_ten() -> None:
+    """The number of the review: five published seeds of a run with ε = 4."""
+    sigma = 20**0.5 / 0.92519
+    assert composed_epsilon(entries(release(sigma)), SUBJECT, True, DELTA) == pytest.approx(4.0, rel=1e-3)
+    five = composed_epsilon(entries(*[release(sigma)] * 5), SUBJECT, True, DELTA)
+    assert five == pytest.approx(10.42, abs=0.01)
+
+
+def sampled(noise: float = 1.2, **changes: float) -> PrivacyPlan:
+    return plan(LOCAL_ITEM, noise, rounds=4, steps=10, **changes)
+
+
+def test_runs_of_different_seeds_are_as_many_steps_of_one() -> None:
+    together = composed_epsilon(entries(sampled(), sampled()), ITEM, False, DELTA)
+    assert together == pytest.approx(unit_epsilon(replace(sampled(), rounds=8), ITEM, False), rel=1e-9)
+
+
+def test_runs_of_one_seed_share_their_coins() -> None:
+    """Both runs see the same mini-batches: as bad as one run with the noise of both, worse than other seeds."""
+    runs = entries(sampled(), sampled(2.4), seeds="seed 0", partition="p")
+    joint = (1.2**-2 + 2.4**-2) ** -0.5
+    together = composed_epsilon(runs, ITEM, False, DELTA)
+    assert together == pytest.approx(unit_epsilon(sampled(joint), ITEM, False), rel=1e-9)
+    assert together > composed_epsilon(entries(sampled(), sampled(2.4)), ITEM, False, DELTA)
+
+
+@pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4)])
+def test_runs_of_one_seed_that_sample_differently_have_no_epsilon(other: PrivacyPlan) -> None:
+    with pytest.raises(PrivacyError, match="run-0, run-1 share draws of one seed"):
+        composed_epsilon(entries(sampled(), other, seeds="seed 0", partition="p"), SUBJECT, True, DELTA)
+
+
+def test_runs_of_one_seed_on_other_partitions_have_no_epsilon() -> None:
+    with pytest.raises(PrivacyError, match="give each run its own seed"):
+        composed_epsilon(entries(sampled(), sampled(), seeds="seed 0"), ITEM, False, DELTA)
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(FED_AVG, "adds no noise"), (HIGRAD_V3, "distinct subjects")])
+def test_a_run_without_an_epsilon_leaves_none_to_all(bad: object, reason: str) -> None:
+    with pytest.raises(PrivacyError, match=reason):
+        composed_epsilon(entries(sampled(), plan(bad, 9.0, rounds=2)), SUBJECT, True, DELTA)  # type: ignore[arg-type]
+
+
+def test_many_choices_of_silos_become_the_worst_silo() -> None:
+    """Three runs on unequal silos, any of which an item may be at: no more than three runs at the worst of them."""
+    silos = tuple(
+        replace(sampled().silos[0], sampling_probability=q, steps_per_round=steps)
+        for q, steps in ((0.04, 5), (0.03, 7), (0.02, 11))
+    )
+    uneven = replace(sampled(), silos=silos)
+    alone = unit_epsilon(uneven, ITEM, False)
+    worst = sampled(q=0.04)
+    bound = unit_epsilon(
+        replace(worst, rounds=12, silos=(replace(worst.silos[0], steps_per_round=11),)), ITEM, False
+    )
+    together = composed_epsilon(entries(uneven, uneven, uneven), ITEM, False, DELTA)
+    assert alone < together <= bound * (1 + 1e-9)

@@ -269,6 +269,13 @@ def test_a_bound_is_judged_by_the_population_loss(tmp_path: Path) -> None:
     row = card(found, "v3-bound-user-ldp").iloc[0]
     assert (row["verdict"], row["ours"]) == ("reproduced", pytest.approx(-1.4))
     assert card(found, "v3-bound-local-group-dp")["verdict"].tolist() == ["not run"]
+    higrad = pd.DataFrame([{**row, "algorithm": "higrad_avg_dp:v3"} for row in rows])
+    lemma = card(
+        Evidence(found.runs, found.rounds, table1(), utility=higrad), "v3-training-loss-higrad"
+    ).iloc[0]
+    assert (lemma["verdict"], lemma["ours"]) == ("refuted", pytest.approx(0.6)), (
+        "Lemma 4.10 is on the training loss"
+    )
     loose = Evidence(
         found.runs, found.rounds, table1(), utility=pd.DataFrame(rows).assign(excess_at_start=2.0)
     )

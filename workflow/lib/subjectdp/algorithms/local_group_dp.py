@@ -9,7 +9,7 @@
 | B | ``step.divisor`` | 10 |
 
 As published, σ_Z depends on the data of the mini-batch, and group privacy is applied to the group in the mini-batch
-where the group in the data set counts: the claim does not hold (D-44). In sound mode σ is one constant for
+where the group in the data set counts: the claim is refuted (D-44). In sound mode σ is one constant for
 the run, from the mixture of Gaussians of an enforced cap on a subject's items.
 """
 

@@ -109,7 +109,7 @@ def measure_accounting(target: Target, accounting: pd.DataFrame) -> Measured | N
     )
 
 
-ON_CONVEX_LOSS = ("excess_loss", "generalisation_gap", "printed_bound")
+ON_CONVEX_LOSS = ("excess_loss", "excess_training_loss", "generalisation_gap", "printed_bound")
 """Metrics of section 4 of v3, measured with the convex model."""
 
 
@@ -161,8 +161,9 @@ def _scale(row: pd.Series) -> str:
 
 
 def _measure_excess(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """A bound on the population loss: excess minus bound. The theorems hold for any data, generated ones too."""
-    rows = _at_the_end(utility, target.algorithm, POPULATION)
+    """A bound on the population or training loss: excess minus bound. The theorems hold for generated data too."""
+    quantity = EMPIRICAL if target.metric == "excess_training_loss" else POPULATION
+    rows = _at_the_end(utility, target.algorithm, quantity)
     if rows.empty:
         return None
     row = rows.iloc[0]
@@ -170,8 +171,9 @@ def _measure_excess(target: Target, utility: pd.DataFrame) -> Measured | None:
     scale = _scale(row)
     excess, bound = float(rows["excess"].mean()), float(rows["bound"].mean())
     printed = float(rows["bound_printed"].mean())
+    as_printed = "" if math.isnan(printed) else f", {printed:.3g} as printed"
     note = (
-        f"excess {excess:.3g} nats, bound {bound:.3g} with the noise that was added, {printed:.3g} as printed; "
+        f"excess {excess:.3g} nats, bound {bound:.3g} with the noise that was added{as_printed}; "
         f"excess before the first step {rows['excess_at_start'].mean():.3g}"
     )
     trivial = bool((rows["bound"] >= rows["excess_at_start"]).all())

@@ -42,6 +42,7 @@ METRICS = (
     "noise_ratio",
     "epsilon",
     "excess_loss",
+    "excess_training_loss",
     "generalisation_gap",
     "printed_bound",
     "noise_growth",
@@ -87,7 +88,7 @@ _EVIDENCE = {
         "largest_group",
         "largest_group_mode",
     ),
-    EvidenceKind.BOUNDS: ("excess_loss", "generalisation_gap", "printed_bound"),
+    EvidenceKind.BOUNDS: ("excess_loss", "excess_training_loss", "generalisation_gap", "printed_bound"),
 }
 CIRCULAR = "circular"
 """Mark of a target that cannot come out otherwise: the input of a calibration, or a formula that is executed."""

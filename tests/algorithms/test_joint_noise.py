@@ -154,7 +154,7 @@ def test_what_integers_cannot_do_is_refused_before_training() -> None:
     with pytest.raises(ConfigError, match="gaussian with algorithm local_item_dp"):
         tiny.tiny_run(replace(other, settings=skellam))
     with pytest.raises(PrivacyError, match="joint.bits"):
-        tiny.tiny_run(joint_plan(1, 1.0, 30))
+        tiny.tiny_run(joint_plan(1, 1e5, 32))
 
 
 @given(

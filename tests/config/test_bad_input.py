@@ -45,7 +45,7 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("joint.noise", "laplace", ["'laplace'", "skellam"]),
     ("joint.clipping", "silo", ["'silo'", "update"]),
     ("joint.bits", 0, ["at least 1", "0"]),
-    ("joint.bits", 21, ["at most 20", "21"]),
+    ("joint.bits", 33, ["at most 32", "33"]),
     ("joint.ring_bits", 63, ["at most 62", "63"]),
     ("joint.wrap_probability", 1, ["less than 1", "1"]),
     ("joint.colluding_silos", -1, ["at least 0", "-1"]),
@@ -84,7 +84,8 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
         "leaf_lstm",
         [
             "'leaf_lstm'",
-            "leaf_cnn or small_cnn or logistic or scattering_head or handwriting_head when data.dataset is femnist",
+            "leaf_cnn or small_cnn or tanh_cnn or logistic or scattering_head or handwriting_head "
+            "when data.dataset is femnist",
         ],
     ),
     ("model.parameters", ["hidden"], ["a mapping", "hidden"]),

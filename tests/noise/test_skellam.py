@@ -14,6 +14,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.noise.skellam import (
     LARGEST_VARIANCE,
+    WIDE_VARIANCE,
     Grid,
     l1_bound,
     rounded_l2_bound,
@@ -62,10 +63,21 @@ def test_the_check_rejects_a_wrong_standard_deviation(variance: float, factor: f
     assert not fits(skellam(variance * factor**2, SIZE, generator("power")), variance)
 
 
-@pytest.mark.parametrize("wide", [2.0**30, LARGEST_VARIANCE])
+@pytest.mark.parametrize("wide", [2.0**30, WIDE_VARIANCE, 2 * WIDE_VARIANCE, 2.0**64])
 def test_wide_noise_is_normal(wide: float) -> None:
     sample = skellam(wide, SIZE, generator("wide")) / math.sqrt(wide)
     assert stats.kstest(sample, "norm").pvalue > 1e-4
+
+
+def test_a_rounded_gaussian_has_the_probabilities_of_wide_skellam_noise() -> None:
+    """The bound that replaces one by the other, at a variance where both can be computed: log pmf at t deviations."""
+    variance = 2.0**14
+    for deviations in (0.0, 1.0, 3.0, 6.0):
+        value = round(deviations * math.sqrt(variance))
+        exact = float(stats.skellam(variance / 2, variance / 2).logpmf(value))
+        low, high = stats.norm.logcdf(np.array([-value - 0.5, -value + 0.5]) / math.sqrt(variance))
+        rounded = high + math.log1p(-math.exp(low - high))
+        assert abs(exact - rounded) <= (deviations**4 / 24 + 1) / variance
 
 
 def test_noise_of_several_silos_is_skellam_of_the_sum_of_variances() -> None:
@@ -80,7 +92,7 @@ def test_no_noise_and_noise_that_the_sampler_cannot_draw() -> None:
         with pytest.raises(PrivacyError, match="variance of Skellam noise"):
             skellam(variance, 9, generator())
     with pytest.raises(PrivacyError, match="joint.bits"):
-        Grid.of_bits(24, 1.0, 10).noise(1.0, generator())
+        Grid.of_bits(32, 1.0, 10).noise(1e5, generator())
 
 
 @given(

@@ -32,8 +32,13 @@ The sources use e^-0.5. That lowers the bound very little (by 5e-5 of it at 16 b
 roundings biases entries towards 0 by up to some hundredths of a step.
 """
 
-LARGEST_VARIANCE = 2.0**41
-"""Above it the Poisson sampler's acceptance test loses its precision."""
+WIDE_VARIANCE = 2.0**41
+"""Above it the Poisson sampler's acceptance test loses its precision, and noise is drawn as a rounded Gaussian. For a
+variance μ the probabilities of the two differ by a factor within 1 ± (t⁴/24 + 1)/μ at t standard deviations, which is
+2e-10 at ten of them and 2^41, and 2e-17 at 2^64 (32 bits)."""
+
+LARGEST_VARIANCE = 2.0**90
+"""Above it float64 does not hold every integer of the noise."""
 
 _MOST_TRIES = 1000  # each satisfies the bound with probability at least 1 - β
 
@@ -129,7 +134,7 @@ class Grid:
         variance = skellam_variance(noise_multiplier, self.l2, self.dimension)
         if variance > LARGEST_VARIANCE:
             raise PrivacyError(
-                f"Expected integer noise of variance at most 2^41 on a grid of step {self.step:g}, got {variance:.3g} "
+                f"Expected integer noise of variance at most 2^90 on a grid of step {self.step:g}, got {variance:.3g} "
                 f"for noise multiplier {noise_multiplier:g}. Lower joint.bits."
             )
         return variance
@@ -171,11 +176,15 @@ class Grid:
 def skellam(variance: float, size: int, generator: np.random.Generator) -> Integers:
     """``size`` independent differences of two Poisson variables of mean ``variance``/2 each.
 
+    Above :data:`WIDE_VARIANCE` a rounded Gaussian, which is the same to far below the sampler's precision.
+
     Raises:
-        PrivacyError: a variance below 0 or above 2^41.
+        PrivacyError: a variance below 0 or above 2^90.
     """
     if not 0.0 <= variance <= LARGEST_VARIANCE:
-        raise expected("variance of Skellam noise", variance, "between 0 and 2^41", PrivacyError)
+        raise expected("variance of Skellam noise", variance, "between 0 and 2^90", PrivacyError)
+    if variance > WIDE_VARIANCE:
+        return np.rint(generator.standard_normal(size) * math.sqrt(variance)).astype(np.int64)
     noise = generator.poisson(variance / 2.0, size)
     noise -= generator.poisson(variance / 2.0, size)
     return noise.astype(np.int64, copy=False)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from subjectdp.config.sections import OptimizerConfig
+from subjectdp.engine.item_gradients import item_gradients
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.noise.secure_sum import Ring, SiloBound, checked_sum, largest_sum, ring_for
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
-from subjectdp.training.steps.augmented import clipped_items
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -87,16 +87,17 @@ def rounded_sum(
 ) -> tuple[Tensor, float]:
     """Σ_j Round(f Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
-    Items go through the model one by one, since each is rounded before the sum: one item's norm does not bound the
-    sensitivity of a sum that is rounded afterwards.
+    Each item's gradient is rounded before the sum: one item's norm does not bound the sensitivity of a sum that is
+    rounded afterwards. An item whose gradient is not finite contributes nothing.
     """
     total = np.zeros(rounding.grid.dimension, np.int64)
-    clipped, copies = 0, rounding.copies
-    for j in range(batch.items):
-        rows = slice(j * copies, (j + 1) * copies)
-        inputs, labels = batch.inputs[rows], batch.labels[rows]
-        gradient, norms = clipped_items(engine, inputs, labels, copies, rounding.clip_norm)
-        scaled = gradient.cpu().numpy().astype(np.float64) * rounding.rate_factor
-        total += rounding.grid.rounded(scaled, generator)
-        clipped += int(norms[0] > rounding.clip_norm)
+    clipped = 0
+    for gradients in item_gradients(engine, batch.inputs, batch.labels, rounding.copies):
+        for gradient in gradients.cpu().numpy().astype(np.float64):
+            norm = float(np.sqrt(gradient @ gradient))
+            clipped += int(not norm <= rounding.clip_norm)
+            if not np.isfinite(norm):
+                continue
+            factor = min(1.0, rounding.clip_norm / norm) if norm > 0 else 1.0
+            total += rounding.grid.rounded(gradient * (factor * rounding.rate_factor), generator)
     return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")

@@ -230,14 +230,14 @@ def figure_rule(figure):
     return figure if figure.startswith("figure") else f"figure_{figure}"
 
 
-def in_report(figure, suffix, shown):
-    """A figure's file, with its place in the report."""
+def in_report(figure):
+    """A figure's page, with its place in the report: each figure is in it once."""
     facts = catalogue.entry(figure)
     return report(
-        figure_file(figure, suffix),
+        figure_file(figure, ".html"),
         caption=f"../report/{figure}.rst",
         category=facts.category,
-        labels={"figure": facts.title, "shown as": shown},
+        labels={"figure": facts.title},
     )
 
 

@@ -160,6 +160,12 @@ def trained_by(run):
     return training_stages(run.algorithm.name, run.model.name)
 
 
+def training_threads(wildcards):
+    """Cores of one run."""
+    performance = RUNS[wildcards.run_id].performance
+    return performance.processes * performance.threads
+
+
 def training_inputs(wildcards):
     """The files that represent the prepared data and the partition of a run."""
     run = RUNS[wildcards.run_id]

@@ -21,6 +21,7 @@ from benchmarks.problem import Problem
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.pass_size import items_in_a_pass, saved_values
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.training.steps.optimisers import descend, make_optimiser
@@ -59,7 +60,7 @@ class PlainStep(Stepper):
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.model, self.inputs = problem, problem.model(), problem.inputs
-        if problem.case.kind == "image":
+        if problem.inputs.dim() == 4:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             self.inputs = self.inputs.contiguous(memory_format=torch.channels_last)
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=problem.learning_rate)
@@ -76,7 +77,9 @@ class EngineStep(Stepper):
     def __init__(self, problem: Problem, target: Target) -> None:
         self.problem, self.target = problem, target
         self.std = 0.0 if target is Target.PLAIN else problem.noise_multiplier * problem.clip_norm
-        self.engine = ClippingEngine(FlatParameters(problem.model()))
+        model = problem.model()
+        at_once = items_in_a_pass(saved_values(model, problem.inputs[:1]), "cpu")
+        self.engine = ClippingEngine(FlatParameters(model), at_once)
         self.model = self.engine.flat.model
         settings = OptimizerConfig(learning_rate=problem.learning_rate)
         self.optimiser = make_optimiser(self.engine.flat.vector, settings)
@@ -185,13 +188,13 @@ def _engine(target: Target, workloads: tuple[str, ...]) -> Method:
 
 
 BASE = "sgd"
-_STEPS, _SUBJECTS = ("cnn", "lstm", "small_lstm"), ("subjects",)
+_STEPS, _SUBJECTS = ("cnn", "lstm", "small_lstm", "head"), ("subjects", "head")
 _HELD = 2.1  # measured at B = 64
 METHODS = {
-    BASE: Method(Target.PLAIN, PlainStep, _STEPS + _SUBJECTS),
+    BASE: Method(Target.PLAIN, PlainStep, (*_STEPS, *_SUBJECTS)),
     "subjectdp_plain": _engine(Target.PLAIN, _STEPS),
-    "subjectdp_item": _engine(Target.ITEM, _STEPS + _SUBJECTS),
-    "subjectdp_higrad": _engine(Target.WEIGHTED, _STEPS + _SUBJECTS),
+    "subjectdp_item": _engine(Target.ITEM, (*_STEPS, *_SUBJECTS)),
+    "subjectdp_higrad": _engine(Target.WEIGHTED, (*_STEPS, *_SUBJECTS)),
     "subjectdp_subject": _engine(Target.SUBJECT, _SUBJECTS),
     "opacus_hooks": Method(Target.ITEM, HooksStep, _STEPS, _HELD),
     "opacus_ghost": Method(Target.ITEM, GhostStep, _STEPS),

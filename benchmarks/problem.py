@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import MODELS
+from subjectdp.models.fixed import FixedFeatureModel
 
 CLASSES = {"image": 62, "text": 80}
 WINDOW = 80  # characters of a text item
@@ -36,7 +37,7 @@ class Problem:
     """A case with its tensors. Every method's step is θ ← θ - (learning_rate / B) (its sum + noise).
 
     Attributes:
-        inputs: (B, 1, 28, 28) float32 or (B, 80) int64.
+        inputs: (B, 1, 28, 28) float32, (B, width) float32 of fixed features, or (B, 80) int64.
         labels: (B,) int64.
         owners: (B,) int64, the subject of each item; subjects have equally many items, or one more.
     """
@@ -65,10 +66,12 @@ def make_problem(case: Case, seed: int = 0) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     classes = CLASSES[case.kind]
     labels = torch.randint(0, classes, (case.batch,), generator=generator)
-    if case.kind == "image":
+    model = build_model(case.model, classes, case.kind, seed, dict(case.parameters))
+    if isinstance(model, FixedFeatureModel):  # a run computes the features once, before any step
+        inputs = torch.randn(case.batch, model.width, generator=generator) / model.width**0.5
+    elif case.kind == "image":
         inputs = torch.rand(case.batch, 1, 28, 28, generator=generator)
     else:
         inputs = torch.randint(0, classes, (case.batch, WINDOW), generator=generator)
     owners = (torch.arange(case.batch) % case.subjects)[torch.randperm(case.batch, generator=generator)]
-    model = build_model(case.model, classes, case.kind, seed, dict(case.parameters))
     return Problem(case, model, inputs, labels, owners)

@@ -27,14 +27,15 @@ from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.rounds import run_round
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
-_SUBJECTS, _ITEMS, _SILOS, _STEPS = 40, 80, 4, 4
-_NOISE_MULTIPLIER, _RATE = 1.0, 0.01
+SILOS = 4
+_SUBJECTS, _ITEMS, _STEPS = 40, 80, 4
+NOISE_MULTIPLIER, RATE = 1.0, 0.01
 
 
 def time_round(model: str, batch: int, rounds: int) -> dict[str, Outcome]:
     """Round 1 of LocalItemDP, repeated, and the same steps without the loop."""
     with tempfile.TemporaryDirectory() as folder:
-        federation = _federation(Path(folder), model, batch)
+        federation = federation_of(Path(folder), model, batch, _STEPS)
         trained = GlobalModel(federation)
         methods = {
             "bare_steps": _bare_steps(federation),
@@ -42,21 +43,21 @@ def time_round(model: str, batch: int, rounds: int) -> dict[str, Outcome]:
         }
         timed = interleave(methods, rounds)
     for outcome in timed.values():
-        outcome.note = f"{_SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
+        outcome.note = f"{SILOS} silos, {_STEPS} steps each, {federation.plan.mechanism.algorithm}"
     return timed
 
 
 def _bare_steps(federation: Federation) -> Callable[[], object]:
     """The round's clipped sums, noise and descents, without sampling, loading, averaging and records."""
     engine, clip_norm = federation.engine, federation.plan.clip_norm or 1.0
-    batches = [_batch(federation, silo, step) for silo in range(_SILOS) for step in range(_STEPS)]
+    batches = [_batch(federation, silo, step) for silo in range(SILOS) for step in range(_STEPS)]
 
     def run() -> None:
-        optimiser = make_optimiser(engine.flat.vector, OptimizerConfig(learning_rate=_RATE))
+        optimiser = make_optimiser(engine.flat.vector, OptimizerConfig(learning_rate=RATE))
         for number, (inputs, labels, divisor) in enumerate(batches):
             total, _ = engine.clipped_sum(inputs, labels, clip_norm)
             key = key_bytes(0, Purpose.NOISE, "bench", number)
-            noisy = add_gaussian(total, _NOISE_MULTIPLIER * clip_norm, key)
+            noisy = add_gaussian(total, NOISE_MULTIPLIER * clip_norm, key)
             descend(optimiser, engine.flat.vector, noisy / divisor)
 
     return run
@@ -71,29 +72,30 @@ def _batch(federation: Federation, silo: int, step: int) -> tuple[torch.Tensor, 
     return *federation.data.batch(items[positions]), schedule.divisor
 
 
-def _federation(folder: Path, model: str, batch: int) -> Federation:
-    optimizer = {"learning_rate": _RATE}
+def federation_of(folder: Path, model: str, batch: int, steps: int, items: int = _ITEMS) -> Federation:
+    """LocalItemDP with ``steps`` local steps on random images, ``items`` of each subject."""
+    optimizer = {"learning_rate": RATE}
     settings = {
-        "partition": {"silos": _SILOS},
+        "partition": {"silos": SILOS},
         "algorithm": "local_item_dp",
-        "privacy": {"noise_multiplier": _NOISE_MULTIPLIER, "delta": 1e-3},
-        "training": {"rounds": 1, "batch_size": batch, "local_steps": _STEPS, "optimizer": optimizer},
+        "privacy": {"noise_multiplier": NOISE_MULTIPLIER, "delta": 1e-3},
+        "training": {"rounds": 1, "batch_size": batch, "local_steps": steps, "optimizer": optimizer},
         "model": {"name": model},
         "performance": {"device": "cpu"},
     }
     run = resolve_defaults(RunConfig.model_validate(settings))
-    write_prepared(folder / "prepared", _content(), "leaf_json", [], 0.2)
+    write_prepared(folder / "prepared", _content(items), "leaf_json", [], 0.2)
     make_partition(folder / "prepared", folder / "partition", run)
     prepared, partition = load_prepared(folder / "prepared"), load_partition(folder / "partition")
     inputs = RunInputs(run, plan_run(run, partition), prepared, partition)
     return make_federation(inputs, torch.device("cpu"))
 
 
-def _content() -> Content:
+def _content(items: int) -> Content:
     """Random images of FEMNIST's shape."""
-    generator, count = np.random.default_rng(0), _SUBJECTS * _ITEMS
+    generator, count = np.random.default_rng(0), _SUBJECTS * items
     images = generator.integers(0, 256, (count, 28, 28)).astype(np.uint8)
     labels = generator.integers(0, 62, count).astype(np.uint8)
-    names, starts = [f"subject{number}" for number in range(_SUBJECTS)], np.arange(_SUBJECTS) * _ITEMS
-    sizes = np.full(_SUBJECTS, _ITEMS)
+    names, starts = [f"subject{number}" for number in range(_SUBJECTS)], np.arange(_SUBJECTS) * items
+    sizes = np.full(_SUBJECTS, items)
     return Content("femnist", "image", images, labels, names, [""] * _SUBJECTS, starts, sizes, 62)

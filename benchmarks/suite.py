@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from benchmarks import machine
 from benchmarks.calibrations import CALIBRATIONS, time_calibration
 from benchmarks.dry_runs import time_dry_runs
+from benchmarks.light_round import time_light_round
 from benchmarks.methods import BASE, METHODS
 from benchmarks.problem import Case
 from benchmarks.round_loop import time_round
@@ -25,6 +26,7 @@ _BATCHES = {
     "lstm": {100: 86},
     "small_lstm": {32: 28},
     "subjects": {64: 16, 256: 32},
+    "head": {512: 476},
 }
 """Batch sizes of the workloads of steps, with the distinct subjects of the papers' mini-batches of that size."""
 
@@ -60,7 +62,9 @@ def measure(options: Options) -> Iterator[Table]:
 
 def _cases(workload: str, batches: Sequence[int] | None) -> list[Case]:
     """The cases of a workload; other batch sizes than the papers' have as many subjects in proportion."""
-    model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm"}.get(workload, "leaf_cnn")
+    model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm", "head": "handwriting_head"}.get(
+        workload, "leaf_cnn"
+    )
     known = _BATCHES[workload]
     share = next(subjects / batch for batch, subjects in reversed(known.items()))
     return [Case(workload, model, b, known.get(b, max(1, round(share * b)))) for b in batches or known]
@@ -103,6 +107,14 @@ def _round_tables(workload: str, options: Options) -> Iterator[Table]:
             yield Table(workload, batch, "bare_steps", timed, malloc, options.threads, load=load)
 
 
+def _light_round_tables(workload: str, options: Options) -> Iterator[Table]:
+    for batch in options.batches or (512,):
+        for malloc in options.mallocs:
+            load = machine.load()
+            timed = in_worker(malloc, options.threads, time_light_round, batch, options.rounds)
+            yield Table(workload, batch, "subjectdp_round", timed, malloc, options.threads, load=load)
+
+
 def _calibration_tables(workload: str, options: Options) -> Iterator[Table]:
     base, malloc, rounds = next(iter(CALIBRATIONS)), options.mallocs[0], min(options.rounds, _SLOW_ROUNDS)
     names = [name for name in CALIBRATIONS if name in (base, *(options.methods or CALIBRATIONS))]
@@ -124,7 +136,9 @@ WORKLOADS: dict[str, Callable[[str, Options], Iterator[Table]]] = {
     "cnn": _step_tables,
     "lstm": _step_tables,
     "subjects": _step_tables,
+    "head": _step_tables,
     "round": _round_tables,
+    "light_round": _light_round_tables,
     "calibration": _calibration_tables,
     "dag": _dag_tables,
     "small_lstm": _step_tables,

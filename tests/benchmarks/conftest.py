@@ -16,6 +16,7 @@ def cases() -> dict[str, Case]:
     return {
         "cnn": Case("cnn", "leaf_cnn", 6, 3, (("hidden", 12),)),
         "lstm": Case("lstm", "leaf_lstm", 6, 3, (("hidden", 5), ("dense", 7))),
+        "head": Case("head", "handwriting_head", 6, 3),
     }
 
 

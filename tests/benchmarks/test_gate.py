@@ -36,7 +36,7 @@ def tested(cases: dict[str, Case]) -> Callable[[str], tuple[Problem, dict[Target
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("case", ["cnn", "lstm"])
+@pytest.mark.parametrize("case", ["cnn", "lstm", "head"])
 def test_methods_compute_what_they_say(tested, case, name):
     method = METHODS[name]
     problem, references = tested(case)
@@ -45,7 +45,7 @@ def test_methods_compute_what_they_say(tested, case, name):
     assert ("norms" not in errors) == (method.target is Target.PLAIN)
 
 
-@pytest.mark.parametrize("case", ["cnn", "lstm"])
+@pytest.mark.parametrize("case", ["cnn", "lstm", "head"])
 def test_references_are_those_of_the_engines_oracle(tested, case):
     problem, references = tested(case)
     rows = oracle.per_item_gradients(problem.initial, problem.inputs, problem.labels)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import machine, memory, suite
+from benchmarks import light_round, machine, memory, suite
 from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.problem import Case
 from benchmarks.round_loop import time_round
@@ -67,6 +67,16 @@ def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
 def test_the_round_and_its_bare_steps_are_the_same_work():
     outcomes = time_round("small_cnn", 8, 2)
     assert list(outcomes) == ["bare_steps", "subjectdp_round"]
+    assert all(outcome.status == "ok" and len(outcome.cpu) == 2 for outcome in outcomes.values())
+
+
+@pytest.mark.slow
+def test_a_light_round_has_its_parts_and_peers(monkeypatch):
+    monkeypatch.setattr(light_round, "STEPS", 2)
+    monkeypatch.setattr(light_round, "_ITEMS", 20)
+    outcomes = light_round.time_light_round(64, 2)
+    assert list(outcomes)[0] == "subjectdp_round"
+    assert {"part_clipped_sums", "opacus_round", "opacus_ghost_round"} < set(outcomes)
     assert all(outcome.status == "ok" and len(outcome.cpu) == 2 for outcome in outcomes.values())
 
 

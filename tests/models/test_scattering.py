@@ -139,3 +139,26 @@ def test_there_is_nothing_to_train_in_the_features() -> None:
 def test_sizes_that_cannot_be(sizes: dict[str, float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build_model("scattering_head", 62, "image", 0, sizes)
+
+
+def test_random_directions_keep_lengths_and_are_the_same_for_every_run() -> None:
+    whole = build_model("scattering_head", 62, "image", 0)
+    heads = [build_model("scattering_head", 62, "image", seed, {"directions": 512}) for seed in (0, 1)]
+    items = images(8)
+    full, (first, second) = whole.features(items), [head.features(items) for head in heads]
+    assert torch.equal(first, second)
+    assert first.shape == (8, 512) and heads[0].head.weight.shape == (62, 512)
+    # a projection's squared length is that of the features times chi-squared(512) / 512, of deviation 1/16
+    ratios = first.square().sum(1) / full.square().sum(1)
+    assert float(ratios.min()) > 0.75
+    assert float(ratios.max()) < 1.25
+    between = (first[0] - first[1]).square().sum() / (full[0] - full[1]).square().sum()
+    assert 0.75 < float(between) < 1.25
+
+
+@pytest.mark.parametrize("directions", [-1, 3970])
+def test_impossible_numbers_of_directions_are_refused(directions: int) -> None:
+    with pytest.raises(
+        ModelError, match="directions to be 0 .all features. or a whole number from 1 to 3969"
+    ):
+        build_model("scattering_head", 62, "image", 0, {"directions": directions})

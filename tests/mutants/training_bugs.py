@@ -353,8 +353,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "short gradients are stretched to the clip norm",
         "engine/norms.py",
-        ".clamp_min_(1e-30)).clamp_(max=1.0)",
-        ".clamp_min_(1e-30))",
+        "return factors.clamp_(max=1.0)",
+        "return factors",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
     ),
     mutant(
@@ -364,6 +364,13 @@ NOISE_AND_CLIPPING = (
         "gradients.new_full((len(labels), 1), 0.0)",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
         T_CLIP + "test_gradient_sum_is_that_of_the_float64_loop",
+    ),
+    mutant(
+        "the bias is left out of a linear model's norm",
+        "engine/linear_models.py",
+        "lengths.square_().add_(1.0).sqrt_()",
+        "lengths",
+        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
     ),
     mutant(
         "what a model does after its linear layer is forgotten",

@@ -9,8 +9,9 @@ for figure in SCENARIO.figures:
         input:
             **figure_inputs(figure),
         output:
-            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES],
-            in_report(figure),
+            in_report(figure, ".svg", "picture"),
+            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES[1:]],
+            in_report(figure, ".html", "panels and values"),
         log:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
         benchmark:

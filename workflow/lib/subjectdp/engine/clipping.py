@@ -29,7 +29,7 @@ from subjectdp.engine.layers.dense import EmbeddingRule, LinearRule
 from subjectdp.engine.layers.generic import GenericRule
 from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
 from subjectdp.engine.layers.recurrent import LSTMRule
-from subjectdp.engine.linear_models import without_backward
+from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -161,6 +161,10 @@ class ClippingEngine:
             shape = f"one an item, shape ({items},)"
             raise expected("weights", tuple(weights.shape), shape, PrivacyError)
         if groups is None:
+            at_once = self._at_once(inputs, labels)
+            if at_once is not None:
+                norms = at_once.clip(clip_norm, weights)
+                return self._sum_of(at_once), norms
             parts, count = item_parts(items, self.physical_batch_size), items
         else:
             numbers = group_numbers(groups, items)
@@ -179,6 +183,10 @@ class ClippingEngine:
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
+        at_once = self._at_once(inputs, labels)
+        if at_once is not None:
+            at_once.weight(weights)
+            return self._sum_of(at_once)
         total = torch.zeros_like(self.flat.vector)
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
@@ -208,9 +216,10 @@ class ClippingEngine:
     ) -> tuple[Tensor, Tensor]:
         """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
         clip = Clip(grouping, clip_norm, batch.weights, batch.grouped)
-        captured = self._one_linear(batch)
-        if captured is not None:
-            return self._add_captured(captured, clip, total)
+        found = self._one_linear(batch.inputs, batch.labels)
+        if found is not None:
+            found.weight(batch.weights if batch.grouped else None)
+            return self._add_captured({next(iter(self.rules)): found.captured()}, clip, total)
         output, tape = self.record(batch.inputs)
         with torch.enable_grad():
             losses = self.losses(output, batch.labels)
@@ -263,7 +272,10 @@ class ClippingEngine:
             coefficients = Coefficients(scales, clip.grouping.to_items(scales))
             # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
-            _add_sums(captured, coefficients, self.flat.views(into), fresh=total is None)
+            views = self.flat.views(into)
+            for name, layer in captured.items():
+                own = within(views, f"{name}." if name else "")
+                layer.add_weighted_sum(coefficients, Sums(own, fresh=total is None))
         return into, norms
 
     def _add_large_group(
@@ -280,14 +292,8 @@ class ClippingEngine:
         return gradient if total is None else total.add_(gradient), norm
 
     def _add_gradients(self, batch: _Batch, total: Tensor) -> None:
-        """Adds Σ_i w_i g_i of a part: in closed form, or by a plain backward pass."""
-        views = self.flat.views(total)
-        captured = self._one_linear(batch)
-        if captured is not None:
-            ones = batch.labels.new_ones(len(batch.labels), dtype=total.dtype)
-            _add_sums(captured, Coefficients(ones, ones), views, fresh=False)
-            return
-        parameters = dict(self.flat.model.named_parameters())
+        """Adds Σ_i w_i g_i of a part by a plain backward pass."""
+        views, parameters = self.flat.views(total), dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
@@ -300,15 +306,25 @@ class ClippingEngine:
         for name, gradient in zip(parameters, gradients, strict=True):
             views[name].add_(gradient)
 
-    def _one_linear(self, batch: _Batch) -> dict[str, Captured] | None:
-        """What :meth:`_captured` gives, without a backward pass; None if the model is more than one linear layer."""
+    @torch.no_grad()
+    def _one_linear(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
+        """A pass without a backward pass; None if the model is more than one linear layer."""
         if not self._may_be_one_linear:
             return None
-        ((name, (layer, _)),) = self.rules.items()
-        weights = batch.weights if batch.grouped else None
-        found = without_backward(self.flat.model, layer, _laid_out(batch.inputs), batch.labels, weights)
+        ((layer, _),) = self.rules.values()
+        found = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
         self._may_be_one_linear = found is not None
-        return None if found is None else {name: found}
+        return found
+
+    def _at_once(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
+        """The same if one pass is enough; not on a GPU, which would have to be waited for (:meth:`OneLinear.clip`)."""
+        one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
+        return self._one_linear(inputs, labels) if one_pass else None
+
+    def _sum_of(self, found: OneLinear) -> Tensor:
+        total = torch.empty_like(self.flat.vector)
+        found.add_sum(list(self.flat.views(total).values()))
+        return total
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         """Every layer's part of the book-keeping, by one backward pass; empties the tape."""
@@ -343,15 +359,6 @@ class ClippingEngine:
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.sum() if weights is None else losses @ weights
-
-
-def _add_sums(
-    captured: dict[str, Captured], coefficients: Coefficients, views: dict[str, Tensor], fresh: bool
-) -> None:
-    """Adds each layer's weighted sum to its parameters' views, or overwrites fresh ones."""
-    for name, layer in captured.items():
-        own = within(views, f"{name}." if name else "")
-        layer.add_weighted_sum(coefficients, Sums(own, fresh))
 
 
 def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:

@@ -32,5 +32,5 @@ def row_norms(rows: Tensor) -> Tensor:
 
 def clip_factors(norms: Tensor, clip_norm: float | Tensor) -> Tensor:
     """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm."""
-    factors: Tensor = (clip_norm / (norms * _MARGIN).clamp_min_(1e-30)).clamp_(max=1.0)
-    return factors
+    factors = (norms * _MARGIN).clamp_min_(1e-30).reciprocal_().mul_(clip_norm)
+    return factors.clamp_(max=1.0)

@@ -79,7 +79,11 @@ MODELS: dict[str, ModelFacts] = {
     "scattering_head": ModelFacts(
         "image",
         "fixed.scattering_head",
-        {"scales": Parameter(2, choices=(1, 2)), "angles": Parameter(8, most=64)},
+        {
+            "scales": Parameter(2, choices=(1, 2)),
+            "angles": Parameter(8, most=64),
+            "directions": Parameter(0, least=0),
+        },
         492_156,
         fixed_features=True,
     ),

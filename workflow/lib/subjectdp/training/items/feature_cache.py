@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.io.atomic import write_bytes
+from subjectdp.io.atomic import atomic_open
 from subjectdp.training.items.augmentation import Warp
 
 _DIGEST = 32  # bytes of a sha256, at the head of a file
@@ -68,16 +68,19 @@ class FeatureCache:
         if found is not None:
             return torch.from_numpy(found)
         made = compute()
-        content = made.contiguous().numpy().tobytes()
-        write_bytes(self.path, hashlib.sha256(content).digest() + content)
+        content = made.contiguous().numpy().data.cast("B")
+        with atomic_open(self.path) as stream:
+            stream.write(hashlib.sha256(content).digest())
+            stream.write(content)
         return made
 
     def _read(self, items: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        """The kept features as a private map of the file: all processes of a machine share its pages."""
         try:
-            whole = self.path.read_bytes()
+            with open(self.path, "rb") as stream:
+                digest = stream.read(_DIGEST)
+                if hashlib.file_digest(stream, "sha256").digest() != digest:
+                    return None
         except OSError:
             return None
-        content = whole[_DIGEST:]
-        if hashlib.sha256(content).digest() != whole[:_DIGEST]:
-            return None
-        return np.frombuffer(bytearray(content), dtype=np.float32).reshape(items, -1)
+        return np.memmap(self.path, np.float32, mode="c", offset=_DIGEST).reshape(items, -1)

@@ -37,6 +37,18 @@ def test_what_is_written_is_loaded(tmp_path: Path, content: Content) -> None:
     assert data.features.dtype == data.labels.dtype == np.uint8
 
 
+@pytest.mark.parametrize("content", [images([5, 9, 2]), text_of([100, 3, 1000])])
+def test_the_most_frequent_class_is_the_best_that_a_constant_can_do(tmp_path: Path, content: Content) -> None:
+    store.write_prepared(tmp_path, content, "upstream", [], 0.2)
+    data = store.load_prepared(tmp_path)
+    first, count = int(data.first_items[0]), int(data.items[0])
+    items = np.arange(first, first + count)
+    labels = [content.features[a + data.window] if data.window else content.labels[a] for a in items]
+    np.testing.assert_array_equal(data.labels_of(items), labels)
+    best = max(sum(label == guess for label in labels) for guess in range(data.classes))
+    assert data.most_frequent_share(items) == best / count
+
+
 def test_the_memory_map_cannot_be_written(folder: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         store.load_prepared(folder).features[0] = 0

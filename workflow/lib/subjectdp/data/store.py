@@ -28,6 +28,9 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
 
+Addresses = NDArray[np.integer[Any]]
+"""Addresses of items, of any whole type."""
+
 FORMAT_VERSION = 2
 _FILES = {
     "features": "features.npy",
@@ -117,6 +120,15 @@ class PreparedData:
     def subjects(self) -> int:
         """Number of subjects."""
         return len(self.items)
+
+    def labels_of(self, items: Addresses) -> Integers:
+        """The class of each item at these addresses, int64 (n,)."""
+        found = self.features[items + self.window] if self.window else self.labels[items]
+        return found.astype(np.int64)
+
+    def most_frequent_share(self, items: Addresses) -> float:
+        """The share of the items' most frequent class: the accuracy of a model that always predicts it."""
+        return float(np.bincount(self.labels_of(items)).max() / len(items))
 
     def first_subjects(self, count: int) -> PreparedData:
         """The data of the first ``count`` subjects (Small-FEMNIST: 350); DataError if there are fewer."""

@@ -44,6 +44,7 @@ RUN_COLUMNS = [
     "final_test_accuracy",
     "final_test_loss",
     "final_validation_accuracy",
+    "most_frequent_class",
     "epsilon_as_published",
     "epsilon_sound_item",
     "epsilon_sound_subject_one_silo",
@@ -246,6 +247,7 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
         "rounds_executed": int(manifest["plan"]["rounds"]),
         "wall_seconds": manifest["wall_seconds"],
         "peak_memory_mb": manifest["peak_memory_mb"],
+        "most_frequent_class": manifest.get("most_frequent_class", math.nan),  # manifests before 2026-11-22
     }
 
 

@@ -82,6 +82,7 @@ def manifest(
         "rounds_executed": plan.rounds,
         "resumed_after_rounds": list(reached.resumed_after),
         "final": final_round(reached.rounds),
+        "most_frequent_class": prepared.most_frequent_share(inputs.partition.test_items),
         "wall_seconds": round(reached.wall_seconds, 3),
         "peak_memory_mb": round(environment.peak_memory_mb(device), 1),
     }

@@ -7,11 +7,13 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from PIL import Image
 
 from figures.fake_partitions import write_partition
@@ -65,9 +67,9 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
 
 
 def texts(folder: Path, name: str) -> list[str]:
-    """What the SVG says: matplotlib leaves a comment at each text that it draws as paths."""
-    lines = (folder / f"{name}.svg").read_text().splitlines()
-    return [line.strip()[5:-4] for line in lines if line.strip().startswith("<!-- ")]
+    """The text elements of the SVG."""
+    root = ElementTree.parse(folder / f"{name}.svg").getroot()
+    return ["".join(found.itertext()).strip() for found in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 @pytest.mark.slow
@@ -89,7 +91,8 @@ def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs,
     said = texts(tmp_path, "figure1")
     assert said.count("synthetic data") == 8
     assert "(h) Shakespeare" in said
-    assert "HiGradAvgDP (v3)" not in set(values(tmp_path, "figure1")["series"])
+    assert {"HiGradAvgDP (v1)", "HiGradAvgDP (v3)"} <= set(values(tmp_path, "figure1")["series"])
+    assert said.count("most frequent class 18.8 %") == 1
     for path in tmp_path.glob("*.png"):
         with Image.open(path) as picture:
             assert picture.height <= panels.MAX_PIXELS
@@ -182,8 +185,9 @@ def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -
     make_figure("joint_noise", inputs, tmp_path)
     table = values(tmp_path, "joint_noise")
     names = {"1 local step a round", "10 local steps a round", "1 local epoch a round"}
-    assert set(table[table["panel"] == "a"]["series"]) == names
-    assert set(table[table["panel"] == "c"]["series"]) == names - {"1 local epoch a round"}
+    own = {f"{steps} a round, LocalItemDP" for steps in ("1 local step", "10 local steps")}
+    assert set(table[table["panel"] == "a"]["series"]) == names | own
+    assert set(table[table["panel"] == "b"]["series"]) == names, "joint noise alone"
     pairs = privacy.build(inputs, "privacy").panels[0].values
     assert {"JointNoise, 10 local steps", "LocalItemDP, 1 local step"} <= set(pairs["series"])
 
@@ -310,13 +314,48 @@ def test_panels_that_are_no_longer_drawn_are_removed(
 
 
 @pytest.mark.slow
-def test_accuracy_panels_share_their_range(main: FigureInputs) -> None:
+def test_accuracy_panels_of_a_data_set_share_their_range(sweep: FigureInputs) -> None:
+    sheet = figure2.build(sweep, "figure2")
+    assert {panel.scale for panel in sheet.panels} >= {"accuracy_femnist"}
+    with panels.figure_style():
+        figure, limits = panels._combined(sheet, "abcde")
+    assert set(limits) == {"accuracy", "accuracy_femnist"}
+    assert figure.axes[3].get_ylim() == figure.axes[4].get_ylim() == limits["accuracy_femnist"][:2]
+
+
+@pytest.mark.slow
+def test_no_picture_is_wider_than_a_page_and_no_type_smaller_than_seven_points(
+    main: FigureInputs, sweep: FigureInputs
+) -> None:
+    for sheet in (figure1.build(main, "figure1"), figure2.build(sweep, "figure2"), privacy.build(main, "p")):
+        with panels.figure_style():
+            figure, _ = panels._combined(sheet, "abcdefghij"[: len(sheet.panels)])
+        assert figure.get_figwidth() <= panels.PAGE_WIDTH
+        shown = [text for text in figure.findobj(Text) if text.get_text()]
+        assert min(text.get_fontsize() for text in shown) >= 7
+
+
+@pytest.mark.slow
+def test_every_seed_is_a_thin_line(main: FigureInputs) -> None:
     sheet = figure1_v3.build(main, "figure1_v3")
     with panels.figure_style():
-        figure, limits = panels._combined(sheet, "abcd")
-    assert set(limits) == {"accuracy", "loss"}
-    axes = figure.axes
-    assert axes[0].get_ylim() == axes[2].get_ylim() and axes[1].get_ylim() == axes[3].get_ylim()
+        figure, _ = panels._combined(sheet, "abcd")
+    runs = main.read_runs()
+    shown = runs[(runs["dataset"] == "femnist") & (runs["label"] != "HiGradAvgDP (v1)")]
+    thin = [line for line in figure.axes[0].lines if line.get_linewidth() < 1]
+    assert len(thin) == len(shown)
+
+
+@pytest.mark.slow
+def test_an_algorithm_with_one_alpha_is_not_in_the_legend(tmp_path: Path) -> None:
+    fakes = [
+        f
+        for a in (1.0, 16.0)
+        for f in grid(["fed_avg", "local_item_dp"], ["femnist"], [0], rounds=4, alpha=a)
+    ]
+    fakes += grid(["user_ldp"], ["femnist"], [0], rounds=4)
+    sheet = figure2.build(collected(tmp_path, fakes), "figure2")
+    assert [entry.text.split("\n")[0] for entry in sheet.legend] == ["FedAvg", "LocalItemDP"]
 
 
 @pytest.mark.slow
@@ -365,8 +404,8 @@ def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
         sheet = figure1_v3.build(inputs, "figure1_v3")
         with panels.figure_style():
             figure, limits = panels._combined(sheet, "ab")
-    assert limits["accuracy"] == (0, 1.0, "linear")
-    assert limits["loss"][1] > 5e6 and limits["loss"][2] == "log"
+    assert limits["accuracy_femnist"] == (0, 1.0, "linear")
+    assert limits["loss_femnist"][1] > 5e6 and limits["loss_femnist"][2] == "log"
     assert len(sheet.panels[1].values.query("series == 'FedAvg'")) == 4
 
 

@@ -29,7 +29,7 @@ def test_the_commonest_setting_is_drawn_over_the_local_steps(tmp_path: Path) -> 
     source = tmp_path / "counterexample.parquet"
     table((5, 50, 0.1), (10, 50, 0.1), (10, 1, 0.1), (10, 10, 0.1), (10, 50, 1.0)).to_parquet(source)
     paths = make_figure(NAME, FigureInputs(counterexample=source), tmp_path / "figure")
-    assert {path.suffix for path in paths} == {".svg", ".png", ".csv", ".json"}
+    assert {path.suffix for path in paths} == {".svg", ".png", ".pdf", ".csv", ".json"}
     assert all(path.stat().st_size > 100 for path in paths)
     values = pd.read_csv(tmp_path / "figure" / f"{NAME}.csv")
     bounds = values[(values["quantity"] == "epsilon") & (values["series"] == "lower_bound")]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from subjectdp.results.inputs import FigureInputs
 
 _TRAINING = ("runs", "rounds", "steps")
-SUFFIXES = (".svg", ".png", ".csv", ".json")
+SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
 @dataclass(frozen=True)

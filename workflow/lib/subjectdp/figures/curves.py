@@ -1,9 +1,10 @@
-"""Panels of a metric over training rounds, one line per algorithm: mean over seeds with a 95 % band."""
+"""Panels of a metric over training rounds: a line per algorithm for the mean, a 95 % band, a thin line per seed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ METRICS = {
 }
 _LOG_RATIO = 30.0  # largest ratio of losses on a linear axis
 _MARKERS = 8
+_GREY = "#404040"
 
 
 def curve_values(
@@ -47,19 +49,39 @@ def curve_panel(
 ) -> Panel:
     """A panel of ``metric`` over rounds for the runs of one data set.
 
-    Panels of one metric share their y-range.
+    Panels of one metric and data set share their y-range.
     """
     quantity = METRICS[metric][0]
     dataset = str(runs["dataset"].iloc[0])
     values = curve_values(runs, rounds, metric, series)
+    curves = Curves(
+        values,
+        metric,
+        styles,
+        seeds=_seed_lines(runs, rounds, metric, series),
+        chance=100 * float(runs["most_frequent_class"].mean()) if quantity == "accuracy" else math.nan,
+    )
     return Panel(
         key=f"{dataset}_{quantity}",
         heading=dataset_name(dataset),
-        draw=partial(_draw_curves, values=values, metric=metric, styles=styles),
+        draw=curves.draw,
         values=values,
         synthetic=bool(runs["synthetic"].any()),
-        scale=quantity,
+        scale=f"{quantity}_{dataset}",
     )
+
+
+def _seed_lines(
+    runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str
+) -> list[tuple[str, pd.DataFrame]]:
+    """The series and the rounds (columns x, value) of each run, if a series has several seeds."""
+    several = runs[runs.groupby(series)["seed"].transform("nunique") > 1]
+    lines = []
+    for run, name in zip(several["run_id"], several[series], strict=True):
+        part = rounds[rounds["run_id"] == run]
+        value = part[metric] * METRICS[metric][2]
+        lines.append((str(name), pd.DataFrame({"x": part["round"], "value": value})))
+    return lines
 
 
 def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1) -> None:
@@ -77,30 +99,76 @@ def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, every: int = 1)
     )
     if part["low"].notna().any():
         low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
-        axes.fill_between(x, low, high, color=style.color, alpha=0.18, linewidth=0)
+        axes.fill_between(x, low, high, color=style.color, alpha=0.14, linewidth=0)
         known = np.concatenate([[False], np.isfinite(low), [False]])
         isolated = known[1:-1] & ~known[:-2] & ~known[2:]
         axes.vlines(x[isolated], low[isolated], high[isolated], color=style.color, alpha=0.5, linewidth=1.2)
 
 
-def _draw_curves(axes: Axes, values: pd.DataFrame, metric: str, styles: dict[str, Style]) -> None:
-    for name in in_order(values["series"]):
-        part = values[values["series"] == name].sort_values("x")
-        draw_band_line(axes, part, styles[name], every=max(1, -(-len(part) // _MARKERS)))
-    axes.set_xlabel("training round")
-    axes.set_ylabel(METRICS[metric][1])
-    axes.set_xlim(0, float(values["x"].max()) * 1.02)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    means = values["mean"].to_numpy(dtype=float)
-    if metric == "test_loss":
+@dataclass(frozen=True)
+class Curves:
+    """What a panel of curves shows.
+
+    Attributes:
+        values: Means and bands (:data:`VALUE_COLUMNS`).
+        metric: A key of :data:`METRICS`.
+        styles: Of the series.
+        seeds: Series, and columns x and value, of each run that gets a thin line.
+        chance: Accuracy in per cent of always predicting the most frequent class, a dotted line; NaN: none.
+    """
+
+    values: pd.DataFrame
+    metric: str
+    styles: dict[str, Style]
+    seeds: list[tuple[str, pd.DataFrame]]
+    chance: float
+
+    def draw(self, axes: Axes) -> None:
+        """Fills ``axes``."""
+        for name, line in self.seeds:
+            axes.plot(line["x"], line["value"], color=self.styles[name].color, linewidth=0.5, alpha=0.45)
+        for name in in_order(self.values["series"]):
+            part = self.values[self.values["series"] == name].sort_values("x")
+            draw_band_line(axes, part, self.styles[name], every=max(1, -(-len(part) // _MARKERS)))
+        axes.set_xlabel("training round")
+        axes.set_ylabel(METRICS[self.metric][1])
+        axes.set_xlim(0, float(self.values["x"].max()) * 1.02)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        if self.metric == "test_loss":
+            self._limit_loss(axes)
+        else:
+            self._draw_chance(axes)
+            axes.set_ylim(
+                0, min(100.0, max(1.0, 1.08 * self._highest()))
+            )  # also for a run that learns nothing
+
+    def _highest(self) -> float:
+        """The largest mean or seed, not the end of a band: with few seeds that is far away."""
+        seeds = [float(line["value"].max()) for _, line in self.seeds]
+        return float(np.nanmax([*self.values["mean"], *seeds]))
+
+    def _limit_loss(self, axes: Axes) -> None:
+        means = self.values["mean"].to_numpy(dtype=float)
         positive = means[means > 0]
         if positive.size and positive.max() / positive.min() > _LOG_RATIO:
             axes.set_yscale("log")
         else:
-            axes.set_ylim(0, max(1e-3, float(np.nanmax(means)) * 1.08))
-    else:
-        top = float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.08
-        axes.set_ylim(0, min(100.0, max(1.0, top)))  # an axis even for a run that learns nothing
+            axes.set_ylim(0, max(1e-3, 1.08 * self._highest()))
+
+    def _draw_chance(self, axes: Axes) -> None:
+        if math.isfinite(self.chance):
+            axes.axhline(self.chance, color=_GREY, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1)
+            axes.annotate(
+                f"most frequent class {self.chance:.1f} %",
+                (1.0, self.chance),
+                xycoords=axes.get_yaxis_transform(),
+                xytext=(-2, 1.5),
+                textcoords="offset points",
+                ha="right",
+                va="bottom",
+                fontsize=7,
+                color=_GREY,
+            )
 
 
 def algorithm_legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:

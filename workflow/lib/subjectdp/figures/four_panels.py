@@ -20,7 +20,8 @@ from subjectdp.figures.style import Style, in_order
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.select import choose_setting, sampling_runs, without_labels
 
-OTHER_VERSION = {"v1": ("HiGradAvgDP (v3)", "JointNoise"), "v3": ("HiGradAvgDP (v1)", "JointNoise")}
+HIDDEN = {"v1": ("JointNoise",), "v3": ("HiGradAvgDP (v1)", "JointNoise")}
+"""Algorithms that a paper's figures leave out; v1's show v3's HiGradAvgDP as well, beside its own."""
 GROUPS = ("LocalGroupDP",)
 SUBJECTS = ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP")
 
@@ -79,7 +80,7 @@ def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """v1 Figure 1 (a)-(h): four panels per data set."""
-    runs, notes = selected_runs(inputs, OTHER_VERSION["v1"])
+    runs, notes = selected_runs(inputs, HIDDEN["v1"])
     rounds, steps = inputs.read_rounds(), inputs.read_steps()
     rows = [curves_of(runs, rounds, dataset) + counts_of(runs, steps, dataset) for dataset in present(runs)]
     return sheet_of(name, rows, runs, notes)

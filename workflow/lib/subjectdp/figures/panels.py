@@ -1,7 +1,8 @@
 """Writes a figure: all panels as one picture, each panel by itself, and the plotted values as CSV.
 
 A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures share
-letters, legends, notes, axis limits and file names.
+letters, legends, notes, axis limits and file names. A picture is as wide as a page's text, a single panel as a column,
+so that no type is smaller than 7 points in print.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ from subjectdp.io.atomic import atomic_path, write_frame, write_json
 
 MAX_PIXELS = 1600  # of height: browsers crop taller pictures in a Snakemake report
 VALUE_COLUMNS = ["dataset", "quantity", "series", "x", "mean", "low", "high", "seeds"]
-_PANEL_WIDTH, _ROW_HEIGHT = 3.5, 2.85  # inches
+PAGE_WIDTH, COLUMN_WIDTH = 7.0, 3.5  # inches
+_ROW_HEIGHT = 2.4  # inches
 _TYPICAL_DPI = 200
+_SAVED = {  # without dates, so that equal figures are equal files
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,30 @@ class Sheet:
     notes: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     row_height: float = _ROW_HEIGHT
-    panel_width: float = _PANEL_WIDTH
+    panel_width: float = COLUMN_WIDTH
     row_heights: tuple[float, ...] = ()  # inches, one per row if they differ
 
     @property
-    def heights(self) -> tuple[float, ...]:
-        """Inches of each row."""
-        return self.row_heights or (self.row_height,) * len(self.rows)
+    def lines(self) -> list[tuple[list[Panel], float]]:
+        """The panels of each line of the picture and its height in inches: rows wider than a page are broken."""
+        heights = self.row_heights or (self.row_height,) * len(self.rows)
+        return [
+            (line, height)
+            for row, height in zip(self.rows, heights, strict=True)
+            for line in self._broken(row)
+        ]
+
+    def _broken(self, row: Sequence[Panel]) -> list[list[Panel]]:
+        broken: list[list[Panel]] = [[]]
+        for panel in row:
+            if broken[-1] and self.width_of([*broken[-1], panel]) > PAGE_WIDTH + 0.01:
+                broken.append([])
+            broken[-1].append(panel)
+        return broken
+
+    def width_of(self, line: Sequence[Panel]) -> float:
+        """Inches that these panels would like to have side by side."""
+        return self.panel_width * sum(panel.weight for panel in line)
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -77,7 +101,7 @@ class Sheet:
 
 
 def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
-    """Writes ``<name>.{svg,png,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,csv}``.
+    """Writes ``<name>.{svg,png,pdf,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,pdf,csv}``.
 
     Returns their paths. Deletes panel files of earlier versions. Raises DataError for a sheet without panels.
     """
@@ -91,7 +115,7 @@ def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
     with figure_style():
         figure, limits = _combined(sheet, letters)
         paths = _save(figure, folder / sheet.name)
-        heights = [height for row, height in zip(sheet.rows, sheet.heights, strict=True) for _ in row]
+        heights = [height for line, height in sheet.lines for _ in line]
         for panel, letter, height in zip(sheet.panels, letters, heights, strict=True):
             stem = folder / f"{sheet.name}_{letter}_{panel.key}"
             paths += _save(_single(sheet, panel, letter, height, limits), stem)
@@ -123,15 +147,17 @@ def _write_values(values: pd.DataFrame, stem: Path) -> Path:
 
 
 def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
-    width = sheet.panel_width * max(sum(panel.weight for panel in row) for row in sheet.rows)
+    lines = sheet.lines
+    heights = [height for _, height in lines]
+    width = min(PAGE_WIDTH, max(sheet.width_of(line) for line, _ in lines))
     strip = _Strip(sheet.legend, sheet.notes, width)
-    figure, height = _canvas(width, sum(sheet.heights), strip)
-    grid = GridSpec(len(sheet.rows), 1, figure=figure, height_ratios=sheet.heights)
+    figure, height = _canvas(width, sum(heights), strip)
+    grid = GridSpec(len(lines), 1, figure=figure, height_ratios=heights)
     drawn: list[tuple[Panel, Axes]] = []
     names = iter(letters)
-    for number, row in enumerate(sheet.rows):
-        cells = grid[number].subgridspec(1, len(row), width_ratios=[panel.weight for panel in row])
-        for place, panel in enumerate(row):
+    for number, (line, _) in enumerate(lines):
+        cells = grid[number].subgridspec(1, len(line), width_ratios=[panel.weight for panel in line])
+        for place, panel in enumerate(line):
             axes = figure.add_subplot(cells[place])
             _draw(panel, axes, next(names))
             drawn.append((panel, axes))
@@ -142,7 +168,7 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
 def _single(
     sheet: Sheet, panel: Panel, letter: str, body: float, limits: dict[str, tuple[float, float, str]]
 ) -> Figure:
-    width = max(4.6, sheet.panel_width * panel.weight)
+    width = min(PAGE_WIDTH, max(COLUMN_WIDTH, sheet.width_of([panel])))
     strip = _Strip(sheet.legend if panel.keyed else (), sheet.notes, width)
     figure, height = _canvas(width, body + 0.35, strip)
     axes = figure.add_subplot()
@@ -168,13 +194,14 @@ def _draw(panel: Panel, axes: Axes, letter: str) -> None:
     axes.set_title(f"({letter}) {panel.heading}", loc="left")
     if panel.synthetic:
         axes.text(
+            1.015,
             1.0,
-            1.025,
             "synthetic data",
             transform=axes.transAxes,
-            ha="right",
-            va="bottom",
-            fontsize=7.5,
+            rotation=90,
+            ha="left",
+            va="top",
+            fontsize=7,
             style="italic",
             color="#A00000",
         )
@@ -202,10 +229,10 @@ class _Strip:
     def __init__(self, legend: Sequence[LegendEntry], notes: Sequence[str], width: float) -> None:
         self.legend = list(legend)
         longest = max((len(line) for entry in legend for line in entry.text.split("\n")), default=1)
-        self.columns = max(1, min(len(self.legend) or 1, int(width / (0.0565 * longest + 0.6))))
+        self.columns = max(1, min(len(self.legend) or 1, int(width / (0.0525 * longest + 0.6))))
         per_column = math.ceil(len(self.legend) / self.columns)
         lines = max((entry.text.count("\n") + 1 for entry in legend), default=0)
-        self.legend_height = per_column * (lines * 0.145 + 0.06) + 0.12 if legend else 0.0
+        self.legend_height = per_column * (lines * 0.13 + 0.06) + 0.12 if legend else 0.0
         self.notes = _wrap(" ".join(note.rstrip(".") + "." for note in notes), int(width / 0.0575))
         self.height = self.legend_height + 0.14 * len(self.notes) + 0.1
 
@@ -251,8 +278,9 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def _save(figure: Figure, stem: Path) -> list[Path]:
     dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
-    targets = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
-    for target, metadata in zip(targets, ({"Date": None, "Creator": None}, {"Software": None}), strict=True):
-        with atomic_path(target) as temporary:
-            figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata)
+    targets = []
+    for kind, metadata in _SAVED.items():
+        targets.append(stem.with_name(f"{stem.name}.{kind}"))
+        with atomic_path(targets[-1]) as temporary:
+            figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
     return targets

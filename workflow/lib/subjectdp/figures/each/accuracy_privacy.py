@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.figures.curves import present, seed_note
 from subjectdp.figures.each.privacy import series_names
@@ -29,7 +31,8 @@ UNITS = {
     "item": ("epsilon_sound_item", "one item"),
 }
 _GREY = "#404040"
-_APART = 0.085  # part of the axis that a tick's label takes
+_SIDE_BY_SIDE = 5.0  # points
+_APART = 0.11  # part of the axis that a tick's label takes
 _TARGET = ", ε = "
 _PUBLISHED, _SOUND = "published", "sound"
 
@@ -47,15 +50,14 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
     seeds = seed_note(runs.assign(label=runs["series"])).replace("band", "bar")
     told = f"{seeds}; δ = {deltas}; ε: the largest over the seeds"
-    strip = "Right strip: no noise, or no finite ε can be stated"
+    strip = "Marks at one ε stand side by side. Right strip: no noise, or no finite ε can be stated"
     return Sheet(
         name,
         rows,
         _legend(runs, styles),
         (told, strip, *notes),
         tuple(runs["run_id"]),
-        row_height=3.1,
-        panel_width=4.4,
+        row_height=2.9,
     )
 
 
@@ -140,8 +142,12 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
     finite = values.loc[np.isfinite(values["x"]), "x"]
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
     edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
+    aside = _aside(values.assign(x=values["x"].clip(upper=edge)))
     for series, part in values.groupby("series", sort=True):
-        _draw_series(axes, part, *looks[str(series)], edge)
+        look = looks[str(series)]
+        for _, row in part.sort_values("quantity").iterrows():
+            _draw_mark(axes, row, look, min(float(row["x"]), edge), aside[str(series), str(row["quantity"])])
+        _draw_gap(axes, part, look[0], edge)
     _join_targets(axes, values, looks)
     axes.set_xscale("log")
     axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
@@ -165,30 +171,41 @@ def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style
         axes.plot(ordered["x"], ordered["mean"], color=style.color, linestyle=":", linewidth=1.0, zorder=2)
 
 
-def _draw_series(axes: Axes, part: pd.DataFrame, style: Style, ringed: bool, edge: float) -> None:
-    marks = {str(row["quantity"]): row for row in part.to_dict("records")}
-    sound = marks[f"accuracy_at_{_SOUND}_epsilon"]
-    x = min(float(sound["x"]), edge)
-    if math.isfinite(float(sound["low"])):
-        axes.plot([x, x], [max(0.0, sound["low"]), sound["high"]], color=style.color, linewidth=1.2)
-    published = f"accuracy_at_{_PUBLISHED}_epsilon"
-    if published in marks:
-        claimed = marks[published]
-        axes.plot([claimed["x"], x], [claimed["mean"]] * 2, color=style.color, linewidth=1.0, alpha=0.45)
-        axes.plot(
-            [claimed["x"]],
-            [claimed["mean"]],
-            style.marker,
-            color=style.color,
-            markerfacecolor="white",
-            markersize=7,
-            clip_on=False,
-        )
+def _aside(values: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """How far in points each mark stands aside, so that marks at one ε do not cover each other."""
+    shifts = {}
+    for _, part in values.groupby(values["x"].map("{:.2g}".format)):
+        for place, (series, quantity) in enumerate(zip(part["series"], part["quantity"], strict=True)):
+            shifts[str(series), str(quantity)] = _SIDE_BY_SIDE * (place - (len(part) - 1) / 2)
+    return shifts
+
+
+def _draw_gap(axes: Axes, part: pd.DataFrame, style: Style, edge: float) -> None:
+    """A line from the claim to what holds."""
+    if len(part) > 1:
+        axes.plot(part["x"].clip(upper=edge), part["mean"], color=style.color, linewidth=1.0, alpha=0.45)
+
+
+def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float, shift: float) -> None:
+    """A mark with its interval: open at the claim, filled at the sound ε, ringed in sound mode."""
+    (style, ringed), sound = look, row["quantity"] == f"accuracy_at_{_SOUND}_epsilon"
+    place = axes.transData + ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+    if sound and math.isfinite(row["low"]):
+        ends = [max(0.0, row["low"]), row["high"]]
+        axes.plot([x, x], ends, color=style.color, linewidth=1.2, transform=place)
     # Not clipped: an accuracy of 0 % lies on the axis.
-    axes.plot([x], [sound["mean"]], style.marker, color=style.color, markersize=7, zorder=3, clip_on=False)
+    look_of: dict[str, Any] = {
+        "color": style.color,
+        "markersize": 5.5,
+        "zorder": 3,
+        "clip_on": False,
+        "transform": place,
+    }
+    face = style.color if sound else "white"
+    axes.plot([x], [row["mean"]], style.marker, markerfacecolor=face, **look_of)
     if ringed:
-        y = [sound["mean"]]
-        axes.plot([x], y, "o", color=_GREY, markerfacecolor="none", markersize=12.5, clip_on=False)
+        ring = {**look_of, "color": _GREY, "markersize": 9.5, "zorder": 2}
+        axes.plot([x], [row["mean"]], "o", markerfacecolor="none", **ring)
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:

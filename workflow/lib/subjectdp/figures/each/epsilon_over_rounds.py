@@ -26,7 +26,10 @@ _GREY = "#404040"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """Two panels per data set: a subject over all its silos, and one item; DataError if no run states a curve."""
+    """Two panels per data set: a subject over all its silos, and one item.
+
+    Algorithms without a finite sound ε are named in a note. DataError if no run states a curve.
+    """
     runs = inputs.read_runs()
     runs, notes = choose_setting(runs[are_private(runs)], vary=("horizontal",))
     curves = _curves(runs)
@@ -39,27 +42,25 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         tuple(_panel(runs[runs["dataset"] == dataset], curves, unit, styles) for unit in UNITS)
         for dataset in present(curves)
     )
-    assumed = set(curves.loc[curves["assumed"], "label"])
-    legend = tuple(
-        LegendEntry(label + ("*" if label in assumed else ""), styles[label])
-        for label in in_order(curves["label"])
-    )
-    legend += (LegendEntry("the target ε", Style(_GREY, "", "--")),)
+    legend = [LegendEntry(label, styles[label]) for label in in_order(curves["label"])]
+    legend.append(LegendEntry("the target ε", Style(_GREY, "none", "--")))
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
     told = [f"The largest ε over the seeds; δ = {deltas}"]
-    if assumed:
-        told.append(
-            "* if noise and divisor were public constants; they depend on data, so that no finite ε holds"
-        )
-    return Sheet(name, rows, legend, (*told, *notes), tuple(runs["run_id"]), panel_width=4.4)
+    without = in_order(set(runs["label"]) - set(curves["label"]))
+    if without:
+        told.append(f"No finite sound ε, hence no line: {', '.join(without)}")
+    return Sheet(name, rows, tuple(legend), (*told, *notes), tuple(runs["run_id"]), row_height=2.6)
 
 
 def _curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per run, unit and number of rounds: dataset, label, unit, round, epsilon, assumed."""
+    """One row per run, unit and number of rounds: dataset, label, unit, round, epsilon.
+
+    Curves that would hold if noise and divisor were public constants are left out: they depend on data.
+    """
     rows: list[dict[str, Any]] = []
     for _, run in runs.iterrows():
         stated = json.loads(run["epsilon_over_rounds"])
-        for unit in UNITS if stated else ():
+        for unit in UNITS if stated and not stated["constant_noise_assumed"] else ():
             for round_, epsilon in zip(stated["rounds"], stated[unit] or (), strict=False):
                 rows.append(
                     {
@@ -68,10 +69,9 @@ def _curves(runs: pd.DataFrame) -> pd.DataFrame:
                         "unit": unit,
                         "round": round_,
                         "epsilon": np.nan if epsilon is None else float(epsilon),
-                        "assumed": bool(stated["constant_noise_assumed"]),
                     }
                 )
-    table = pd.DataFrame(rows, columns=["dataset", "label", "unit", "round", "epsilon", "assumed"])
+    table = pd.DataFrame(rows, columns=["dataset", "label", "unit", "round", "epsilon"])
     return table[table["epsilon"] > 0]
 
 

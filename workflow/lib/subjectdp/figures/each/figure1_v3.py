@@ -10,7 +10,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels for each data set in the scenario; DataError if there is none to draw."""
-    runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v3"])
+    runs, notes = four_panels.selected_runs(inputs, four_panels.HIDDEN["v3"])
     rounds = inputs.read_rounds()
     rows = [four_panels.curves_of(runs, rounds, dataset) for dataset in present(runs)]
     return four_panels.sheet_of(name, rows, runs, notes)

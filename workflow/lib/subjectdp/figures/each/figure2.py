@@ -42,10 +42,13 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     shown = without_labels(inputs.read_runs(), ("JointNoise",))
     if {"HiGradAvgDP (v1)", "HiGradAvgDP (v3)"} <= set(shown["label"]) and name == "figure3_v3":
         shown = without_labels(shown, ("HiGradAvgDP (v1)",))
-    swept = shown.groupby("dataset")["alpha"].transform("nunique") > 1
+    swept = shown.groupby(["dataset", "label"])["alpha"].transform("nunique") > 1
     if not swept.any():
         raise expected(
-            "alpha of the runs", sorted(set(shown["alpha"])), "at least two values in a data set", DataError
+            "alpha of the runs",
+            sorted(set(shown["alpha"])),
+            "at least two values for an algorithm",
+            DataError,
         )
     runs, notes = choose_setting(shown[swept], vary=("alpha",))
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_of(runs)
@@ -62,8 +65,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         algorithm_legend(base, styles),
         (_seed_note(runs), privacy_footnote(base), counted, *notes),
         tuple(runs["run_id"]),
-        row_height=2.5,
-        panel_width=2.75,
+        row_height=2.1,
+        panel_width=2.33,
     )
 
 

@@ -10,7 +10,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel for each data set in the scenario; DataError if there is none to draw."""
-    runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v3"])
+    runs, notes = four_panels.selected_runs(inputs, four_panels.HIDDEN["v3"])
     steps, styles = inputs.read_steps(), styles_of(runs)
     panels = [
         four_panels.group_sizes_of(runs[runs["dataset"] == each], steps, styles) for each in present(runs)

@@ -10,7 +10,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """The four panels, in two rows, of the FEMNIST runs of the scenario; DataError if there are none."""
-    runs, notes = four_panels.selected_runs(inputs, four_panels.OTHER_VERSION["v1"])
+    runs, notes = four_panels.selected_runs(inputs, four_panels.HIDDEN["v1"])
     runs = runs[runs["dataset"] == "femnist"]
     if runs.empty:
         raise expected("data sets of the scenario", "no femnist", "femnist for this figure", DataError)

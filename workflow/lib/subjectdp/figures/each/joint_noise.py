@@ -16,15 +16,13 @@ from subjectdp.results.labels import dataset_name
 from subjectdp.results.select import choose_setting, privacy_note, steps_words
 
 _JOINT, _LOCAL = "joint_noise", "LocalItemDP"
-_ABOUT_LOCAL = (
-    f"Panels of {_LOCAL}: each silo's own noise at the same ε for an item; ε in the legend: joint noise's, "
-    f"but for steps that only {_LOCAL} took"
-)
+_ABOUT_LOCAL = f"{_LOCAL}: each silo's own noise at the same ε for an item"
 _ONCE = "one noised update"
+_OWN = f", {_LOCAL}"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A row per data set: accuracy and loss of joint noise, and LocalItemDP's accuracy if it was run.
+    """A row per data set: accuracy, with LocalItemDP's of the same steps dotted if it was run, and loss of joint noise.
 
     Further rows, if the scenario has such runs: updates clipped and noised once, by the number of silos, and integer
     noise. Raises DataError without a run of joint noise.
@@ -35,7 +33,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     updates = _by_silos(_with_series(runs[kinds == "update"], f", {_ONCE}"))
     integers, shown = runs[kinds == "integers"], pd.concat([steps, updates])
     order = sorted(set(shown["series"]), key=_steps_key)
-    styles = dict(zip(order, sequence_styles(len(order)), strict=True))
+    styles = _styles(order)
     rounds = inputs.read_rounds()
     rows = [
         _row(part[part["dataset"] == dataset], rounds, styles, kind)
@@ -83,8 +81,23 @@ def _steps(runs: pd.DataFrame, kinds: pd.Series) -> tuple[pd.DataFrame, list[str
     return _with_series(chosen), notes
 
 
+def _styles(order: list[str]) -> dict[str, Style]:
+    """A colour for each number of steps; LocalItemDP's lines are dotted, in the colour of the same steps."""
+    steps = list(dict.fromkeys(series.removesuffix(_OWN) for series in order))
+    known = dict(zip(steps, sequence_styles(len(steps)), strict=True))
+    return {
+        series: replace(known[series.removesuffix(_OWN)], line=":")
+        if series.endswith(_OWN)
+        else known[series]
+        for series in order
+    }
+
+
 def _with_series(runs: pd.DataFrame, more: str = "") -> pd.DataFrame:
-    return runs.assign(series=[f"{steps_words(text)} a round{more}" for text in runs["config"]])
+    words = [f"{steps_words(text)} a round{more}" for text in runs["config"]]
+    return runs.assign(
+        series=[name if joint else f"{name}{_OWN}" for name, joint in zip(words, runs["joint"], strict=True)]
+    )
 
 
 def _by_silos(updates: pd.DataFrame) -> pd.DataFrame:
@@ -96,37 +109,30 @@ def _by_silos(updates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _legend(shown: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    """An entry for each line, with ε of joint noise, or of LocalItemDP if only that took so many steps."""
-    entries = []
-    for series in order:
-        rows = shown[shown["series"] == series]
-        joint = rows[rows["joint"]]
-        name, told = (series, joint) if not joint.empty else (f"{series}, {_LOCAL}", rows)
-        entries.append(LegendEntry(f"{name}\n{privacy_note(told)}", styles[series]))
-    return tuple(entries)
+    """An entry for each line, with its ε."""
+    return tuple(
+        LegendEntry(f"{series}\n{privacy_note(shown[shown['series'] == series])}", styles[series])
+        for series in order
+    )
 
 
 def _row(
     runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style], kind: str = ""
 ) -> tuple[Panel, ...]:
     dataset = str(runs["dataset"].iloc[0])
-    joint, local = runs[runs["joint"]], runs[~runs["joint"]]
-    panels = [
+    shown = {"accuracy": (runs, "test_accuracy"), "loss": (runs[runs["joint"]], "test_loss")}
+    panels = (
         replace(
-            curve_panel(joint, rounds, metric, styles, "series"),
+            curve_panel(part, rounds, metric, styles, "series"),
             heading=f"{dataset_name(dataset)}, {kind or 'joint noise'}",
             key=f"{dataset}_{word}{'_updates' if kind else ''}",
         )
-        for metric, word in (("test_accuracy", "accuracy"), ("test_loss", "loss"))
-    ]
-    if not local.empty:
-        panel = curve_panel(local, rounds, "test_accuracy", styles, "series")
-        own, key = f"{dataset_name(dataset)}, {_LOCAL}", f"{dataset}_accuracy_local_noise"
-        panels.append(replace(panel, heading=own, key=key))
+        for word, (part, metric) in shown.items()
+    )
     # A scale of its own: with few silos the loss of noised updates explodes.
     return tuple(replace(panel, scale=f"{panel.scale}{kind}") for panel in panels)
 
 
-def _steps_key(series: str) -> tuple[bool, bool, int, int]:
+def _steps_key(series: str) -> tuple[bool, bool, bool, int, int]:
     silos = int(series.split()[-2]) if _ONCE in series else 0
-    return _ONCE in series, "epoch" in series, int(series.split()[0]), silos
+    return _ONCE in series, series.endswith(_OWN), "epoch" in series, int(series.split()[0]), silos

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import present
-from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
+from subjectdp.figures.panels import PAGE_WIDTH, VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
@@ -20,12 +20,13 @@ from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.results.select import choose_setting, steps_words
 
 STATEMENTS = {
-    "epsilon_as_published": ("published, no guarantee", "o", False),
-    "epsilon_sound_item": ("sound, item", "s", True),
-    "epsilon_sound_subject_one_silo": ("sound, subject at one silo", "^", True),
-    "epsilon_sound_subject": ("sound, subject over all its silos", "D", True),
+    "epsilon_as_published": ("claimed, no guarantee", "none"),
+    "epsilon_sound_item": ("sound, item", "s"),
+    "epsilon_sound_subject_one_silo": ("sound, subject at one silo", "^"),
+    "epsilon_sound_subject": ("sound, subject over all its silos", "D"),
 }
 _GREY = "#404040"
+_CLAIM = "epsilon_as_published"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
@@ -38,10 +39,10 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         )
     private, notes = choose_setting(private, vary=("mode", "horizontal", "local_steps"))
     panels = tuple(_panel(private[private["dataset"] == dataset]) for dataset in present(private))
-    rows = max(panel.values["series"].nunique() for panel in panels)
+    heights = tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels)
     legend = tuple(
-        LegendEntry(text, Style(_GREY, marker, "none"), filled)
-        for text, marker, filled in STATEMENTS.values()
+        LegendEntry(text, Style(_GREY, marker, "--" if marker == "none" else "none"))
+        for text, marker in STATEMENTS.values()
     )
     deltas = ", ".join(f"{value:g}" for value in sorted(private["delta"].unique()))
     infinite = any(np.isinf(panel.values["mean"]).any() for panel in panels)
@@ -51,12 +52,12 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     )
     return Sheet(
         name,
-        tuple((panel,) for panel in panels) if rows > 12 else (panels,),
+        tuple((panel,) for panel in panels),
         legend,
         (told, *notes),
         tuple(private["run_id"]),
-        row_height=1.1 + 0.42 * rows,
-        panel_width=5.4,
+        panel_width=PAGE_WIDTH,
+        row_heights=heights,
     )
 
 
@@ -117,6 +118,8 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     finite = values.loc[np.isfinite(values["mean"].astype(float)), "mean"].astype(float)
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
     edge = high * (high / low) ** 0.12 * 1.6
+    for claim in sorted(set(values.loc[values["x"] == _CLAIM, "mean"])):
+        axes.axvline(claim, color=_GREY, linestyle="--", linewidth=1.2, zorder=1)
     for name, place in places.items():
         _draw_series(axes, values[values["series"] == name], place, colors[name], edge)
     axes.set_xscale("log")
@@ -124,6 +127,7 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_yticks(list(places.values()), list(places))
     axes.set_xlabel("ε")
+    axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=_ticks(edge / low)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
@@ -132,33 +136,23 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
 def _draw_series(axes: Axes, part: pd.DataFrame, place: int, color: str, edge: float) -> None:
     """The statements of one series on the line at ``place``; an infinite ε is drawn at ``edge``."""
     shown = part["mean"].astype(float).clip(upper=edge).to_numpy()
-    if len(shown):
-        axes.plot([shown.min(), shown.max()], [place, place], color=color, linewidth=2.2, alpha=0.35)
-    if set(part["x"]) == {"epsilon_as_published"}:
+    axes.plot([shown.min(), shown.max()], [place, place], color=color, linewidth=2.2, alpha=0.35)
+    if set(part["x"]) == {_CLAIM}:
         axes.annotate(
             "no sound ε",
             (float(shown[0]), place),
-            xytext=(12, 0),
+            xytext=(6, 0),
             textcoords="offset points",
             va="center",
             fontsize=7.5,
             color=_GREY,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
         )
     for x, mean, statement in zip(shown, part["mean"].astype(float), part["x"], strict=True):
-        _, marker, filled = STATEMENTS[str(statement)]
-        axes.plot(
-            [x],
-            [place],
-            marker=marker,
-            color=color,
-            markersize=6.5 if filled else 12,
-            linestyle="none",
-            markerfacecolor=color if filled else "none",
-            markeredgewidth=1.5,
-            zorder=3,
-        )
-        if statement in ("epsilon_as_published", "epsilon_sound_subject"):
-            _annotate(axes, float(x), place, mean, above=statement == "epsilon_sound_subject")
+        _, marker = STATEMENTS[str(statement)]
+        axes.plot([x], [place], marker=marker, color=color, markersize=6, linestyle="none", zorder=3)
+        if statement == "epsilon_sound_subject":
+            _annotate(axes, float(x), place, mean)
 
 
 def _ticks(ratio: float) -> tuple[float, ...]:
@@ -168,14 +162,15 @@ def _ticks(ratio: float) -> tuple[float, ...]:
     return (1.0, 3.0) if ratio < 3000 else (1.0,)
 
 
-def _annotate(axes: Axes, x: float, y: float, value: float, above: bool) -> None:
+def _annotate(axes: Axes, x: float, y: float, value: float) -> None:
     axes.annotate(
         format_epsilon(value),
         (x, y),
-        xytext=(0, 7 if above else -9),
+        xytext=(6, 0),
         textcoords="offset points",
-        ha="center",
-        va="bottom" if above else "top",
+        ha="left",
+        va="center",
         fontsize=7.5,
         color=_GREY,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
     )

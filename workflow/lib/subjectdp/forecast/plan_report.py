@@ -15,6 +15,7 @@ from subjectdp.config.scenario import Scenario
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.forecast.cost_model import expected_items
+from subjectdp.forecast.drowned import DROWNED
 from subjectdp.forecast.federations import COUNTS
 from subjectdp.forecast.measured import Paces, measurements
 from subjectdp.forecast.run_time import Forecast, forecast
@@ -128,7 +129,27 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
         "Hours: operations of all local steps and evaluations at the pace of one device. " + _bases(rows),
     ]
-    return [line for note in [*notes, *_refused(rows)] for line in wrap(note, _WIDTH)]
+    return [line for note in [*notes, *_drowned(rows), *_refused(rows)] for line in wrap(note, _WIDTH)]
+
+
+def _drowned(rows: Sequence[Forecast]) -> list[str]:
+    """A warning that names the runs whose noise exceeds the scale of their weights, the worst first."""
+    ratios = {
+        f"{row.label} on {row.dataset}" + (f" ({row.settings})" if row.settings else ""): (
+            row.noise_a_weight / row.weight_scale
+        )
+        for row in rows
+        if row.noise_a_weight is not None and row.noise_a_weight > DROWNED * row.weight_scale
+    }
+    if not ratios:
+        return []
+    named = ", ".join(
+        f"{name} {ratio:.2g}" for name, ratio in sorted(ratios.items(), key=lambda each: -each[1])
+    )
+    return [
+        "WARNING: the noise of all rounds on a weight exceeds the scale of the weights before training, and will "
+        f"drown the model; times the scale: {named}. Lower the rate or the number of steps, or take a smaller model."
+    ]
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:

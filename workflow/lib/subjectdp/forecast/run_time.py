@@ -16,6 +16,7 @@ from subjectdp.data.partition import Partition
 from subjectdp.engine.pass_size import items_in_a_pass
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.cost_model import SizeClass, expected_items, size_class, work_of
+from subjectdp.forecast.drowned import noise_a_weight, weight_scale
 from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
 from subjectdp.forecast.model_cost import model_cost
@@ -53,6 +54,8 @@ class Forecast:
     basis: str  # source of the hours
     memory_mb: float  # of one run
     disk_mb: float  # results of all runs together
+    noise_a_weight: float | None  # of all rounds, on the global model; None: not known
+    weight_scale: float  # of the weights before training
 
 
 def forecast(
@@ -83,10 +86,10 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
     run = runs[0]
     finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
     partition, federation, problem = None, "none", None
-    rounds, epsilons = run.training.rounds, dict.fromkeys(_EPSILONS)
+    rounds, epsilons, noise = run.training.rounds, dict.fromkeys(_EPSILONS), None
     try:
         partition, federation = federation_of(run, results)
-        rounds, epsilons = _privacy(run, partition, results)
+        rounds, epsilons, noise = _privacy(run, partition, results)
     except SubjectDPError as error:
         problem = str(error)
     cost = model_cost(run.model, run.data.dataset)
@@ -112,6 +115,8 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
         basis=pace.basis,
         memory_mb=memory,
         disk_mb=disk * len(runs),
+        noise_a_weight=noise,
+        weight_scale=weight_scale(run.model, run.data.dataset),
     )
 
 
@@ -130,19 +135,21 @@ def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
     return partition.facts["silo_items"], len(partition.validation_items) + len(partition.test_items)
 
 
-def _privacy(run: RunConfig, partition: Partition, results: str) -> tuple[int, dict[str, float | None]]:
-    """Executed rounds, and ε by name, as the run's manifest will state them."""
+def _privacy(
+    run: RunConfig, partition: Partition, results: str
+) -> tuple[int, dict[str, float | None], float | None]:
+    """Executed rounds, ε by name as the run's manifest will state them, and the noise on a weight."""
     draft, target = draft_run(run, partition), run.privacy.epsilon
     published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
-        return draft.rounds, {name: target if name == _EPSILONS[0] else None for name in _EPSILONS}
+        return draft.rounds, {name: target if name == _EPSILONS[0] else None for name in _EPSILONS}, None
     plan = plan_run(run, partition, Path(paths.calibration_cache_dir(results)))
     stated = privacy_statements(plan, over_rounds=False)
     found = {"epsilon_as_published": stated["as_published"]["epsilon"]}
     for name, statement in stated["sound"].items():
         found[f"epsilon_sound_{name}"] = statement["epsilon"]
-    return plan.rounds, {name: found[name] for name in _EPSILONS}
+    return plan.rounds, {name: found[name] for name in _EPSILONS}, noise_a_weight(run, plan)
 
 
 def predicted_memory_mb(run: RunConfig) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
+from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError
-from subjectdp.forecast.cluster import MEMORY_MB, MINUTES, cluster_settings
-from subjectdp.forecast.cost_model import size_class
+from subjectdp.forecast.cluster import LEAST_MINUTES, MEMORY_MB, MINUTES, cluster_settings
+from subjectdp.forecast.cost_model import forecast_seconds, size_class
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_without_a_cluster_nothing_special_is_asked_for():
@@ -25,6 +30,10 @@ def test_without_a_cluster_nothing_special_is_asked_for():
         ("gres=gpu", {"gres": "gpu:2"}),
         ("gres=gpu:a100", {"gres": "gpu:a100:2"}),
         ("gres=gpu:a100:1", {"gres": "gpu:a100:2"}),
+        ("gres=gpu:1", {"gres": "gpu:2"}),
+        ("gres=gpu:1g.10gb", {"gres": "gpu:1g.10gb:2"}),
+        ("gres=gpu:nvidia-h100-80gb:1", {"gres": "gpu:nvidia-h100-80gb:2"}),
+        ("gpu:nvidia-a100", {"gpu": 2, "gpu_model": "nvidia-a100"}),
         ("none", {}),
         ("", {}),
     ],
@@ -39,9 +48,28 @@ def test_a_run_on_the_cpu_asks_for_no_gpu():
     assert settings.gpus_of(run_of(performance={"device": "cpu", "processes": 2})) == {"gpu": 0}
 
 
+def test_time_follows_the_forecast_with_a_margin():
+    alone, paced = cluster_settings({}), cluster_settings({"SUBJECTDP_SLURM_PACE": "0.01"})
+    seconds = forecast_seconds(PAPER)
+    assert alone.minutes_of(SHORT, 1) == LEAST_MINUTES and alone.minutes_of(SHORT, 3) == 3 * LEAST_MINUTES
+    assert MINUTES["medium"] == alone.minutes_of(PAPER, 1) < 3 * seconds / 60, "by a GPU, not by one core"
+    assert paced.minutes_of(PAPER, 1) == pytest.approx(3 * 0.01 * seconds / 60, abs=1)
+    shared = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "4"})
+    assert 4 * shared.minutes_of(SHORT, 1) >= LEAST_MINUTES > shared.minutes_of(SHORT, 1)
+
+
+def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
+    """52 runs took 14.7 minutes together where they were measured first; a fifth of the time asked for is used."""
+    runs = load_scenario(ROOT / "config/scenarios/embedded.yaml").runs
+    settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
+    assert {settings.group_of(run) for run in runs} == {"short_femnist_runs", "short_shakespeare_runs"}
+    asked = sum(settings.minutes_of(run, 1) for run in runs)
+    assert len(runs) == 52 and 14.7 / asked >= 0.2
+
+
 def test_time_and_memory_follow_size_processes_and_attempt():
-    settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "7, 70,700"})
-    for run, minutes, size in ((SHORT, 7, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
+    settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "2, 70,700"})
+    for run, minutes, size in ((SHORT, 2, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
         assert size_class(run) == size
         assert [settings.minutes_of(run, attempt) for attempt in (1, 2, 3)] == [
             minutes,
@@ -72,6 +100,8 @@ def test_only_short_runs_share_a_job_and_only_with_their_own_data():
         ("MEMORY_MB", "1,2,3,4", "short, medium, long"),
         ("RUNS_PER_JOB", "two", "whole number"),
         ("RUNS_PER_JOB", "-1", "from 1"),
+        ("PACE", "0", "above 0"),
+        ("PACE", "fast", "above 0"),
         ("LIGHT_JOBS", "login", "partition or local"),
     ],
 )

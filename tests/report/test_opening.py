@@ -108,7 +108,7 @@ def words(page: str) -> str:
 
 
 def test_the_opening_states_what_was_run_where_and_on_what(scenario: Path) -> None:
-    text = words(rendered(opening(scenario), ["scorecard.html", "figure1.svg"]))
+    text = words(rendered(opening(scenario), ["scorecard.html", "figure1.html"]))
     assert text.startswith("Before.") and text.endswith("After.")
     seconds = pd.read_parquet(scenario / "runs.parquet")["wall_seconds"].sum()
     for fact in (
@@ -125,7 +125,7 @@ def test_the_opening_states_what_was_run_where_and_on_what(scenario: Path) -> No
 
 
 def test_the_opening_counts_verdicts_and_lists_claims_that_do_not_hold(scenario: Path) -> None:
-    page = rendered(opening(scenario), ["scorecard.html", "figure1.svg"])
+    page = rendered(opening(scenario), ["scorecard.html", "figure1.html"])
     cells = [cell.strip() for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)]
     text = [words(cell) for cell in cells]
     assert text[:35] == [
@@ -141,7 +141,7 @@ def test_the_opening_counts_verdicts_and_lists_claims_that_do_not_hold(scenario:
     assert "4 again (ε 4): no finite ε can be stated (v0, section 2)." in words(page)
     assert "HiGradAvgDP is 4 at *subject* level (ε 4): sound ε 145 is above (v1, section 3)." in words(page)
     assert "the loss {{ is }} bounded: the measured loss is above (v3, Theorem_)." in words(page)
-    assert "javascript:show" in page and "figure1.svg" in page
+    assert "javascript:show" in page and "figure1.html" in page
 
 
 def test_the_opening_lists_the_goals_that_were_run(scenario: Path) -> None:

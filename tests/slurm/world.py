@@ -56,6 +56,9 @@ class World:
             "XDG_CACHE_HOME": str(self.root / ".cache"),
             "SUBJECTDP_SLURM_POLL_SECONDS": "5",
             "SUBJECTDP_SLURM_RUNS_PER_JOB": "1",
+            "SUBJECTDP_SLURM_CPU_PARTITION": "cpu",
+            "SUBJECTDP_SLURM_GPU_PARTITION": "gpu",
+            "SUBJECTDP_ANY_DEVICE": "1",  # the node's GPUs are fakes
         }
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:

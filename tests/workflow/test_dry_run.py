@@ -185,8 +185,26 @@ def test_short_runs_share_a_job(project):
         SUBJECTDP_SLURM_RUNS_PER_JOB="2",
     ).stdout
     groups = re.findall(r"Group job (\w+)", printed)
-    expected = ["short_femnist_runs", "short_shakespeare_runs"] * 2
+    expected = ["short_femnist_runs", "short_shakespeare_runs"] * 2 + ["partitions"]
     assert sorted(groups) == sorted(expected), "three runs of each data set, two in a job"
+
+
+def test_no_partition_is_set_unless_it_is_asked_for(project):
+    jobs = slurm_dry_run(project)
+    assert len(jobs) > 6 and not any("slurm_partition" in text for _, text in jobs)
+    assert all("runtime=" in text for name, text in jobs if name.startswith("rule "))
+
+
+def test_each_run_asks_for_its_own_cores(project, tmp_path):
+    threads = {"femnist": {"performance": {"threads": 1}}, "shakespeare": {"performance": {"threads": 3}}}
+    sweep = [{"data.dataset": list(threads), "algorithm": ["fed_avg"]}]
+    file = write_scenario(tmp_path, {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep})
+    printed = project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout
+    trainings = re.findall(r"^rule train:\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+    assert ["threads: 3" in text for text in trainings] == [
+        "run_id=shakespeare" in text for text in trainings
+    ]
+    assert len(trainings) == 2
 
 
 def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):

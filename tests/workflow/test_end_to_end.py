@@ -93,7 +93,7 @@ def report(smoke) -> Path:
 
 def test_the_report_is_one_self_contained_file(smoke, report):
     page = report.read_text()
-    assert len(page) > 100_000
+    assert 100_000 < len(page) < 8_000_000
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', page), "opens offline"
     for figure in scenario(smoke)["figures"]:
         assert figure in page
@@ -105,7 +105,7 @@ def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
         pytest.skip("no Chromium or Chrome here (apt-get install chromium, or SUBJECTDP_BROWSER=/path)")
     found = check_report(look_at(browser, report), " ".join(SMOKE))
     shown = {Path(path).name for path in found["results"]}
-    assert shown >= {"scorecard.html", "runs_summary.html", "figure1.svg", "figure1.html", "partition.svg"}
+    assert shown >= {"scorecard.html", "runs_summary.html", "figure1.html", "partition.html"}
     opening = " ".join(found["opening"].split())
     for words in (
         "Runs: 6 (FedAvg 2, LocalItemDP 2, HiGradAvgDP (v1) 2)",
@@ -116,7 +116,6 @@ def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
     ):
         assert words in opening
     assert {"Paper v1", "Scorecard", "Tables", "Data"} <= set(found["lists"])
-    assert "panels and values" in found["lists"]["Paper v1"]
     check_screenshot(browser, report, tmp_path / "opening.png")
 
 

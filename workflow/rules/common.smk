@@ -160,6 +160,12 @@ def trained_by(run):
     return training_stages(run.algorithm.name, run.model.name)
 
 
+def training_threads(wildcards):
+    """Cores of one run."""
+    performance = RUNS[wildcards.run_id].performance
+    return performance.processes * performance.threads
+
+
 def training_inputs(wildcards):
     """The files that represent the prepared data and the partition of a run."""
     run = RUNS[wildcards.run_id]
@@ -230,14 +236,14 @@ def figure_rule(figure):
     return figure if figure.startswith("figure") else f"figure_{figure}"
 
 
-def in_report(figure, suffix, shown):
-    """A figure's file, with its place in the report."""
+def in_report(figure):
+    """A figure's page, with its place in the report: each figure is in it once."""
     facts = catalogue.entry(figure)
     return report(
-        figure_file(figure, suffix),
+        figure_file(figure, ".html"),
         caption=f"../report/{figure}.rst",
         category=facts.category,
-        labels={"figure": facts.title, "shown as": shown},
+        labels={"figure": facts.title},
     )
 
 

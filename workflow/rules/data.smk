@@ -50,6 +50,10 @@ rule prepare:
         "../scripts/prepare.py"
 
 
+# A partition takes seconds: many share a cluster job, one after another.
+shared_partitions = "partitions" if CLUSTER.runs_per_job > 1 else None
+
+
 # From here on one file represents each folder: the one written last, with the hashes of the others, so that the library
 # refuses a folder that was changed. Fewer files keep a dry run of thousands of runs fast.
 rule partition:
@@ -63,10 +67,13 @@ rule partition:
         log_of("partition", "{partition_id}"),
     benchmark:
         benchmark_of("partition", "{partition_id}")
+    group:
+        shared_partitions
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 30),
+        **asks(2000, 2),
+        partition_slot=1,
     params:
         run=settings(PARTITIONS, "partition_id"),
         code=code_of("partition", "partition"),

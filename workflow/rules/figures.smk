@@ -9,9 +9,8 @@ for figure in SCENARIO.figures:
         input:
             **figure_inputs(figure),
         output:
-            in_report(figure, ".svg", "picture"),
-            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES[1:]],
-            in_report(figure, ".html", "panels and values"),
+            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES],
+            in_report(figure),
         log:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
         benchmark:

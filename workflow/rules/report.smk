@@ -1,4 +1,4 @@
-# The opening page. The report itself is `snakemake --report results/NAME/report.html`, after the run.
+# The front page of the results, and the opening page of `snakemake --report results/NAME/report.html`.
 
 OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
 TEMPLATE = WORKFLOW / "report" / "workflow.rst"
@@ -21,8 +21,11 @@ rule opening:
         runs=collected("runs"),
         scorecard=rules.scorecard.output[0],
         goals=rules.goals.output[0] if BEYOND else [],
+        figure=figure_file("privacy", ".svg") if "privacy" in SCENARIO.figures else [],
+        shown=figure_inputs("privacy")["runs"] if "privacy" in SCENARIO.figures else [],
     output:
         OPENING,
+        f"{paths.scenario_dir(SCENARIO.name)}/index.html",
     log:
         log_of("opening"),
     benchmark:
@@ -45,6 +48,12 @@ rule opening:
         # The place of the template must not be compared, what it says must.
         template=lambda wildcards, input: str(TEMPLATE),
         template_sha256=sha256_of(TEMPLATE),
-        code=code_of("opening", "subjectdp.report.opening"),
+        about=lambda wildcards, input: {
+            "name": SCENARIO.name,
+            "description": SCENARIO.description,
+            "synthetic_note": SCENARIO.synthetic_note,
+            "command": f"snakemake --cores all RULE {configuration_option()}",
+        },
+        code=code_of("opening", "subjectdp.report.opening", "subjectdp.report.front"),
     script:
         "../scripts/opening.py"

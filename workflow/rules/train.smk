@@ -6,9 +6,6 @@ TRAINING_CODE = {
     stages: code_of("train", *stages)
     for stages in {trained_by(run) for run in RUNS.values()}
 }
-TRAINING_THREADS = max(
-    run.performance.processes * run.performance.threads for run in RUNS.values()
-)
 # Group only if several short runs share a job; a constant group makes every run a group job.
 shared_job = (
     (lambda wildcards: CLUSTER.group_of(RUNS[wildcards.run_id]))
@@ -32,7 +29,7 @@ rule train:
     conda:
         "../envs/cuda.yaml"
     # Sets OMP_NUM_THREADS and similar variables of the job.
-    threads: TRAINING_THREADS
+    threads: training_threads
     resources:
         **training_gpus(),
         mem_mb=lambda wildcards, attempt: CLUSTER.memory_mb_of(

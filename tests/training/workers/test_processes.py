@@ -229,3 +229,19 @@ def test_devices_that_are_not_there(
     pretend(monkeypatch, gpus, cuda)
     with pytest.raises(ConfigError, match=message):
         choose_devices(name, processes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the GPU that is to be missing")
+def test_a_gpu_that_slurm_gave_and_cuda_does_not_find_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert choose_devices("auto", 1) == [torch.device("cpu")], "no job of Slurm"
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(ConfigError, match="Slurm gave this job GPU 0 and torch"):
+        choose_devices("auto", 1)
+    assert choose_devices("cpu", 1) == [torch.device("cpu")]
+    monkeypatch.setenv("SUBJECTDP_ANY_DEVICE", "1")
+    assert choose_devices("auto", 2) == [torch.device("cpu")] * 2
+    monkeypatch.delenv("SUBJECTDP_ANY_DEVICE")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    assert choose_devices("auto", 1) == [torch.device("cpu")], "a job without GPUs"

@@ -98,7 +98,7 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     with log.open("a") as stream:
         done = subprocess.run([*command, *options], stdout=stream, stderr=subprocess.STDOUT, check=False)
     if done.returncode == 0:
-        print(f"figures, tables and report: {target.parent}/ (open {target})")
+        print(f"figures, tables and report: open {target.parent / 'index.html'}")
     return done.returncode
 
 

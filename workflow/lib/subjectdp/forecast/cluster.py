@@ -6,6 +6,7 @@ them in the submitting process and again in each job. Without the profile no GPU
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from subjectdp.errors import expected
-from subjectdp.forecast.cost_model import SIZES, SizeClass, size_class
+from subjectdp.forecast.cost_model import SIZES, SizeClass, forecast_seconds, size_class
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
@@ -23,8 +24,16 @@ MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}
 MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
 
-_MODEL = re.compile(r"^gpu:([\w.]+)$")
-_GRES = re.compile(r"^gres=([A-Za-z]\w*(?::[A-Za-z][\w.]*)?)(?::1)?$")
+MARGIN = 3
+"""A training asks for this many times its forecast."""
+
+LEAST_MINUTES = 5
+"""What a job of trainings asks for at least."""
+
+_MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
+_GRES = re.compile(
+    r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$"
+)  # gpu, gpu:a100, gpu:1g.10gb
 _STYLES = (
     "gpu (--gpus=N), gpu:MODEL (--gpus=MODEL:N), gres=NAME or gres=NAME:TYPE (--gres=NAME:TYPE:N) or none"
 )
@@ -35,14 +44,20 @@ class ClusterSettings:
     """The site's settings; the defaults, without a cluster, request nothing special."""
 
     gpu: str  # how a GPU is requested; "none": not at all
-    minutes: Mapping[SizeClass, int]  # time limit of a training by class, first attempt
+    minutes: Mapping[SizeClass, int]  # most minutes that a training asks for by class, first attempt
     memory_mb: Mapping[SizeClass, int]  # memory of a training by class, first attempt
     runs_per_job: int  # short runs trained in one job, one after another
     light_jobs_local: bool  # the submitting process makes tables and figures
+    pace: float  # wall seconds of a training over those of its forecast
 
     def minutes_of(self, run: RunConfig, attempt: int) -> int:
-        """Time limit of a training job in minutes; grows with the attempt."""
-        return self.minutes[size_class(run)] * attempt
+        """Time limit of a training in minutes: its forecast, with a margin; grows with the attempt.
+
+        Runs that share a job one after another ask for the job's time together.
+        """
+        least = LEAST_MINUTES if self.group_of(run) is None else math.ceil(LEAST_MINUTES / self.runs_per_job)
+        wanted = round(MARGIN * self.pace * forecast_seconds(run) / 60)
+        return min(max(least, wanted), self.minutes[size_class(run)]) * attempt
 
     def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
         """Memory of a training job in MB; grows with its processes and with the attempt."""
@@ -91,6 +106,7 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
         memory_mb=_classes("MEMORY_MB", values, MEMORY_MB),
         runs_per_job=_number("RUNS_PER_JOB", values.get("RUNS_PER_JOB", "1")),
         light_jobs_local=light == "local",
+        pace=_pace(values.get("PACE", "1")),
     )
 
 
@@ -104,6 +120,13 @@ def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int
         allowed = f"{len(SIZES)} whole numbers with commas, for {', '.join(SIZES)} runs"
         raise expected(f"{PREFIX}{name}", text, allowed)
     return {size: _number(name, part.strip()) for size, part in zip(SIZES, parts, strict=True)}
+
+
+def _pace(text: str) -> float:
+    """A positive number with or without a point."""
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text) or float(text) == 0:
+        raise expected(f"{PREFIX}PACE", text, "a number above 0, such as 0.05 or 2")
+    return float(text)
 
 
 def _number(name: str, text: str) -> int:

@@ -165,6 +165,10 @@ def _local_steps(run: RunConfig, items: int) -> int:
 
 def size_class(run: RunConfig) -> SizeClass:
     """The class of time and memory of a run, with the operations of its model's default parameters."""
-    cost = ModelCost(MODELS[str(run.model.name)].forward_flops)
-    seconds = work_of(run, cost).core_seconds
+    seconds = forecast_seconds(run)
     return next(name for name, most in SIZES.items() if seconds <= most)
+
+
+def forecast_seconds(run: RunConfig) -> float:
+    """Core-seconds of a run, with the operations of its model's default parameters: it needs no torch."""
+    return work_of(run, ModelCost(MODELS[str(run.model.name)].forward_flops)).core_seconds

@@ -1,8 +1,9 @@
-"""A figure's page in the report: the whole figure, each panel, and the plotted values as table and CSV."""
+"""A figure's page in the report: the figure, its panels by name, and the plotted values as table and CSV."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from subjectdp.results.frames import read_json
 PAGE = ".html"
 """Suffix of the page, beside the figure's other files."""
 
-MOST_ROWS = 2_000
+MOST_ROWS = 300
 """Most rows of values on a page, since longer tables are slow in a browser; the CSV has all of them."""
 
 
@@ -29,7 +30,7 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     values = page.read_table(folder / f"{name}.csv")
     parts = [
         page.picture(folder / f"{name}.svg", title, folder / f"{name}.csv"),
-        *[_panel(folder, name, panel) for panel in facts["panels"]],
+        _panels(name, facts["panels"]),
         _values(values),
         f"<p>Made from {len(facts['runs'])} runs.</p>" if facts["runs"] else "",
     ]
@@ -38,12 +39,15 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     return target
 
 
-def _panel(folder: Path, name: str, panel: dict[str, Any]) -> str:
-    stem = f"{name}_{panel['letter']}_{panel['key']}"
-    heading = f"({panel['letter']}) {panel['heading']}"
-    note = ' <span class="synthetic">synthetic data</span>' if panel["synthetic"] else ""
-    shown = page.picture(folder / f"{stem}.svg", heading, folder / f"{stem}.csv")
-    return f'<h2 id="{html.escape(panel["letter"])}">{html.escape(heading)}{note}</h2>\n{shown}'
+def _panels(name: str, panels: Sequence[Mapping[str, Any]]) -> str:
+    """The panels by heading, and where each is as a file of its own."""
+    items = []
+    for panel in panels:
+        heading = html.escape(f"({panel['letter']}) {panel['heading']}")
+        note = ' <span class="synthetic">synthetic data</span>' if panel["synthetic"] else ""
+        stem = html.escape(f"{name}_{panel['letter']}_{panel['key']}")
+        items.append(f"<li>{heading}{note}: <code>{stem}.svg</code>, <code>{stem}.csv</code></li>")
+    return f"<h2>Panels</h2><p>Each is beside this page as a file of its own.</p><ul>{''.join(items)}</ul>"
 
 
 def _values(values: pd.DataFrame) -> str:

@@ -180,7 +180,7 @@ def _figures(figures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     rows = [
         (
             plain(facts["category"]),
-            f"{plain(facts['title'])} {_link(f'{name}.svg', 'show')}",
+            f"{plain(facts['title'])} {_link(f'{name}.html', 'show')}",
             f"``{facts['rule']}``",
         )
         for name, facts in figures.items()

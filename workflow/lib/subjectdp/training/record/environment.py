@@ -29,6 +29,11 @@ PACKAGES = (
     "scipy",
     "numba",
 )
+_NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
+
+ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
+"""Environment variable that lets a job with a GPU that CUDA does not find train on the CPU."""
+
 # From glibc's malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD.
 _MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 
@@ -39,9 +44,12 @@ def choose_devices(name: str, processes: int) -> list[torch.device]:
     With CUDA devices ``auto`` limits the processes to the number of devices; otherwise there are ``processes``.
 
     Raises:
-        ConfigError: a device that this machine does not have, or fewer CUDA devices than processes.
+        ConfigError: a device that this machine does not have, or fewer CUDA devices than processes; ``auto`` where
+            Slurm gave the job a GPU and CUDA finds none.
     """
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto" and there == 0:
+        _check_none_given()
     if name == "cpu" or (name == "auto" and there == 0):
         return [torch.device("cpu")] * processes
     if name == "auto":
@@ -62,6 +70,18 @@ def choose_devices(name: str, processes: int) -> list[torch.device]:
         allowed = f"at most the number of CUDA devices ({_cuda_there(there)}), or performance.device cpu"
         raise expected("performance.processes", processes, allowed)
     return [torch.device("cuda", index) for index in range(first, first + processes)]
+
+
+def _check_none_given() -> None:
+    """An allocated GPU must not stand idle while its job trains on the CPU."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if "SLURM_JOB_ID" in os.environ and given not in _NO_DEVICES and ANY_DEVICE not in os.environ:
+        raise expected(
+            "performance.device",
+            "auto",
+            f"cpu, since Slurm gave this job GPU {given} and {_cuda_there(0)}: mend the driver or the build of torch, "
+            f"ask for no GPU (SUBJECTDP_SLURM_GPU=none), or set {ANY_DEVICE}=1",
+        )
 
 
 def _cuda_there(count: int) -> str:

@@ -198,7 +198,10 @@ def test_no_partition_is_set_unless_it_is_asked_for(project):
 def test_each_run_asks_for_its_own_cores(project, tmp_path):
     threads = {"femnist": {"performance": {"threads": 1}}, "shakespeare": {"performance": {"threads": 3}}}
     sweep = [{"data.dataset": list(threads), "algorithm": ["fed_avg"]}]
-    file = write_scenario(tmp_path, {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep})
+    file = write_scenario(
+        tmp_path,
+        {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep},
+    )
     printed = project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout
     trainings = re.findall(r"^rule train:\n((?: +\S.*\n)+)", printed, re.MULTILINE)
     assert ["threads: 3" in text for text in trainings] == [

@@ -26,7 +26,13 @@ from accounting.plans import (
     sound,
 )
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.statements import epsilon_over_rounds, privacy_report_text, privacy_statements
+from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.statements import (
+    ItemFacts,
+    epsilon_over_rounds,
+    privacy_report_text,
+    privacy_statements,
+)
 from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
@@ -162,6 +168,20 @@ def test_what_is_not_covered_is_said() -> None:
         assert words in text
     assert "number of subjects at each silo is public" in text  # the divisor is made from it
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
+
+
+def test_the_report_says_what_an_item_is() -> None:
+    made = plan(LOCAL_ITEM, 1.2, rounds=4, steps=10)
+    statements = privacy_statements(made, over_rounds=False, items=ItemFacts(copies=2))
+    (both,) = (line for line in statements["items"] if "copies of one" in line)
+    pair = replace(made, silos=(replace(made.silos[0], max_items_per_subject=2),))
+    epsilon = unit_epsilon(pair, SUBJECT, every_silo=False)
+    assert f"epsilon is {epsilon:.4g}" in both and epsilon > statements["sound"]["item"]["epsilon"]
+    assert "What an item is" in privacy_report_text(made, statements)
+    text = privacy_statements(made, over_rounds=False, items=ItemFacts(window=80))["items"]
+    assert "up to 81 items" in text[0] and "one more item in the raw data" in text[-1]
+    leaky = privacy_statements(plan(HIGRAD_V3, 9.0, rounds=1), over_rounds=False, items=ItemFacts(copies=2))
+    assert "no epsilon holds" in leaky["items"][0]
 
 
 def test_the_report_says_what_noise_is_drawn_from() -> None:

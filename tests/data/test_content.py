@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.made_content import images, text_of
-from subjectdp.data.content import check_content, check_expected, count_content
+from subjectdp.data.content import check_content, check_expected, count_content, most_copies
 from subjectdp.errors import DataError
 
 
@@ -44,3 +44,15 @@ def test_counts_and_expected_counts() -> None:
         check_expected(counts, {"users": 4, "items": 16, "groups": 0})
     with pytest.raises(DataError, match="no such count"):
         check_expected(counts, {"wombats": 1})
+
+
+def test_copies_of_an_item_within_a_subject_are_counted() -> None:
+    """LEAF lists a first image twice; the same image of another subject is another subject's item."""
+    content = images([5, 7, 4])
+    assert most_copies(content) == 1 == most_copies(text_of([9, 20]))
+    content.features[5] = content.features[0]
+    assert most_copies(content) == 1
+    content.features[6] = content.features[5]
+    assert most_copies(content) == 2
+    content.features[9] = content.features[5]
+    assert most_copies(content) == 3

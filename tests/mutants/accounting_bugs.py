@@ -201,6 +201,13 @@ ACCOUNTING = (
         T_SILOS + "test_a_worst_silo_is_as_bad_as_each",
     ),
     mutant(
+        "copies of an image are not counted",
+        "data/content.py",
+        "most = max(most, int(",
+        "most = min(most, int(",
+        "data/test_content.py::test_copies_of_an_item_within_a_subject_are_counted",
+    ),
+    mutant(
         "runs of one seed compose as if they shared no coins",
         "accounting/ledger.py",
         "return [_shared_coins(losses) for losses in zip(*found, strict=True)]",

@@ -85,7 +85,7 @@ def kill() -> None:
 def quick_statements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan's ε takes longer than these trainings: only a test with ``real_statements`` works it out."""
     if "real_statements" not in request.fixturenames:
-        monkeypatch.setattr(run_module, "_privacy", lambda plan: {"of": repr(plan)})
+        monkeypatch.setattr(run_module, "_privacy", lambda inputs: {"of": repr(inputs.plan)})
 
 
 @pytest.fixture

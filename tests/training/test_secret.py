@@ -33,7 +33,7 @@ class KilledError(Exception):
 
 @pytest.fixture(autouse=True)
 def quick_statements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "_privacy", lambda plan: {"of": repr(plan)})
+    monkeypatch.setattr(run_module, "_privacy", lambda inputs: {"of": repr(inputs.plan)})
 
 
 def train(folder: Path, name: str, report: Callable[[str], None] = lambda line: None) -> Path:

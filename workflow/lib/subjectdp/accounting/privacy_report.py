@@ -192,6 +192,9 @@ def _sound(statements: dict[str, Any]) -> Iterable[str]:
         shown.extend(line for line in record["assumptions"] if line not in shown)
     yield "Provided that"
     yield from (f"  - {line}" for line in shown)
+    if statements.get("items"):
+        yield "What an item is"
+        yield from (f"  - {line}" for line in statements["items"])
     yield "Not covered"
     yield from (f"  - {line}" for line in statements["excluded"])
 

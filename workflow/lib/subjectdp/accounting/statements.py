@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from subjectdp.accounting import published, sound
@@ -42,7 +42,7 @@ EXCLUDED = (
     "side channels such as the running time",
     "validation and test items: their metrics are computed without noise",
     "what is recorded beside the model without noise: facts of the partition, sizes of mini-batches, clipped fractions",
-    "other runs on these data, as they are or changed: ε add up where each has a seed of its own (docs/pitfalls.md)",
+    "other runs on these data, as they are or changed: ε is that of each run (subjectdp ledger composes several)",
 )
 CONDITIONAL = "conditional"
 """``guarantee`` of an ε whose bound on a subject's items is not enforced: it was read from the data, or stated."""
@@ -62,7 +62,17 @@ _ARITHMETIC = {
 }
 
 
-def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ItemFacts:
+    """What an item of the data is; no private fact but the number of copies, which the report says."""
+
+    window: int = 0  # characters of a text item; 0: no text
+    copies: int = 1  # the most equal items of one subject
+
+
+def privacy_statements(
+    plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None
+) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
     ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
@@ -81,8 +91,39 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True) -> dict[str,
         "sound": {name: sound_statement(plan, unit, every) for name, unit, every in scopes},
         "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
+        "items": [] if items is None else list(_items(plan, items)),
         "excluded": [*_ARITHMETIC[plan.settings.noise_source], *EXCLUDED],
     }
+
+
+def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
+    """What counts as one item, and what does not."""
+    if items.window:
+        yield (
+            f"an item is a window of {items.window} characters and the next one: a character of the text is in up to "
+            f"{items.window + 1} items, and nothing is stated for a character or a sentence"
+        )
+    if items.copies > 1:
+        yield (
+            f"equal items count one by one: a subject has up to {items.copies} copies of one, and for all of them at "
+            f"one silo {_of_copies(plan, items.copies)}"
+        )
+    yield (
+        "items are those of training, after split, partition and cap: one more item in the raw data may change which "
+        "of its subject's items are among them"
+    )
+
+
+def _of_copies(plan: PrivacyPlan, copies: int) -> str:
+    silos = tuple(replace(silo, max_items_per_subject=copies) for silo in plan.silos)
+    unit = replace(plan, silos=silos, silos_per_subject=1)
+    try:
+        if plan.mechanism.data_dependence:
+            return "no epsilon holds"
+        epsilon = sound.unit_epsilon(unit, PrivacyUnit.SUBJECT, every_silo=False)
+    except PrivacyError:
+        return "no epsilon holds"
+    return f"epsilon is {epsilon:.4g}"
 
 
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:

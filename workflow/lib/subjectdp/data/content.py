@@ -69,6 +69,20 @@ def check_content(content: Content) -> None:
     _check_silos(content)
 
 
+def most_copies(content: Content) -> int:
+    """The most equal items of one subject, labels aside: 2 where LEAF lists a writer's first image twice.
+
+    1 for text, whose items are windows that overlap.
+    """
+    if content.kind == TEXT:
+        return 1
+    most = 1
+    for first, count in zip(content.first_items.tolist(), content.items.tolist(), strict=True):
+        rows = np.ascontiguousarray(content.features[first : first + count]).reshape(count, -1)
+        most = max(most, int(np.unique(rows.view(f"V{rows.nbytes // count}"), return_counts=True)[1].max()))
+    return most
+
+
 def single_items(count: int) -> dict[str, Any]:
     """The subjects' columns of a :class:`Content` of ``count`` items that name nobody: each is its own subject."""
     return {

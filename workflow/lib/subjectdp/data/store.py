@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Content, Features, Labels, check_content, count_content
+from subjectdp.data.content import Content, Features, Labels, check_content, count_content, most_copies
 from subjectdp.data.splits import IMAGE, Integers, Silos
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
@@ -31,7 +31,7 @@ from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
 Addresses = NDArray[np.integer[Any]]
 """Addresses of items, of any whole type."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _FILES = {
     "features": "features.npy",
     "labels": "labels.npy",
@@ -112,6 +112,11 @@ class PreparedData:
         return tuple(self.meta["silo_names"])
 
     @property
+    def copies(self) -> int:
+        """The most equal items of one subject."""
+        return int(self.meta["copies"])
+
+    @property
     def synthetic(self) -> bool:
         """True for generated data; every result made from them is labelled so."""
         return bool(self.meta["synthetic"])
@@ -177,6 +182,7 @@ def write_prepared(
         "silo_names": list(content.silo_names),
         "test_fraction": test_fraction,
         "counts": count_content(content, test_fraction),
+        "copies": most_copies(content),
         "notes": dict(content.notes),
         "sha256": {key: atomic.sha256_of(folder / name) for key, name in _FILES.items()},
         "bytes": {key: (folder / name).stat().st_size for key, name in _FILES.items()},

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 
 from subjectdp.accounting.privacy_report import report_text
-from subjectdp.accounting.statements import privacy_statements
+from subjectdp.accounting.statements import ItemFacts, privacy_statements
 from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import Partition
@@ -24,7 +24,7 @@ from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.locks import owned
 from subjectdp.io.stop_signals import Stopped, StopRequest, stop_requests
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.plan.plan import NoiseSource, PrivacyPlan
+from subjectdp.plan.plan import NoiseSource
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
 from subjectdp.training.evaluation import Score, evaluate_federation
 from subjectdp.training.federation import Federation
@@ -119,7 +119,7 @@ def train_run(
     started = time.perf_counter()
     cache, folder = None if cache_dir is None else Path(cache_dir), Path(output_folder)
     inputs = read_inputs(config, prepared_folder, partition_folder, cache)
-    privacy, performance = _privacy(inputs.plan), inputs.run.performance
+    privacy, performance = _privacy(inputs), inputs.run.performance
     devices = environment.choose_devices(performance.device, performance.processes)
     own = identity(inputs, devices[0])
     torch.set_num_threads(performance.threads)
@@ -272,7 +272,8 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
     run.checkpoints.folder.remove()
 
 
-def _privacy(plan: PrivacyPlan) -> dict[str, Any]:
+def _privacy(inputs: RunInputs) -> dict[str, Any]:
     """The manifest's statements and privacy report, made before training: a run without a stated ε does not start."""
-    statements = privacy_statements(plan)
-    return {**statements, "card": report_text(plan, statements).splitlines()}
+    items = ItemFacts(inputs.prepared.window, inputs.prepared.copies)
+    statements = privacy_statements(inputs.plan, items=items)
+    return {**statements, "card": report_text(inputs.plan, statements).splitlines()}

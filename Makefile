@@ -9,6 +9,7 @@
 #   make mutants        plants bugs in copies of the library: a test has to kill each
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
 #   make faults         kills, full disks, damaged files, broken mirrors: nothing may be lost or silently wrong
+#   make docs           the docs as a site in site/, which opens without a server
 #   make architecture   draws the packages of the library and their imports into docs/architecture.md
 #   make help           this text
 # Variables: CORES (default: all), PYTHON (3.11), SCENARIO (for plan), ARGS (passed to snakemake or pytest).
@@ -28,7 +29,7 @@ STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, s
 SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 
-.PHONY: help figures plan venv test test-fast slurm-test mutants faults fuzz bench bench-quick lint architecture format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test test-fast slurm-test mutants faults fuzz bench bench-quick lint docs architecture format clean clean-results $(SCENARIOS)
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -97,6 +98,11 @@ bench-quick: venv
 
 lint: venv
 	.ci/lint
+
+# Every link and anchor is checked; the references are written from schema, commands and docstrings.
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	@echo "Docs: site/index.html"
 
 # Draws the packages of the library and their imports into docs/architecture.md.
 architecture: venv

@@ -125,7 +125,7 @@ def write_front(sources: FrontSources, figures: Figures, target: Path | str) -> 
         f"<p>{html.escape(sources.description)}</p>",
         f'<p class="synthetic">{html.escape(sources.synthetic_note)}</p>' if sources.synthetic_note else "",
         _tiles(scores),
-        f'<div class="two">{_figure(figures, Path(target).parent, shown)}'
+        f'<div class="{"two" if _FRONT_FIGURE in figures else "one"}">{_figure(figures, Path(target).parent, shown)}'
         f"<div>{_sentences(scores, runs, shown)}</div></div>",
         *_scorecard(scores, figures, sources.command),
         *_links(figures),
@@ -152,7 +152,7 @@ def _tiles(scores: pd.DataFrame) -> str:
 
 def _figure(figures: Figures, folder: Path, runs: pd.DataFrame) -> str:
     if _FRONT_FIGURE not in figures:
-        return "<div></div>"
+        return ""
     path = folder / "figures" / _FRONT_FIGURE / f"{_FRONT_FIGURE}.svg"
     words = "Published and sound ε of this scenario's runs"
     size = f"{_range(runs['subjects'])} subjects, {_range(runs['silos'])} silos"

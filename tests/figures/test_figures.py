@@ -431,3 +431,20 @@ def test_every_figure_has_a_module_known_inputs_and_a_caption(name: str) -> None
     assert find_spec(entry(name).module_path) is not None
     assert set(entry(name).needs) <= set(FigureInputs.__dataclass_fields__)
     assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()
+
+
+def test_the_joint_papers_figure_has_standard_errors_and_the_best_round(tmp_path: Path) -> None:
+    sound = (("joint", {"own_noise_only": True}),)
+    fakes = [Fake("joint_noise", rounds=5, local_steps=k, seed=seed) for k in (1, None) for seed in (0, 1, 2)]
+    fakes += [Fake("joint_noise", rounds=5, mode="sound", changes=sound, seed=seed) for seed in (0, 1, 2)]
+    inputs = collected(tmp_path / "s", fakes)
+    make_figure("joint_figure1", inputs, tmp_path)
+    table, rounds = values(tmp_path, "joint_figure1"), inputs.read_rounds()
+    names = {"1 local step", "1 local epoch", "1 local epoch, each silo's own noise"}
+    assert set(table["series"]) == names and (table["seeds"] == 3).all()
+    runs = inputs.read_runs()
+    ones = runs[[json.loads(text)["training"]["local_steps"] == 1 for text in runs["config"]]]["run_id"]
+    accuracy = rounds[rounds["run_id"].isin(ones)].groupby("run_id")["test_accuracy"]
+    best = table[(table["panel"] == "c") & (table["x"] == 0) & (table["series"] == "1 local step")].iloc[0]
+    assert best["mean"] == pytest.approx(100 * accuracy.max().mean())
+    assert best["high"] - best["mean"] == pytest.approx(100 * accuracy.max().std() / 3**0.5)

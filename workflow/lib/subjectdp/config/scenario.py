@@ -39,6 +39,7 @@ Figure = Literal[
     "audit",
     "joint_noise",
     "joint_counterexample",
+    "joint_figure1",
     "beyond_epsilon",
     "beyond_subjects",
     "beyond_noise",

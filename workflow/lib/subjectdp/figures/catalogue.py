@@ -55,6 +55,9 @@ FIGURES: dict[str, FigureEntry] = {
     "beyond_spread": FigureEntry("beyond_spread", ("runs",), _BEYOND, "Subjects over the silos"),
     "excess_loss": FigureEntry("excess_loss", ("utility",), _V3, "Section 4: bounds on the excess loss"),
     "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
+    "joint_figure1": FigureEntry(
+        "joint_figure1", ("runs", "rounds"), "Joint noise", "Figure 1: one local step or one epoch"
+    ),
     "joint_counterexample": FigureEntry(
         "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
     ),

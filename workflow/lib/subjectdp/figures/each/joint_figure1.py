@@ -1,0 +1,121 @@
+"""The joint-noise paper's Figure 1: one local step and one local epoch a round, published and made sound.
+
+Mean and standard error of the mean (SEM) over the seeds, as in the paper. The paper reports the best round of each
+run; the final one stands beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.curves import METRICS, Curves, present, privacy_footnote
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
+from subjectdp.figures.style import Style, sequence_styles
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.labels import dataset_name
+from subjectdp.results.select import privacy_note, steps_words
+
+_PLACES = ("best round", "last round")
+
+
+def build(inputs: FigureInputs, name: str) -> Sheet:
+    """A row per data set: accuracy and loss over the rounds, and the accuracy of each run's best and last round.
+
+    Raises DataError without a run of joint noise, and for two runs of one line and seed.
+    """
+    runs = inputs.read_runs()
+    runs = runs[runs["algorithm"] == "joint_noise"]
+    if runs.empty:
+        raise expected(
+            "algorithms of the scenario", "no joint_noise", "joint_noise for this figure", DataError
+        )
+    runs = runs.assign(series=[_series(config) for config in runs["config"]])
+    if runs.duplicated(["dataset", "series", "seed"]).any():
+        raise expected("runs of one line and seed", "several", "one: select them for this figure", DataError)
+    order = sorted(runs["series"].unique(), key=lambda series: ("own noise" in series, "epoch" in series))
+    styles = dict(zip(order, sequence_styles(len(order)), strict=True))
+    rounds = inputs.read_rounds()
+    legend = [
+        LegendEntry(f"{text}\n{privacy_note(runs[runs['series'] == text])}", styles[text]) for text in order
+    ]
+    seeds = runs.groupby(["dataset", "series"])["seed"].nunique()
+    return Sheet(
+        name,
+        tuple(_row(runs[runs["dataset"] == dataset], rounds, styles) for dataset in present(runs)),
+        tuple(legend),
+        (f"Mean of {int(seeds.min())} seeds, band or bar: standard error", privacy_footnote(runs)),
+        tuple(runs["run_id"]),
+    )
+
+
+def _series(config: str) -> str:
+    own = json.loads(config)["joint"]["own_noise_only"]
+    return steps_words(config) + (", each silo's own noise" if own else "")
+
+
+def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
+    dataset = str(runs["dataset"].iloc[0])
+    table = rounds.merge(runs[["run_id", "dataset", "series"]], on="run_id", validate="many_to_one")
+    panels = [_curves(table, metric, styles) for metric in METRICS]
+    return (*panels, _best_and_last(table, dataset, styles, bool(runs["synthetic"].any())))
+
+
+def _curves(table: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel:
+    quantity, _, factor = METRICS[metric]
+    dataset = str(table["dataset"].iloc[0])
+    values = _standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
+    return Panel(
+        key=f"{dataset}_{quantity}",
+        heading=dataset_name(dataset),
+        draw=Curves(values, metric, styles, [], math.nan).draw,
+        values=values,
+        synthetic=bool(table["synthetic"].any()) if "synthetic" in table else False,
+        scale=quantity,
+    )
+
+
+def _best_and_last(table: pd.DataFrame, dataset: str, styles: dict[str, Style], synthetic: bool) -> Panel:
+    by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]
+    parts = [
+        (100 * found).rename("value").reset_index().assign(x=place, quantity=f"accuracy_{word.split()[0]}")
+        for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
+    ]
+    values = _standard_errors(pd.concat(parts))
+    return Panel(
+        key=f"{dataset}_best_and_last",
+        heading=f"{dataset_name(dataset)}, best and last",
+        draw=partial(_draw_points, values=values, styles=styles),
+        values=values,
+        synthetic=synthetic,
+    )
+
+
+def _standard_errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean and mean ± SEM of ``value`` for each data set, quantity, series and x; no band for one seed."""
+    found = (
+        table.groupby(["dataset", "quantity", "series", "x"])["value"]
+        .agg(["mean", "sem", "count"])
+        .reset_index()
+    )
+    found = found.assign(low=found["mean"] - found["sem"], high=found["mean"] + found["sem"])
+    return found.rename(columns={"count": "seeds"})[VALUE_COLUMNS]
+
+
+def _draw_points(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
+    offsets = np.linspace(-0.15, 0.15, len(styles))
+    for offset, (series, style) in zip(offsets, styles.items(), strict=True):
+        part = values[values["series"] == series]
+        errors = (part["mean"] - part["low"]).fillna(0.0)
+        axes.errorbar(
+            part["x"] + offset, part["mean"], errors, fmt=style.marker or "o", color=style.color, capsize=2
+        )
+    axes.set_xticks(range(len(_PLACES)), _PLACES)
+    axes.set_xlim(-0.5, len(_PLACES) - 0.5)
+    axes.set_ylabel("test accuracy (%)")

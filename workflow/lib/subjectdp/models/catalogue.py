@@ -109,8 +109,8 @@ MODELS: dict[str, ModelFacts] = {
         0,
         not_all_zero=("singles", "pairs"),
     ),
-    "linear": ModelFacts("vector", "vector.Linear", {}, 40),
-    "mlp": ModelFacts("vector", "vector.Perceptron", {"hidden": Parameter(64)}, 1_536),
+    "linear": ModelFacts("vector", "vector.Linear", {}, 292),
+    "mlp": ModelFacts("vector", "vector.Perceptron", {"hidden": Parameter(64)}, 9_600),
 }
 """The first model of each kind is the default; of images and text it is LEAF's."""
 

@@ -201,6 +201,13 @@ ACCOUNTING = (
         T_SILOS + "test_a_worst_silo_is_as_bad_as_each",
     ),
     mutant(
+        "Opacus' accountant certifies mixtures in sound mode",
+        "plan/rules.py",
+        "if settings.accountant in (Accountant.GDP, Accountant.OPACUS):",
+        "if settings.accountant in (Accountant.GDP,):",
+        "accounting/test_opacus_claims.py::test_it_certifies_nothing_in_sound_mode",
+    ),
+    mutant(
         "copies of an image are not counted",
         "data/content.py",
         "most = max(most, int(",

@@ -52,6 +52,8 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
         return math.inf
     if accountant in ("rdp", "rdp_integer"):
         return _renyi_or_capped(loss, delta, accountant == "rdp_integer")
+    if accountant == "opacus":
+        return renyi.opacus_epsilon(loss, delta)
     if accountant == "prv":
         return renyi.prv_epsilon(loss, delta)
     if accountant == "gdp":

@@ -65,6 +65,7 @@ _ACCOUNTANTS = {
     "rdp": "Rényi divergences",
     "rdp_integer": "Rényi bounds for integer noise",
     "prv": "PRV",
+    "opacus": "Opacus' RDP accountant",
 }
 
 
@@ -176,7 +177,12 @@ def _published(record: dict[str, Any]) -> Iterable[str]:
     yield "As published (not a guarantee)"
     yield _line("  claim", record["claim"])
     if record["epsilon"] is not None:
-        yield _line("  accounted as", f"q = {record['sampling_probability']:.6g}, {record['steps']} steps")
+        by = _ACCOUNTANTS.get(record["accountant"], record["accountant"])
+        yield _line(
+            "  accounted as", f"q = {record['sampling_probability']:.6g}, {record['steps']} steps, by {by}"
+        )
+    if record.get("epsilon_by_pld") is not None and record["accountant"] != "pld":
+        yield _line("  the same claim", f"epsilon {record['epsilon_by_pld']:.4g} by {_ACCOUNTANTS['pld']}")
 
 
 def _sound(statements: dict[str, Any]) -> Iterable[str]:

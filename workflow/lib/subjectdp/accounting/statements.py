@@ -17,6 +17,7 @@ from subjectdp.accounting.recorded import recorded, recorded_event
 from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
+    Accountant,
     Adjacency,
     Clipping,
     DivisorRule,
@@ -136,6 +137,7 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon = _finite(published.published_epsilon(plan))
+    by_pld = replace(plan, settings=replace(settings, accountant=Accountant.PLD))
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
     return {
@@ -147,6 +149,7 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "sampling_probability": max(part.shift.probabilities[-1] for part in loss),
         "steps": max(part.steps for part in loss),
         "accountant": settings.accountant,
+        "epsilon_by_pld": _finite(published.published_epsilon(by_pld)),
         "horizontal": str(settings.horizontal),
         "guarantee": False,
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
@@ -214,7 +217,7 @@ def _guarantee(plan: PrivacyPlan, unit: PrivacyUnit, epsilon: float | None) -> b
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
     losses = sound.unit_losses(plan, unit, every_silo)
-    chosen = "pld" if plan.settings.accountant == "gdp" else plan.settings.accountant
+    chosen = "pld" if plan.settings.accountant in ("gdp", "opacus") else plan.settings.accountant
     try:
         return sound.unit_epsilon(plan, unit, every_silo, chosen), chosen, losses
     except PrivacyError:

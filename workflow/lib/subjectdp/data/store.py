@@ -39,7 +39,7 @@ _FILES = {
     "subjects": "subjects.parquet",
 }
 _META_KEYS = {"dataset", "kind", "classes", "window", "synthetic", "sha256", "bytes", "format"}
-_META_KEYS |= {"dark_on_light", "own_subjects", "silo_names"}
+_META_KEYS |= {"copies", "dark_on_light", "own_subjects", "silo_names"}
 _ADVICE = "Remove the folder and prepare it again."
 
 

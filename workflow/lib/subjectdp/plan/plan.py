@@ -133,6 +133,7 @@ class Accountant(StrEnum):
     RDP = "rdp"
     RDP_INTEGER = "rdp_integer"  # Rényi bounds that hold for integer noise
     PRV = "prv"
+    OPACUS = "opacus"  # Opacus' RDP accountant, of the papers' claims: it knows sampled Gaussians alone
     GDP = "gdp"  # the central limit: it underestimates ε
 
 
@@ -166,6 +167,7 @@ class Mechanism:
     shared_budget: bool = False  # a subject's clip norms at its silos are parts of one common budget
     published_local_bound: bool = False  # v3's Theorem 3.11: as published, σ > 1/(√(2π)·ε·δ·e^ε) as well
     beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
+    published_accountant: Accountant = Accountant.PLD  # that the paper's own noise came from
     reference: str = ""
 
     @property

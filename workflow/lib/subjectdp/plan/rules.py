@@ -159,8 +159,8 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
     if mechanism.data_dependence:
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
-    if settings.accountant == Accountant.GDP:
-        allowed = "one that bounds ε from above when privacy.mode is sound (pld, rdp or prv)"
+    if settings.accountant in (Accountant.GDP, Accountant.OPACUS):
+        allowed = "one that bounds ε of every mechanism here when privacy.mode is sound (pld, rdp or prv)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
     if mechanism.counts_items and not cap_enforced:
         allowed = (

@@ -1,0 +1,73 @@
+"""As published, the noise is that of the papers' accountant: Opacus', asked here without this project."""
+
+from __future__ import annotations
+
+import pytest
+from opacus.accountants.utils import get_noise_multiplier
+
+from accounting.plans import DELTA, LOCAL_ITEM, SOUND, facts, plan, settings, sound
+from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.privacy_report import report_text
+from subjectdp.accounting.renyi import opacus_epsilon
+from subjectdp.accounting.sound import unit_losses
+from subjectdp.accounting.statements import privacy_statements
+from subjectdp.config.plan_inputs import plan_settings
+from subjectdp.config.run import load_run
+from subjectdp.errors import PrivacyError
+from subjectdp.plan.plan import Accountant, PrivacyUnit
+
+OPACUS = Accountant.OPACUS
+
+
+def test_the_noise_is_opacus_own() -> None:
+    made = make_plan(LOCAL_ITEM, facts(), settings(accountant=OPACUS))
+    theirs = get_noise_multiplier(
+        target_epsilon=4.0, target_delta=DELTA, sample_rate=512 / 25_375, steps=5000, accountant="rdp"
+    )
+    ours = made.silos[0].noise_multiplier
+    assert ours == pytest.approx(theirs, rel=5e-3)
+    tight = make_plan(LOCAL_ITEM, facts(), settings()).silos[0].noise_multiplier
+    assert 1.05 * tight < ours < 1.08 * tight
+
+
+def test_a_small_epsilon_is_reached_by_larger_orders() -> None:
+    """Opacus' largest order is 63, which gives no ε below 0.1 at this δ."""
+    (loss,) = unit_losses(plan(LOCAL_ITEM, 300.0, rounds=20), PrivacyUnit.ITEM, False)
+    assert 0.005 < opacus_epsilon(loss, DELTA) < 0.05
+
+
+def test_the_claim_stands_beside_its_value_by_pld() -> None:
+    made = plan(LOCAL_ITEM, 1.8, accountant=OPACUS)
+    statements = privacy_statements(made, over_rounds=False)
+    claim, held = statements["as_published"], statements["sound"]["item"]
+    assert claim["accountant"] == "opacus" and held["accountant"] == "pld"
+    assert claim["epsilon"] > 1.05 * claim["epsilon_by_pld"]
+    assert claim["epsilon_by_pld"] == pytest.approx(held["epsilon"], rel=1e-6)
+    text = report_text(made, statements)
+    assert (
+        "Opacus' RDP accountant" in text and f"epsilon {claim['epsilon_by_pld']:.4g} by privacy loss" in text
+    )
+
+
+def test_it_certifies_nothing_in_sound_mode() -> None:
+    with pytest.raises(PrivacyError, match="privacy.accountant"):
+        make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, accountant=OPACUS))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mode", "accountant"),
+    [
+        ("local_item_dp", "as_published", "opacus"),
+        ("higrad_avg_dp:v3", "as_published", "opacus"),
+        ("central_sub_dp", "as_published", "opacus"),
+        ("joint_noise", "as_published", "pld"),
+        ("local_item_dp", "sound", "pld"),
+        ("fed_avg", "as_published", "pld"),
+    ],
+)
+def test_the_accountant_that_nobody_chose(algorithm: str, mode: str, accountant: str) -> None:
+    run = load_run({"algorithm": algorithm, "privacy": {"mode": mode}, "training": {"local_steps": 1}})
+    assert run.privacy.accountant == accountant == plan_settings(run).accountant
+    given = {"mode": mode, "accountant": accountant}
+    same = load_run({"algorithm": algorithm, "privacy": given, "training": {"local_steps": 1}})
+    assert same.run_id == run.run_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,12 @@ import pandas as pd
 import pytest
 
 from figures.fake_runs import grid, write_runs
+from subjectdp.accounting.epsilon import SEARCH, epsilon_of
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.recorded import recorded
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
+from subjectdp.plan.plan import NoiseDistribution
 from subjectdp.report.make_table import TABLES, make_table
 from subjectdp.report.tables import runs_summary, statistics_comparison
 from subjectdp.results.collect import collect_runs
@@ -31,6 +37,21 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     assert np.isnan(table.loc["LocalGroupDP", "epsilon_sound_subject"])
     assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject"] == pytest.approx(144.6)
     assert len(table.loc["FedAvg", "run_ids"].split()) == 3
+
+
+@pytest.mark.parametrize("probability", [1.0, 0.1])
+def test_all_seeds_together_are_as_many_steps(tmp_path: Path, probability: float) -> None:
+    """Three runs of one setting, each with 20 sampled Gaussian releases, are one with 60."""
+    fakes = grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1, 2], rounds=8)
+    runs = collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    part = MixtureSteps(5.0, sampled_gaussian(probability), 20)
+    event = json.dumps([recorded((part,), NoiseDistribution.GAUSSIAN)])
+    table = runs_summary(runs.assign(subject_event=event)).set_index("label")
+    expected = epsilon_of((replace(part, steps=60),), 1e-5, resolution=SEARCH)
+    assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject_all_seeds"] == pytest.approx(expected)
+    assert np.isnan(table.loc["FedAvg", "epsilon_sound_subject_all_seeds"])
+    unknown = runs_summary(runs.assign(subject_event="null")).set_index("label")
+    assert np.isnan(unknown.loc["HiGradAvgDP (v1)", "epsilon_sound_subject_all_seeds"])
 
 
 def test_sampling_is_compared_with_the_papers() -> None:

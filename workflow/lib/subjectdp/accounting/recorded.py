@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from subjectdp.accounting.events import PrivacyLoss, dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, dp_event
 from subjectdp.plan.plan import NoiseDistribution
 
 _MOST_ATOMS = 64  # that are written out
+_GAUSSIAN = "mixture of Gaussians"
 _SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
 
 
@@ -16,7 +17,7 @@ def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]
     kept = _atoms(loss) <= _MOST_ATOMS
     return [
         {
-            "mechanism": _SKELLAM if noise is NoiseDistribution.SKELLAM else "mixture of Gaussians",
+            "mechanism": _SKELLAM if noise is NoiseDistribution.SKELLAM else _GAUSSIAN,
             "noise_multiplier": part.noise_multiplier,
             "steps": part.steps,
             "sensitivities": list(part.shift.sensitivities)
@@ -26,6 +27,22 @@ def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]
         }
         for part in loss
     ]
+
+
+def recorded_loss(record: Any) -> PrivacyLoss | None:
+    """The loss of a manifest's ``event`` with Gaussian noise; None if it is not whole, or not the only one."""
+    if not isinstance(record, list) or len(record) != 1:
+        return None
+    if any(part["probabilities"] is None or part["mechanism"] != _GAUSSIAN for part in record[0]):
+        return None
+    return tuple(
+        MixtureSteps(
+            part["noise_multiplier"],
+            Shift(tuple(part["sensitivities"]), tuple(part["probabilities"])),
+            part["steps"],
+        )
+        for part in record[0]
+    )
 
 
 def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:

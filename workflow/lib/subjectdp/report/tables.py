@@ -8,6 +8,9 @@ import math
 import numpy as np
 import pandas as pd
 
+from subjectdp.accounting.epsilon import SEARCH, epsilon_of
+from subjectdp.accounting.events import merged
+from subjectdp.accounting.recorded import recorded_loss
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
@@ -42,7 +45,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
 
     Runs of one row differ only in the seed, also in settings that no column shows. ``epsilon_*`` are the largest over
-    the seeds (a partition's largest subject differs between seeds), empty if no ε is stated; ``published_guarantee`` is
+    the seeds (a partition's largest subject differs between seeds), each run's own, empty if no ε is stated;
+    ``epsilon_sound_subject_all_seeds`` is that of all seeds together; ``published_guarantee`` is
     "no" beside every published ε, ``subject_guarantee`` "conditional" where a sound ε rests on a bound that was
     read from the data. Raises DataError without runs.
     """
@@ -100,6 +104,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        "epsilon_sound_subject_all_seeds": _all_seeds(part),
         "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
         "epsilon_predicted": largest_of(part["epsilon_predicted"]),
@@ -108,6 +113,17 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "peak_memory_mb": round(_mean(part["peak_memory_mb"]), 1),
         "run_ids": " ".join(sorted(part["run_id"])),
     }
+
+
+def _all_seeds(part: pd.DataFrame) -> float:
+    """A subject's sound ε in the runs of all seeds together, which draw independently; NaN where none is known."""
+    losses = [recorded_loss(json.loads(text)) for text in part["subject_event"]]
+    known = [loss for loss in losses if loss is not None]
+    stated = part["epsilon_sound_subject"].notna().all() and len(known) == len(losses)
+    if not stated or part["seed"].nunique() < len(part):
+        return math.nan
+    together = merged(step for loss in known for step in loss)
+    return epsilon_of(together, float(part["delta"].iloc[0]), resolution=SEARCH)
 
 
 def _mean(values: pd.Series) -> float:

@@ -50,6 +50,7 @@ RUN_COLUMNS = [
     "epsilon_sound_subject_one_silo",
     "epsilon_sound_subject",
     "subject_guarantee",
+    "subject_event",
     "epsilon_over_rounds",
     "predicted_subjects",
     "epsilon_predicted",
@@ -270,6 +271,7 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
         "subject_guarantee": _GUARANTEES[(sound.get("subject") or {}).get("guarantee", False)],
+        "subject_event": json.dumps((sound.get("subject") or {}).get("event")),
         "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
         **_predicted(privacy.get("predicted")),
     }

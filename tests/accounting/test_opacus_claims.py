@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from opacus.accountants.utils import get_noise_multiplier
 
@@ -11,12 +13,12 @@ from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.renyi import opacus_epsilon
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.statements import privacy_statements
-from subjectdp.config.plan_inputs import plan_settings
-from subjectdp.config.run import load_run
+from subjectdp.config import load_scenario
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Accountant, PrivacyUnit
 
 OPACUS = Accountant.OPACUS
+SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
 
 
 def test_the_noise_is_opacus_own() -> None:
@@ -54,20 +56,8 @@ def test_it_certifies_nothing_in_sound_mode() -> None:
         make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, accountant=OPACUS))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "mode", "accountant"),
-    [
-        ("local_item_dp", "as_published", "opacus"),
-        ("higrad_avg_dp:v3", "as_published", "opacus"),
-        ("central_sub_dp", "as_published", "opacus"),
-        ("joint_noise", "as_published", "pld"),
-        ("local_item_dp", "sound", "pld"),
-        ("fed_avg", "as_published", "pld"),
-    ],
-)
-def test_the_accountant_that_nobody_chose(algorithm: str, mode: str, accountant: str) -> None:
-    run = load_run({"algorithm": algorithm, "privacy": {"mode": mode}, "training": {"local_steps": 1}})
-    assert run.privacy.accountant == accountant == plan_settings(run).accountant
-    given = {"mode": mode, "accountant": accountant}
-    same = load_run({"algorithm": algorithm, "privacy": given, "training": {"local_steps": 1}})
-    assert same.run_id == run.run_id
+@pytest.mark.parametrize("name", ["paper", "femnist", "shakespeare", "alpha-sweep", "small-femnist"])
+def test_scenarios_at_the_papers_scale_account_as_the_papers_did(name: str) -> None:
+    runs = load_scenario([str(SCENARIOS / f"{name}.yaml")]).runs
+    published = [run for run in runs if run.algorithm.name in ("local_item_dp", "higrad_avg_dp", "user_ldp")]
+    assert published and {run.privacy.accountant for run in published} == {"opacus"}

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from subjectdp.algorithms.protocols import Server, Vector
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import (
-    Accountant,
     AccountingMode,
     Adjacency,
     Clipping,
@@ -46,7 +45,6 @@ DP_SGD = Mechanism(
     trust=TrustModel.LOCAL,
     published_sampling=PublishedSampling.ITEM,
     horizontal_composition=False,
-    published_accountant=Accountant.OPACUS,
 )
 """DP-SGD at each silo (Abadi et al. 2016): an item is added or removed, each item's gradient is clipped, the sum gets
 noise of constant σ and is divided by the public B, q = B/|D_i|, no composition over silos."""

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, vector_sum
 from subjectdp.algorithms.protocols import IntegerServer, IntegerStep, LocalStep, Server, Vector
-from subjectdp.plan.plan import Accountant, Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
+from subjectdp.plan.plan import Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
 
 
 def local_step(step: LocalStep) -> Vector:
@@ -62,12 +62,7 @@ def plain_step(step: LocalStep) -> Vector:
     return step.gradient_sum(batch).div_(step.divisor(batch))
 
 
-JOINT = replace(
-    DP_SGD,
-    trust=TrustModel.SECURE_AGGREGATION,
-    published_accountant=Accountant.PLD,
-    reference="arXiv 2407.19286, Theorem 4.7",
-)
+JOINT = replace(DP_SGD, trust=TrustModel.SECURE_AGGREGATION, reference="arXiv 2407.19286, Theorem 4.7")
 
 ALGORITHM = declare(
     "joint_noise",

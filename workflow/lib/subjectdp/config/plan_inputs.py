@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.resolve import resolved_accountant
 from subjectdp.config.sections import RunSections, Section
 from subjectdp.plan.plan import (
     Accountant,
@@ -39,15 +38,14 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
     by_subject = (
         algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
     )
-    accountant = resolved_accountant(run)
-    integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
+    integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
     return PlanSettings(
         **(
             _same_names(PlanSettings, joint, training, run.privacy)
             | {
                 "sampling": SamplingMethod.POISSON_SUBJECTS if by_subject else training.sampling,
                 "noise_before_average": run.privacy.noise_placement == "before_average",
-                "accountant": Accountant.RDP_INTEGER if integers else accountant,
+                "accountant": Accountant.RDP_INTEGER if integers else run.privacy.accountant,
                 "cache_dir": None if cache_dir is None else str(cache_dir),
                 "linear_updates": training.optimizer.name != "adam",
                 "noise_distribution": joint.noise,

@@ -29,7 +29,6 @@ from subjectdp.config.sections import (
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
-from subjectdp.plan.plan import Accountant, AccountingMode
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they
@@ -50,7 +49,7 @@ def resolve_defaults(run: _Run) -> _Run:
             "data": resolve_data(run.data),
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
-            "privacy": _with(run.privacy, {**_caps(run), "accountant": resolved_accountant(run)}),
+            "privacy": _with(run.privacy, _caps(run)),
             "joint": _with(run.joint, _joint_factors(run)),
             "subject": _resolve_subject(run),
             "training": _resolve_training(run),
@@ -103,16 +102,6 @@ def resolved_variant(run: RunSections) -> str | None:
     """The algorithm's variant, its first one where none is given; None for an algorithm without variants."""
     given = run.algorithm.variant
     return algorithm(run.algorithm.name).variants[0] if given is None else given
-
-
-def resolved_accountant(run: RunSections) -> Accountant:
-    """The accountant that calibrates the run's noise: as given, or the paper's own where its claim is executed."""
-    given, found = run.privacy.accountant, algorithm(run.algorithm.name)
-    if given is not None:
-        return given
-    if run.privacy.mode is not AccountingMode.AS_PUBLISHED or not found.is_private:
-        return Accountant.PLD
-    return found.mechanism(run.algorithm.variant, run.privacy.mode).published_accountant
 
 
 def resolve_model(run: RunSections) -> ModelConfig:

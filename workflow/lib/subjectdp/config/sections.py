@@ -238,10 +238,10 @@ class PrivacyConfig(Section):
         default="after_average",
         description="central_sub_dp: noise outside (as published) or inside the mean over B.",
     )
-    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS] | None = Field(
-        default=None,
-        description="Accountant that calibrates the noise; null: pld in sound mode, in as_published mode that of the "
-        "paper (opacus: Opacus' RDP accountant, 6 to 7 % more noise than pld; joint_noise: pld).",
+    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS] = Field(
+        default=Accountant.PLD,
+        description="Accountant that calibrates the noise. opacus, as_published mode only: Opacus' RDP accountant, "
+        "which the subject-level papers used (6 to 7 % more noise than pld).",
     )
     noise_source: NoiseSource = Field(
         default=PlanSettings.noise_source,

@@ -167,7 +167,6 @@ class Mechanism:
     shared_budget: bool = False  # a subject's clip norms at its silos are parts of one common budget
     published_local_bound: bool = False  # v3's Theorem 3.11: as published, σ > 1/(√(2π)·ε·δ·e^ε) as well
     beyond_papers: bool = False  # of no paper of this project: nothing is claimed, only sound mode exists
-    published_accountant: Accountant = Accountant.PLD  # that the paper's own noise came from
     reference: str = ""
 
     @property

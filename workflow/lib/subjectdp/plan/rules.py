@@ -160,7 +160,9 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
     if settings.accountant in (Accountant.GDP, Accountant.OPACUS):
-        allowed = "one that bounds ε of every mechanism here when privacy.mode is sound (pld, rdp or prv)"
+        allowed = (
+            "one that bounds ε from above for any mechanism when privacy.mode is sound (pld, rdp or prv)"
+        )
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
     if mechanism.counts_items and not cap_enforced:
         allowed = (

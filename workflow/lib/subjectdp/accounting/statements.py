@@ -137,7 +137,10 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon = _finite(published.published_epsilon(plan))
-    by_pld = replace(plan, settings=replace(settings, accountant=Accountant.PLD))
+    by_pld = epsilon
+    if settings.accountant != Accountant.PLD:
+        tight = replace(plan, settings=replace(settings, accountant=Accountant.PLD))
+        by_pld = _finite(published.published_epsilon(tight))
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
     return {
@@ -149,7 +152,7 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "sampling_probability": max(part.shift.probabilities[-1] for part in loss),
         "steps": max(part.steps for part in loss),
         "accountant": settings.accountant,
-        "epsilon_by_pld": _finite(published.published_epsilon(by_pld)),
+        "epsilon_by_pld": by_pld,
         "horizontal": str(settings.horizontal),
         "guarantee": False,
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",

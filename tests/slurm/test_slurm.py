@@ -184,4 +184,4 @@ def targets(runs: list[str]) -> list[str]:
 
 def log_of(world: World, run_id: str) -> str:
     """What the last attempt to train a run has logged."""
-    return (world.root / f"results/logs/train/{run_id}.log").read_text()
+    return (world.root / f"results/runs/{run_id}/progress.log").read_text()

@@ -14,6 +14,7 @@ import yaml
 
 from report.browser import find_browser
 from report.smoke_report import check_report, check_screenshot, look_at
+from subjectdp.config import paths
 
 SMOKE = ("--configfile", "config/scenarios/smoke.yaml")
 
@@ -73,14 +74,13 @@ def test_nothing_is_left_to_do_and_nothing_half_written(smoke):
     assert not list((smoke.root / "results").rglob("*.tmp*"))
 
 
-def test_logs_and_benchmarks_of_the_jobs_are_kept(smoke):
+def test_a_run_leaves_six_files_and_its_log_is_one_of_them(smoke):
     for run_id in runs(smoke)["run_id"]:
-        log = (smoke.root / f"results/logs/train/{run_id}.log").read_text()
-        assert "round" in log.lower()
-        line = json.loads(
-            (smoke.root / f"results/benchmarks/train/{run_id}.jsonl").read_text().splitlines()[-1]
-        )
-        assert line["s"] > 0
+        folder = smoke.root / "results/runs" / run_id
+        assert {file.name for file in folder.iterdir()} == set(paths.RUN_FILES) and len(paths.RUN_FILES) == 6
+        lines = (folder / "progress.log").read_text().splitlines()
+        assert len([line for line in lines if "round 2/2" in line]) == 1, lines
+        assert not list((smoke.root / "results").glob(f"*/train/{run_id}*"))
 
 
 @pytest.fixture(scope="module")

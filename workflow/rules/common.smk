@@ -4,6 +4,7 @@
 # is rerun in place only when the code that it uses, a numerical package or the content of its source changes, which the
 # parameters `code` and `content` tell (docs/decisions/0008-code-fingerprints.md).
 import gc
+import json
 import os
 import re
 import sys

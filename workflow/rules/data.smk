@@ -64,9 +64,7 @@ rule partition:
     output:
         paths.partition_file("{partition_id}", "partition.json"),
     log:
-        log_of("partition", "{partition_id}"),
-    benchmark:
-        benchmark_of("partition", "{partition_id}")
+        paths.partition_file("{partition_id}", "partition.log"),
     group:
         shared_partitions
     conda:

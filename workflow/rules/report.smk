@@ -57,3 +57,35 @@ rule opening:
         code=code_of("opening", "subjectdp.report.opening", "subjectdp.report.front"),
     script:
         "../scripts/opening.py"
+
+
+# All that another group needs to check the scenario: `snakemake crate`. It is no part of the default target.
+rule crate:
+    input:
+        rules.collect.input,
+        [paths.prepared_file(key, "meta.json") for key in DATA],
+        [paths.partition_file(key, "partition.json") for key in PARTITIONS],
+        [collected(name) for name in COLLECTED],
+        rules.runs_summary.output[0],
+        rules.scorecard.output[0],
+        rules.opening.output[0],
+        [figure_file(figure, ".svg") for figure in SCENARIO.figures],
+        [figure_file(figure, ".csv") for figure in SCENARIO.figures],
+    output:
+        f"{paths.scenario_dir(SCENARIO.name)}/crate.zip",
+    log:
+        log_of("crate"),
+    localrule: True
+    conda:
+        "../envs/pipeline.yaml"
+    params:
+        place=PLACE,
+        lock=lambda wildcards, input: str(WORKFLOW.parent / "requirements.lock"),
+        about={
+            "name": SCENARIO.name,
+            "description": SCENARIO.description,
+            "scenario": json.dumps(overlaid(SETTINGS), indent=1, default=str),
+        },
+        code=code_of("crate", "subjectdp.report.crate"),
+    script:
+        "../scripts/crate.py"

@@ -20,10 +20,9 @@ rule train:
         training_inputs,
     output:
         paths.run_file("{run_id}", "manifest.json"),
+    # A run leaves the six files of its folder: time and memory are in its manifest.
     log:
-        log_of("train", "{run_id}"),
-    benchmark:
-        benchmark_of("train", "{run_id}")
+        paths.run_file("{run_id}", "progress.log"),
     group:
         shared_job
     conda:

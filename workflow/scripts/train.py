@@ -6,8 +6,9 @@ from pathlib import Path
 from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 
-with job_log(snakemake.log[0]):
+# The log is the run's own progress.log, which a resumed run continues and train_run writes its report to.
+with job_log(snakemake.log[0], mode="a"):
     prepared, partition = (Path(file).parent for file in snakemake.input)
     output = Path(snakemake.output[0]).parent
     run = json.loads(snakemake.params.run)
-    train_run(run, prepared, partition, output, snakemake.params.cache)
+    train_run(run, prepared, partition, output, snakemake.params.cache, report=lambda line: None)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Literal
 
 from subjectdp.errors import SubjectDPError
 from subjectdp.io.stop_signals import Stopped
@@ -18,8 +19,10 @@ EXIT_USER_ERROR = 2
 
 
 @contextmanager
-def job_log(path: Path | str) -> Iterator[None]:
+def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
     """Sends what the block prints or logs to ``path``, line by line: progress can be followed while it runs.
+
+    ``mode`` "a" keeps what is in the file.
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on
     the console; any other exception leaves its traceback in the log and goes on. A block that ended early because a
@@ -29,7 +32,7 @@ def job_log(path: Path | str) -> Iterator[None]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr
-    with _LogFile(path) as log, redirect_stdout(log), redirect_stderr(log):
+    with _LogFile(path, mode) as log, redirect_stdout(log), redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level
@@ -57,8 +60,8 @@ def job_log(path: Path | str) -> Iterator[None]:
 class _LogFile(io.TextIOBase):
     """A text file that drops lines when the disk is full: a log must not end a training."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", buffering=1, encoding="utf-8")
+    def __init__(self, path: Path, mode: Literal["w", "a"]) -> None:
+        self._file = path.open(mode, buffering=1, encoding="utf-8")
 
     def writable(self) -> bool:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -176,8 +177,9 @@ def _begin(run: Run) -> Snapshot:
         half.unlink(missing_ok=True)
     found = run.checkpoints.resume()
     if found is None:
-        for name in (LOG, PROGRESS):
-            (run.folder / name).unlink(missing_ok=True)
+        (run.folder / PROGRESS).unlink(missing_ok=True)
+        if (run.folder / LOG).exists():
+            os.truncate(run.folder / LOG, 0)  # and not removed: the job may be writing to it
         found = Snapshot(0, run.model.state())
     else:
         run.model.restore(found.tensors)
@@ -268,6 +270,7 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
     content = manifest(run.inputs, privacy, run.identity, run.federation.device, reached, run.folder)
     write_json(run.folder / MANIFEST, content)
     keep_finished(run.folder)
+    (run.folder / PROGRESS).unlink(missing_ok=True)  # the manifest says it all
     forget_secret(run.folder / CHECKPOINTS)
     run.checkpoints.folder.remove()
 

@@ -83,7 +83,7 @@ def test_scripts_are_thin(script):
     assert not [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)], (
         "logic is the library's"
     )
-    assert "job_log(snakemake.log[0])" in text
+    assert "with job_log(snakemake.log[0]" in text
 
 
 @pytest.mark.parametrize("module", ALGORITHMS.values())

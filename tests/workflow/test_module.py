@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from subjectdp.config.paths import RUN_FILES
+
 TINY = """
 run:
   data: {{embedded: {{subjects: 6, items_per_subject: 20}}}}
@@ -84,7 +86,8 @@ def test_a_module_trains_a_run_where_it_is_told(
     assert jobs == {"host": 1, **{f"tiny_{step}": 1 for step in steps}}
     if place == "dp/results":
         snakemake(folder, "--quiet", "all")
-        assert len(list(folder.glob(f"{place}/runs/*/manifest.json"))) == 1
+        (run,) = folder.glob(f"{place}/runs/*")
+        assert {file.name for file in run.iterdir()} == set(RUN_FILES)
         assert {path.name for path in folder.iterdir()} <= {
             *(".cache", ".snakemake", "Snakefile", "tiny.yaml"),
             place.partition("/")[0],

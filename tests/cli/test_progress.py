@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from subjectdp.cli import run as run_command
+from subjectdp.cli import runs as runs_command
 from subjectdp.cli.main import main
 from subjectdp.cli.progress import Progress, Watcher, seconds_left, span
 from subjectdp.cli.run_folders import RunFolder, State
@@ -126,3 +127,33 @@ def test_outside_a_checkout(
     monkeypatch.chdir(tmp_path)
     assert main(["run", str(SMOKE)]) == 2
     assert "the folder of the Snakefile" in capsys.readouterr().err
+
+
+def test_runs_are_sorted_and_watched_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = load_scenario(SMOKE).runs
+    monkeypatch.setattr(runs_command, "_WATCH_SECONDS", 0.0)
+    seen = []
+
+    def finish(_: float) -> None:
+        run = runs[len(seen)]
+        seen.append(run.run_id)
+        folder = tmp_path / "runs" / run.run_id
+        folder.mkdir(parents=True)
+        facts = {"algorithm": "FedAvg", "wall_seconds": 9.0, "rounds_executed": 2}
+        final = {"final": {"test_accuracy": 0.1 * len(seen)}, "config": run.model_dump(mode="json")}
+        (folder / "manifest.json").write_text(json.dumps(facts | final))
+
+    monkeypatch.setattr(runs_command.time, "sleep", finish)
+    assert (
+        main(["runs", "--scenario", str(SMOKE), "--results", str(tmp_path), "--watch", "--sort", "accuracy"])
+        == 0
+    )
+    screens = capsys.readouterr().out.split("(Ctrl-C ends)")
+    assert len(screens) == len(runs) + 2
+    assert "1 of 6 runs done, about" in screens[1] and "6 of 6 runs done" in screens[6]
+    listed = [
+        line.split()[0] for line in screens[6].splitlines() if line.startswith(("femnist", "shakespeare"))
+    ]
+    assert listed == seen[::-1]

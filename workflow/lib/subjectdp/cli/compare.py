@@ -70,7 +70,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 def _print_comparison(comparison: Mapping[str, Any]) -> None:
     print_table(("", "A", "B"), [("run", *comparison["runs"]), ("algorithm", *comparison["algorithms"])])
     _print("Settings that differ", comparison["settings"], "the settings are the same")
-    _print("Metrics of the last round", comparison["metrics"], "")
+    _print("Metrics of the last round", dict(map(_in_percent, comparison["metrics"].items())), "")
     _print("ε of the whole run", comparison["epsilon"], "")
     _print("Cost", comparison["cost"], "")
     _print("Code and machine that differ", comparison["made_with"], "code and machine are the same")
@@ -82,6 +82,14 @@ def _print(title: str, rows: Mapping[str, list[Any]], otherwise: str) -> None:
         print_table(("", "A", "B"), [(name, *pair) for name, pair in rows.items()])
     else:
         print(otherwise)
+
+
+def _in_percent(metric: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
+    """Accuracies in per cent, as every command prints them; losses as they are."""
+    name, values = metric
+    if not name.endswith("accuracy"):
+        return metric
+    return f"{name} (%)", [None if value is None else f"{100 * value:.2f}" for value in values]
 
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:

@@ -34,6 +34,7 @@ from subjectdp.cli import (
     table1,
 )
 from subjectdp.cli.parser import Parser
+from subjectdp.cli.terminal import coloured
 from subjectdp.errors import SubjectDPError
 
 _EPILOG = """\
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
-            print(f"error: {line}", file=sys.stderr)
+            print(f"{coloured('error:', 'red', sys.stderr)} {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader (head, less) has ended; a write at exit would print a warning.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import sys
 from typing import Any
 
 from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.terminal import Line
 from subjectdp.config import load_scenario
 from subjectdp.io.printing import print_json
 
@@ -45,7 +48,15 @@ def run(options: argparse.Namespace) -> int:
     """Prints and writes the plan; 1 if a run will not start."""
     from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
 
-    frame, text = plan_scenario(load_scenario(options.files), options.results, options.gflops)
+    line = Line(sys.stderr)
+    frame, text = plan_scenario(
+        load_scenario(options.files),
+        options.results,
+        options.gflops,
+        processes=os.cpu_count() or 1,
+        tell=lambda done, rows: line.show(f"{done} of {rows} rows planned"),
+    )
+    line.end("")
     if options.json:
         print_json(frame.to_dict("records"))
     else:

@@ -6,16 +6,16 @@ import argparse
 import itertools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from subjectdp.cli.progress import Watcher
+from subjectdp.cli.terminal import Line
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.config.where import error_located_in
 from subjectdp.errors import expected
@@ -25,7 +25,6 @@ _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules"
 """Options of Snakemake that print something and train nothing."""
 
 _EVERY_SECONDS = 1.0
-_EVERY_SECONDS_IN_A_LOG = 30.0
 _FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
 _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
@@ -75,7 +74,7 @@ def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list
 
 def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path) -> int:
     """Runs Snakemake with its output in ``log`` and shows a line of progress."""
-    watcher, line = Watcher(scenario.runs, Path(paths.RESULTS)), _Line(sys.stderr)
+    watcher, line = Watcher(scenario.runs, Path(paths.RESULTS)), Line(sys.stderr)
     print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
@@ -100,28 +99,6 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     if done.returncode == 0:
         print(f"figures, tables and report: open {target.parent / 'index.html'}")
     return done.returncode
-
-
-class _Line:
-    """One line that is written again on a terminal; elsewhere a new one every half minute, if it changed."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream, self._terminal = stream, stream.isatty()
-        self._last, self._at = "", -_EVERY_SECONDS_IN_A_LOG
-
-    def show(self, text: str) -> None:
-        if self._terminal:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\x1b[2K{text[:width]}")
-        elif text != self._last and time.monotonic() - self._at >= _EVERY_SECONDS_IN_A_LOG:
-            self._stream.write(f"{text}\n")
-            self._at = time.monotonic()
-        self._last = text
-        self._stream.flush()
-
-    def end(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[2K{text}\n" if self._terminal else f"{text}\n")
-        self._stream.flush()
 
 
 def _steps(log: Path) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli.options import add_json, add_results, values_of
+from subjectdp.cli.progress import seconds_left, span
 from subjectdp.cli.run_folders import (
     RunFolder,
     State,
@@ -30,6 +35,15 @@ _COLUMNS = (
     *("seconds", "left", "settings"),
 )
 
+_SORTS: dict[str, Callable[[RunFolder], float | None]] = {
+    "accuracy": lambda run: run.test_accuracy,
+    "epsilon": lambda run: run.epsilon_sound_subject,
+    "seconds": lambda run: run.wall_seconds,
+    "left": lambda run: run.seconds_left,
+}
+_WATCH_SECONDS = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
 
 def add_parser(commands: Any) -> None:
     """Adds the command."""
@@ -46,6 +60,12 @@ def add_parser(commands: Any) -> None:
         "--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1"
     )
     parser.add_argument("--seed", type=int, help="only runs of this seed")
+    parser.add_argument(
+        "--sort", choices=tuple(_SORTS), help="largest first (default: as in the scenario, or by id)"
+    )
+    parser.add_argument(
+        "--watch", action="store_true", help="show the runs again every few seconds, until all are done"
+    )
     parser.add_argument("--state", choices=values_of(State), help="only runs in this state")
     add_results(parser)
     add_json(parser)
@@ -57,14 +77,42 @@ def run(options: argparse.Namespace) -> int:
     results = Path(options.results)
     if options.algorithm is not None:
         _require_algorithm(options.algorithm)
-    found = _scenario_runs(options.scenario, results) if options.scenario else recorded_runs(results)
-    listed = [run for run in found if _fits(run, options)]
+    while options.watch:
+        listed = _listed(options, results)
+        print(_CLEAR if sys.stdout.isatty() else "", end="")
+        _print(listed)
+        print(f"{_summary(listed)}  (Ctrl-C ends)", flush=True)
+        if not {State.OPEN, State.TRAINING} & {run.state for run in listed}:
+            break
+        time.sleep(_WATCH_SECONDS)
+    listed = _listed(options, results)
     broken = [run for run in listed if run.state is State.BROKEN]
+    if options.watch:
+        return 1 if broken else 0
     if options.json:
         print_json([run.as_dict() for run in listed])
         return 1 if broken else 0
     _print(listed)
     return 1 if broken else 0
+
+
+def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
+    found = _scenario_runs(options.scenario, results) if options.scenario else recorded_runs(results)
+    listed = [run for run in found if _fits(run, options)]
+    if options.sort is None:
+        return listed
+    value = _SORTS[options.sort]
+    return sorted(
+        listed, key=lambda run: -math.inf if value(run) is None else value(run) or 0.0, reverse=True
+    )
+
+
+def _summary(runs: list[RunFolder]) -> str:
+    """How far all of them are, and a guess of the time left on this machine."""
+    done = sum(run.state is State.DONE for run in runs)
+    left = seconds_left(runs, os.cpu_count() or 1)
+    guess = f", about {span(left)} left" if left and done < len(runs) else ""
+    return f"{done} of {len(runs)} runs done{guess}"
 
 
 def _print(runs: list[RunFolder]) -> None:

@@ -96,7 +96,7 @@ class _Users:
 def load(dataset: str, path: Path) -> Content:
     """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
     users = _Users(DATASETS[dataset].kind)
-    with _opened(path) as archive:
+    with opened(path) as archive:
         files = find_files(archive)
         progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
         for file in files:
@@ -111,7 +111,7 @@ def load(dataset: str, path: Path) -> Content:
     return _image_content(users, notes) if users.kind == IMAGE else _text_content(users, notes)
 
 
-def _opened(path: Path) -> AbstractContextManager[Archive]:
+def opened(path: Path) -> AbstractContextManager[Archive]:
     """A folder, a zip file, or a JSON file as an archive of one file."""
     if path.is_file() and path.suffix == ".json":
         return nullcontext(Archive(path.parent, [Member(path.name, path.stat().st_size)]))

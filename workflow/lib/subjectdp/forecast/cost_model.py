@@ -1,8 +1,8 @@
 """The work of a run from its configuration alone: items, steps, operations, core-seconds.
 
 It chooses the time limit of a job before anything has been fetched, and measured run times are compared with it. Counts
-of data that have not been prepared are LEAF's, or those of ``data.expected`` and ``data.embedded``. Imports nothing
-heavy: the Snakefile reads it.
+of data that have not been prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and
+``data.embedded``. Imports nothing heavy but for LEAF's files: the Snakefile reads it.
 """
 
 from __future__ import annotations
@@ -83,12 +83,25 @@ def expected_subjects(data: DataConfig) -> int:
     """Subjects of a run on these data, by the configuration."""
     if data.source == "embedded":
         known = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
+    elif sizes := sizes_at_hand(data):
+        known = data.expected.users_after_split or len(sizes)
     else:
         known = data.expected.users_after_split or data.expected.users or DATASETS[data.dataset].subjects
     return known if data.subjects is None else min(known, data.subjects)
 
 
+def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
+    """Items of each subject of LEAF's JSON that lies at ``data.path``; None for other sources, or without the files."""
+    if data.source != "leaf_json" or data.path is None or data.own_subjects:
+        return None
+    from subjectdp.data.leaf_sizes import leaf_sizes  # numpy: the Snakefile needs it for such data alone
+
+    return leaf_sizes(data.path)
+
+
 def _items_of_subject(data: DataConfig) -> float:
+    if sizes := sizes_at_hand(data):
+        return sum(sizes) / len(sizes)
     if data.own_subjects:
         return 1.0
     if data.source == "embedded":

@@ -15,7 +15,7 @@ from subjectdp.data.splits import TEXT, Integers, Splits, part_sizes, sizes_afte
 from subjectdp.data.spread import INHERENT
 from subjectdp.data.statistics import FEMNIST_VARIATION, SHAKESPEARE_VARIATION, shakespeare_counts
 from subjectdp.data.store import load_prepared
-from subjectdp.forecast.cost_model import expected_subjects, test_fraction
+from subjectdp.forecast.cost_model import expected_subjects, sizes_at_hand, test_fraction
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
@@ -92,6 +92,8 @@ def _expected_items(data: DataConfig) -> Integers:
     embedded = data.embedded
     if data.own_subjects:
         return np.ones(expected_subjects(data), dtype=np.int64)
+    if at_hand := sizes_at_hand(data):
+        return np.array(at_hand[: data.subjects], dtype=np.int64)
     if data.source != "embedded":
         subjects, mean = expected_subjects(data), DATASETS[data.dataset].items_per_subject
         variation = FEMNIST_VARIATION if DATASETS[data.dataset].kind != TEXT else SHAKESPEARE_VARIATION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
@@ -44,7 +44,11 @@ _PARTITION_ITEM_BYTES = 8.0
 
 
 def plan_scenario(
-    scenario: Scenario, results: str = paths.RESULTS, gflops: float | None = None
+    scenario: Scenario,
+    results: str = paths.RESULTS,
+    gflops: float | None = None,
+    processes: int = 1,
+    tell: Callable[[int, int], None] = lambda done, rows: None,
 ) -> tuple[pd.DataFrame, str]:
     """The forecast as a table and as text; writes both into the scenario's folder.
 
@@ -52,8 +56,10 @@ def plan_scenario(
         scenario: the checked scenario.
         results: the results folder, read for finished runs, prepared data and partitions.
         gflops: billions of operations a second of one device; None: measured on finished runs.
+        processes: processes that calibrate noise.
+        tell: hears of each row that is done, and how many there are.
     """
-    rows = forecast(scenario, results, Paces(measurements(results), gflops))
+    rows = forecast(scenario, results, Paces(measurements(results), gflops), processes, tell)
     frame = pd.DataFrame([asdict(row) for row in rows])
     text = plan_text(scenario, rows, data_mb(scenario))
     folder = Path(paths.scenario_dir(scenario.name, results))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,18 +66,33 @@ def forecast(
     scenario: Scenario,
     results: str = paths.RESULTS,
     paces: Paces | None = None,
+    processes: int = 1,
+    tell: Callable[[int, int], None] = lambda done, rows: None,
 ) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
-    Nothing is fetched, prepared or trained. Noise is calibrated, which takes seconds for each row; the runs find it in
-    the results' cache. The reason why a run will not start is in ``problem``.
+    Nothing is fetched, prepared or trained. Noise is calibrated in so many ``processes``, which takes seconds for each
+    row; the runs find it in the results' cache. ``tell`` hears of each row that is done. The reason why a run will not
+    start is in ``problem``.
     """
     families: dict[str, list[RunConfig]] = {}
     for run in scenario.runs:
         families.setdefault(_without_seed(run), []).append(run)
     described = settings_apart({run.run_id: run.model_dump(mode="json") for run in scenario.runs})
     paces = Paces([]) if paces is None else paces
-    return [_forecast(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
+    tasks = [(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
+    if processes == 1 or len(tasks) == 1:
+        return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
+    # A fork has torch loaded already; nothing has used its threads yet.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
+        return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
+
+
+def _told(rows: Iterable[Forecast], count: int, tell: Callable[[int, int], None]) -> Iterator[Forecast]:
+    for done, row in enumerate(rows, start=1):
+        tell(done, count)
+        yield row
 
 
 def _without_seed(run: RunConfig) -> str:

@@ -41,11 +41,41 @@ def test_groups_are_those_of_the_float64_loop(name: str, clip_norm: float, capac
     assert norms.double().tolist() == pytest.approx([float(g.norm()) for g in gradients], rel=1e-5)
 
 
-def test_weighted_sums_without_clipping_are_those_of_the_float64_loop() -> None:
-    inputs, labels = data_of("head", 6)
+HEADS = ["head", "logistic", "head scaled", "head scaled in place"]
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("clip_norm", [0.5, 5.0, math.inf])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_pass_is_the_float64_loop(name: str, clip_norm: float, weighted: bool) -> None:
+    inputs, labels = data_of(name, 6)
+    weights = [0.5, 0.0, 1.0, 0.125, 1.0, 0.25] if weighted else [1.0] * 6
+    rows = oracle.per_item_gradients(model_of(name), inputs, labels)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    total, norms = engine.clipped_sum(inputs, labels, clip_norm, torch.tensor(weights) if weighted else None)
+    expected = oracle.clipped_sum(rows, clip_norm, weights)
+    assert float((flat_in_order(engine, total) - expected).norm() / expected.norm()) < 1e-5
+    assert norms.double().tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
+
+
+def test_an_item_that_is_not_finite_contributes_nothing() -> None:
+    inputs, labels = data_of("head", 5)
+    engine = ClippingEngine(FlatParameters(model_of("head")))
+    kept = torch.tensor([True, False, True, False, True])
+    expected, norms = engine.clipped_sum(inputs[kept], labels[kept], 0.5)
+    inputs[1], inputs[3] = math.inf, math.nan
+    total, spoilt = engine.clipped_sum(inputs, labels, 0.5)
+    assert float((total - expected).norm() / expected.norm()) < 1e-6
+    assert spoilt[kept].tolist() == pytest.approx(norms.tolist()) and not spoilt[~kept].isfinite().any()
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("capacity", [4, 100])
+def test_weighted_sums_without_clipping_are_those_of_the_float64_loop(name: str, capacity: int) -> None:
+    inputs, labels = data_of(name, 6)
     weights = [0.5, 0.0, 1.0, -1.0, 2.0, 0.25]
-    rows = oracle.per_item_gradients(model_of("head"), inputs, labels)
-    engine = ClippingEngine(FlatParameters(model_of("head")), physical_batch_size=4)
+    rows = oracle.per_item_gradients(model_of(name), inputs, labels)
+    engine = ClippingEngine(FlatParameters(model_of(name)), physical_batch_size=capacity)
     expected = oracle.clipped_sum(rows, math.inf, weights)
     found = flat_in_order(engine, engine.gradient_sum(inputs, labels, torch.tensor(weights)))
     assert float((found - expected).norm() / expected.norm()) < 1e-5

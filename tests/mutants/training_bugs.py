@@ -12,7 +12,7 @@ SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
 
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "noise/test_gaussian.py::"
 T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/normals.py"
-T_GROUPS = "engine/test_groups.py::"
+T_GROUPS, T_LINEAR = "engine/test_groups.py::", "engine/test_linear_models.py::"
 T_CLIP, MOVED = "engine/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
 AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
@@ -362,23 +362,30 @@ NOISE_AND_CLIPPING = (
         "engine/linear_models.py",
         "gradients.new_full((len(labels), 1), -1.0)",
         "gradients.new_full((len(labels), 1), 0.0)",
-        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
-        T_CLIP + "test_gradient_sum_is_that_of_the_float64_loop",
+        T_LINEAR + "test_one_pass_is_the_float64_loop",
+        T_LINEAR + "test_weighted_sums_without_clipping_are_those_of_the_float64_loop",
     ),
     mutant(
         "the bias is left out of a linear model's norm",
         "engine/linear_models.py",
         "lengths.square_().add_(1.0).sqrt_()",
         "lengths",
-        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
+        T_LINEAR + "test_one_pass_is_the_float64_loop",
+    ),
+    mutant(
+        "a gradient that is not a number poisons a linear model's sum",
+        "engine/linear_models.py",
+        "bad = ~torch.isfinite(norms)",
+        "bad = torch.zeros_like(norms, dtype=torch.bool)",
+        T_LINEAR + "test_an_item_that_is_not_finite_contributes_nothing",
     ),
     mutant(
         "what a model does after its linear layer is forgotten",
         "engine/linear_models.py",
         "logits is output and output._version == 0",
         "True",
-        T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",
-        T_CLIP + "test_gradient_sum_is_that_of_the_float64_loop",
+        T_LINEAR + "test_one_pass_is_the_float64_loop",
+        T_LINEAR + "test_weighted_sums_without_clipping_are_those_of_the_float64_loop",
     ),
     mutant(
         "each layer is clipped by the norm of the largest",

@@ -50,7 +50,7 @@ def composed_epsilon(
     for entry in entries:
         groups.setdefault(entry.seed, []).append(entry)
     choices = [_losses_of_a_seed(group, unit, every_silo) for group in groups.values()]
-    if math.prod(len(each) for each in choices) > _MOST_CHOICES:
+    if len(groups) > 1 and math.prod(len(each) for each in choices) > _MOST_CHOICES:
         alike = [
             [replace(entry, plan=_worst_silos(entry.plan)) for entry in group] for group in groups.values()
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError
+from subjectdp.training.run import train_run
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
 
@@ -82,6 +84,30 @@ def test_items_are_dealt_in_equal_shares(tmp_path: Path) -> None:
     assert load_prepared(tmp_path / "prepared").shape == (1, 28, 28)
     other = make_partition(tmp_path / "prepared", tmp_path / "other", run.model_copy(update={"seed": 1}))
     assert made.train_items.tolist() != other.train_items.tolist()
+
+
+@pytest.mark.slow
+def test_a_run_says_that_items_are_their_own_subjects(tmp_path: Path) -> None:
+    run = RunConfig.model_validate(
+        {
+            "data": {"dataset": "fashion_mnist", "embedded": {"subjects": 10, "items_per_subject": 20}},
+            "partition": {"silos": 2, "distribution": "equal"},
+            "algorithm": "joint_noise",
+            "privacy": {"accountant": "rdp"},
+            "joint": {"noise": "skellam", "bits": 32},
+            "training": {"rounds": 1, "batch_size": 16},
+            "model": "tanh_cnn",
+        }
+    )
+    fetch_sources(run.data, tmp_path / "source")
+    prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
+    make_partition(tmp_path / "prepared", tmp_path / "partition", run)
+    train_run(
+        json.loads(run.model_dump_json()), tmp_path / "prepared", tmp_path / "partition", tmp_path / "run"
+    )
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert any("each item is its own subject" in line for line in manifest["privacy"]["card"])
+    assert all(silo["max_items_per_subject"] == 1 for silo in manifest["plan"]["silos"])
 
 
 @pytest.mark.skipif(REAL is None, reason="needs SUBJECTDP_REAL_DATA")

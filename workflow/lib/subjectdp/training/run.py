@@ -279,4 +279,10 @@ def _privacy(inputs: RunInputs) -> dict[str, Any]:
     """The manifest's statements and privacy report, made before training: a run without a stated ε does not start."""
     items = ItemFacts(inputs.prepared.window, inputs.prepared.copies)
     statements = privacy_statements(inputs.plan, items=items)
-    return {**statements, "card": report_text(inputs.plan, statements).splitlines()}
+    card = report_text(inputs.plan, statements).splitlines()
+    if inputs.prepared.own_subjects:
+        card += [
+            "",
+            "The data name nobody: each item is its own subject, and a person with several has no more.",
+        ]
+    return {**statements, "card": card}

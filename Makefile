@@ -12,13 +12,13 @@
 #   make docs           the docs as a site in site/, which opens without a server
 #   make architecture   draws the packages of the library and their imports into docs/architecture.md
 #   make help           this text
-# Variables: CORES (default: all), PYTHON (3.11), SCENARIO (for plan), ARGS (passed to snakemake or pytest).
+# Variables: CORES (default: all), PYTHON (3.11 to 3.13), SCENARIO (for plan), ARGS (passed to snakemake or pytest).
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := figures
 
-PYTHON ?= $(or $(shell command -v python3.11),python3)
+PYTHON ?= $(or $(shell command -v python3.11 || command -v python3.12 || command -v python3.13),python3)
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ARGS ?=
 SCENARIO ?= embedded
@@ -51,8 +51,8 @@ venv: $(STAMP)
 # The stamp's name has a hash of the locks: an unchanged environment costs nothing and needs no network. torch is
 # installed first and alone, so that pip takes a CPU build if one is offered.
 $(STAMP):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "error: Python 3.11 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: Python 3.11, 3.12 or 3.13 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/one" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' requirements.lock)"
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock

@@ -12,6 +12,13 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "workflow" / "envs"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+NEEDED = [
+    text
+    for text in [*PROJECT["dependencies"], *EXTRAS["pipeline"], *EXTRAS["opacus"]]
+    if not text.startswith("subjectdp[")
+]
+"""What the workflow imports: the core, [pipeline] and [opacus]."""
 
 # Training nodes have no need of Snakemake, figures and downloads; of what Snakemake brings they read YAML.
 _NOT_FOR_TRAINING = {"snakemake", "snakemake-executor-plugin-slurm", "seaborn", "requests"}
@@ -50,7 +57,7 @@ def with_dependencies(names: set[str], locked: dict[str, str]) -> dict[str, str]
 def packages(environment: str) -> dict[str, str]:
     """Package -> version of one environment, nothing left to the solver."""
     run, dev = pins("requirements.lock"), pins("requirements-dev.lock")
-    direct = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
+    direct = {canonicalize_name(Requirement(text).name) for text in NEEDED}
     if environment == "dev":
         return {**run, **dev}
     if environment == "cuda":

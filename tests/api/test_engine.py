@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import subjectdp
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
+from subjectdp.sampling.batches import StepKey
 
 ITEMS = 40
 SUBJECTS = [f"p{(i * i) % 7 if i % 3 else 7}" for i in range(ITEMS)]
@@ -290,16 +291,19 @@ def test_noise_for_a_target_and_no_step_more() -> None:
     assert torch.equal(world.vector(), before) and world.engine.steps == 3
 
 
-def test_an_empty_mini_batch_is_a_step_with_noise() -> None:
-    world = World(1, clip="item", seed=0)
-    empty = [step for step in range(30) if world.loader._sampler.draws(step)[0].weights == [0.0]]
-    assert empty, "the seed has one"
-    moved = []
-    for step in range(empty[0] + 1):
+def test_an_empty_mini_batch_is_a_step_with_noise_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved_at(step: int) -> float:
+        world = World(1, clip="item", seed=0)
+        world.train(step)
         before = world.vector()
         world.train(step + 1)
-        moved.append(float((before - world.vector()).norm()))
-    assert moved[empty[0]] > 0.1 * C
+        return float((before - world.vector()).norm())
+
+    sampler = World(1, clip="item", seed=0).loader._sampler
+    empty = next(step for step in range(30) if not len(sampler._chosen(StepKey(0, step + 1, 0, 0))))
+    assert moved_at(empty) > 0.1 * C
+    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+    assert moved_at(empty) == 0.0 < moved_at(empty + 1) + moved_at(empty + 2)
 
 
 def test_a_saved_training_goes_on_with_the_same_numbers() -> None:

@@ -74,3 +74,28 @@ def test_a_terminal_without_greek_letters(results: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "? published*" in done.stdout
+
+
+def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
+    """As after ``pip install subjectdp``: no YAML, no pandas, no grimp."""
+    code = (
+        "import sys\n"
+        "for name in ('yaml', 'pandas', 'grimp', 'pyarrow', 'opacus'): sys.modules[name] = None\n"
+        "from subjectdp.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+
+    def without(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow" / "lib")}
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    schedule = ["--rounds", "2", "--steps-per-round", "2", "--sampling-probability", "0.1"]
+    done = without("account", "--algorithm", "local_item_dp", *schedule, "--noise-multiplier", "2")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("epsilon ")
+    for arguments in (["scenario", "--json", "x.yaml"], ["account", "--run", "some"]):
+        refused = without(*arguments)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "pip install 'subjectdp[pipeline]'" in refused.stderr and "Traceback" not in refused.stderr
+    help_ = without("--help")
+    assert help_.returncode == 0 and "needs subjectdp[pipeline]" in help_.stdout

@@ -27,8 +27,7 @@ API = (
         LOADER,
         "Grouping.of_items(1), [0.0], last=True",
         "Grouping.of_items(1), [1.0], last=True",
-        T_ENGINE + "test_each_step_is_that_of_the_float64_loop",
-        T_ENGINE + "test_an_empty_mini_batch_is_a_step_with_noise",
+        T_ENGINE + "test_an_empty_mini_batch_is_a_step_with_noise_and_nothing_else",
     ),
     mutant(
         "every loss of one linear layer is taken for cross-entropy",

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import conda_environments
-from conda_environments import PROJECT, pins
+from conda_environments import EXTRAS, NEEDED, PROJECT, pins
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def test_locks_do_not_overlap_and_the_second_builds_on_the_first():
 
 @pytest.mark.parametrize(
     ("requirements", "lock"),
-    [(PROJECT["dependencies"], RUN), (PROJECT["optional-dependencies"]["dev"], DEV)],
+    [(NEEDED, RUN), (EXTRAS["dev"], DEV)],
     ids=["run", "dev"],
 )
 def test_lock_satisfies_pyproject(requirements, lock):
@@ -41,13 +41,22 @@ def test_lock_satisfies_pyproject(requirements, lock):
         assert requirement.specifier.contains(lock[name]), f"{requirement} against {lock[name]}"
 
 
-def test_the_lock_is_closed_under_dependencies():
-    """No run-time package brings one that is not pinned: pip never has to choose."""
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_the_lock_is_closed_under_dependencies(python):
+    """No run-time package brings one that is not pinned, with any Python: pip never has to choose."""
+    place = {"extra": "", "python_version": python, "python_full_version": f"{python}.0"}
     for name in RUN:
         for text in importlib.metadata.requires(name) or []:
             requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            if requirement.marker is None or requirement.marker.evaluate(place):
                 assert canonicalize_name(requirement.name) in RUN, f"{name} brings {requirement}"
+
+
+def test_every_python_that_is_promised_is_one_that_make_takes():
+    named = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+    assert named == ["3.11", "3.12", "3.13"]
+    assert PROJECT["requires-python"] == ">=3.11,<3.14"
+    assert "(3, 11) <= sys.version_info[:2] <= (3, 13)" in (ROOT / "Makefile").read_text()
 
 
 def test_what_is_installed_is_what_is_locked():

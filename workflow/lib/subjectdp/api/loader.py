@@ -94,12 +94,16 @@ class PrivateLoader:
         return max(1, round(1 / self._sampler.plan.silos[0].sampling_probability))
 
     def __iter__(self) -> Iterator[Any]:
+        return self.take(len(self))
+
+    def take(self, steps: int) -> Iterator[Any]:
+        """The batches of the next ``steps`` steps, such as the local steps of a round."""
         self._step.abandon()
         pending: deque[Draw] = deque()
         first = self._next_step()
 
         def positions() -> Iterator[list[int]]:
-            for step in range(first, first + len(self)):
+            for step in range(first, first + steps):
                 for draw in self._sampler.draws(step):
                     pending.append(draw)
                     yield draw.positions

@@ -91,10 +91,10 @@ def examine(results: Path, scenario: Sequence[str] | None = None) -> list[Findin
 def _python() -> Finding:
     found = f"Python {platform.python_version()} at {sys.executable}"
     version = tuple(int(part) for part in platform.python_version_tuple()[:2])
-    if version == (3, 11):
+    if (3, 11) <= version <= (3, 13):
         return Finding("python", Level.GOOD, found)
     level = Level.FAIL if version < (3, 11) else Level.WARNING
-    return Finding("python", level, found, "the lock is for Python 3.11: make venv")
+    return Finding("python", level, found, "the lock is for Python 3.11 to 3.13: make venv")
 
 
 def _packages(lock: Path) -> Iterator[Finding]:

@@ -12,30 +12,13 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
 from subjectdp import __version__
-from subjectdp.cli import (
-    account,
-    bench,
-    calibrate,
-    caps,
-    compare,
-    doctor,
-    inspect,
-    ledger,
-    plan,
-    pretrain,
-    reruns,
-    run,
-    runs,
-    scenario,
-    schema,
-    show,
-    table1,
-)
 from subjectdp.cli.parser import Parser
 from subjectdp.cli.terminal import coloured
-from subjectdp.errors import SubjectDPError
+from subjectdp.errors import ConfigError, SubjectDPError
 
 _EPILOG = """\
 examples:
@@ -50,25 +33,49 @@ examples:
 """
 
 COMMANDS = (
-    inspect,
-    account,
-    calibrate,
-    caps,
-    table1,
-    scenario,
-    plan,
-    run,
-    runs,
-    show,
-    compare,
-    ledger,
-    schema,
-    reruns,
-    doctor,
-    bench,
-    pretrain,
+    "inspect",
+    "account",
+    "calibrate",
+    "caps",
+    "table1",
+    "scenario",
+    "plan",
+    "run",
+    "runs",
+    "show",
+    "compare",
+    "ledger",
+    "schema",
+    "reruns",
+    "doctor",
+    "bench",
+    "pretrain",
 )
-"""The commands in the order of the help: modules with ``add_parser`` and ``run``."""
+"""The commands in the order of the help: modules of this package with ``add_parser`` and ``run``."""
+
+
+def _add_command(name: str, commands: Any) -> None:
+    """Adds a command, or in its place one that says which package it needs."""
+    try:
+        import_module(f"{__package__}.{name}").add_parser(commands)
+    except ModuleNotFoundError as problem:
+        missing = problem
+        # no prefix of options: whatever follows is the command's
+        parser = commands.add_parser(
+            name, help="needs subjectdp[pipeline]", add_help=False, prefix_chars="\0"
+        )
+        parser.add_argument("arguments", nargs="*")
+        parser.set_defaults(run=lambda options: _refuse(missing))
+
+
+def _refuse(missing: ModuleNotFoundError) -> None:
+    """Raises ConfigError for a package that the core does not bring; a missing module of ours is a bug."""
+    package = (missing.name or "").partition(".")[0]
+    if package in ("", "subjectdp"):
+        raise missing
+    raise ConfigError(
+        f"Expected the package {package} for this: pip install 'subjectdp[pipeline]'."
+    ) from missing
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -92,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         command: Command = options.run
-        code = command(options)
+        code = _run(command, options)
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
@@ -115,6 +122,14 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def _run(command: Command, options: argparse.Namespace) -> int | None:
+    try:
+        return command(options)
+    except ModuleNotFoundError as missing:
+        _refuse(missing)
+        raise
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = Parser(
@@ -125,6 +140,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
+    for name in COMMANDS:
+        _add_command(name, commands)
     return parser

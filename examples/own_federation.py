@@ -32,8 +32,7 @@ def main() -> tuple[float, float]:
 
     schedule = subjectdp.Schedule(rounds=ROUNDS, steps=STEPS, batch_size=BATCH, max_items_per_subject=CAP)
     report = subjectdp.calibrate("capped_item_dp", counts, schedule, epsilon=TARGET)
-    print(*report.guarantees, sep="\n")
-
+    print(report)
     model, workers = nn.Linear(8, 2), []
     for name, (data, owners) in silos.items():
         own = copy.deepcopy(model)
@@ -50,8 +49,8 @@ def main() -> tuple[float, float]:
                 optimizer.step()
         states = [private.module.state_dict() for private, *_ in workers]
         model.load_state_dict({key: sum(state[key] for state in states) / len(states) for key in states[0]})
-    test, _ = silo_data(2000, 1, 4)
-    accuracy = float((model(test.tensors[0]).argmax(1) == test.tensors[1]).float().mean())
+    inputs, labels = silo_data(2000, 1, 4)[0].tensors
+    accuracy = float((model(inputs).argmax(1) == labels).float().mean())
     print(f"accuracy {accuracy:.1%} with epsilon {report.subject.epsilon:.2f} per person over all silos")
     return accuracy, report.subject.epsilon
 

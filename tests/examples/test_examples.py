@@ -41,13 +41,6 @@ def test_a_federation_of_ones_own_keeps_its_epsilon_and_learns() -> None:
 
 
 @pytest.mark.slow
-def test_a_federation_with_flower() -> None:
-    pytest.importorskip("flwr", reason="flwr is not installed")
-    accuracy, epsilon = loaded("flower_federation").main()
-    assert accuracy > 0.9 and 7.9 < epsilon <= 8.0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_it_shows(path: Path) -> None:
     """Its code cells, one after another; numbers to two per cent, as calibration searches on a grid."""

@@ -149,5 +149,5 @@ def _resolves(name: str) -> bool:
     folder = ROOT.joinpath("workflow/lib", *parents)
     if (folder / last).is_dir() or (folder / f"{last}.py").is_file():
         return True
-    module = folder.with_suffix(".py")
+    module = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     return module.is_file() and re.search(rf"\b{last}\b", module.read_text(encoding="utf-8")) is not None

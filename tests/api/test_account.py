@@ -100,6 +100,7 @@ def test_what_was_read_from_the_data_is_said() -> None:
     schedule = replace(CAPPED, max_items_per_subject=None)
     report = subjectdp.account("local_item_dp", COUNTS, schedule, 4.0)
     assert any("read from the data" in line for line in report.subject.assumptions)
+    assert report.subject.conditional and not report.item.conditional
     capped = subjectdp.account("local_item_dp", FEW, CAPPED, 4.0)
     assert any("cap" in line and "enforced" in line for line in capped.subject.assumptions)
     assert "one subject, at all its silos" in str(capped)

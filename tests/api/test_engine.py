@@ -176,11 +176,11 @@ def test_a_subject_moves_the_sum_by_its_share_and_no_further(clip: str, most: in
     assert max(moved) > 0.9 * C
 
 
-def spread(factor: float = 1.0) -> float:
+def spread(factor: float = 1.0, seed: int | None = 9) -> float:
     """Variance of the noise of one step on 9,003 parameters over what σ C / divisor says."""
     model = nn.Linear(3000, 3)
     dataset = TensorDataset(torch.zeros(20, 3000), torch.zeros(20, dtype=torch.int64))
-    engine = subjectdp.SubjectPrivacyEngine(seed=9)
+    engine = subjectdp.SubjectPrivacyEngine(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     settings = subjectdp.PrivacySettings("item", noise_multiplier=1.7 * factor, clip_norm=C)
     private, _, loss, loader = engine.make_private(
@@ -191,15 +191,15 @@ def spread(factor: float = 1.0) -> float:
         loss(private(inputs), targets).backward()
         optimizer.step()
         break
-    noise = (
-        (before - model.weight.detach()) * 5 / (1.7 * C)
-    )  # inputs are 0, and so are the weights' gradients
+    # inputs are 0, and so are the weights' gradients
+    noise = (before - model.weight.detach()) * 5 / (1.7 * C)
     return float(noise.square().mean())
 
 
 def test_noise_has_the_variance_that_is_accounted_and_a_wrong_one_is_seen() -> None:
     bounds = stats.chi2.ppf([1e-6, 1 - 1e-6], 9000) / 9000
     assert bounds[0] < spread() < bounds[1]
+    assert bounds[0] < spread(seed=None) < bounds[1]
     assert not bounds[0] < spread(0.93) < bounds[1]
 
 
@@ -324,6 +324,9 @@ def test_without_a_seed_no_two_trainings_share_their_noise() -> None:
     left.train(1)
     right.train(1)
     assert not torch.allclose(left.vector(), right.vector())
+    assert any("nobody knows the secret" in line for line in left.engine.report().item.assumptions)
+    with pytest.raises(PrivacyError, match="same data"):
+        World(40, clip="item").engine.load_state_dict(left.engine.state_dict())
 
 
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD], ids=["adam", "sgd"])

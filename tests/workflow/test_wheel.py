@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from conda_environments import pins, with_dependencies
 
 ROOT = Path(__file__).parents[2]
 CORE = {"torch", "dp-accounting", "numpy", "scipy", "safetensors", "pydantic", "numba"}
@@ -96,12 +99,26 @@ def test_the_wheel_asks_for_the_core_and_offers_the_rest(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
 
+def lend_torch(folder: Path, python: Path) -> None:
+    """Makes this environment's torch and what it needs importable in another one: it is gigabytes to install."""
+    place = run(python, "-c", "import site; print(site.getsitepackages()[0])", folder=folder).stdout.strip()
+    lent = folder / "lent"
+    lent.mkdir()
+    for name in with_dependencies({"torch"}, pins("requirements.lock")):
+        files = importlib.metadata.distribution(name).files or []
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            (lent / top).symlink_to(importlib.metadata.distribution(name).locate_file(top))
+    Path(place, "lent.pth").write_text(f"{lent}\n")
+
+
 @pytest.mark.slow
 def test_the_wheel_works_alone_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """Accounting, the command line and the engine, with the core's packages only; needs a package index."""
     assert run(sys.executable, "-m", "venv", tmp_path / "empty", folder=tmp_path).returncode == 0
     python = tmp_path / "empty" / "bin" / "python"
-    installed = run(python, "-m", "pip", "install", "--quiet", wheel, folder=tmp_path)
+    lend_torch(tmp_path, python)
+    options = ("--quiet", "--constraint", ROOT / "requirements.lock")
+    installed = run(python, "-m", "pip", "install", *options, wheel, folder=tmp_path)
     if installed.returncode and any(word in installed.stderr for word in OFFLINE):
         pytest.skip("no package index can be reached")
     assert installed.returncode == 0, installed.stderr

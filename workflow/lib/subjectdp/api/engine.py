@@ -26,9 +26,9 @@ from subjectdp.api.schedule import Schedule
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, PrivacyPlan
+from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 
 _TRIED = 4  # items of the data set that a module is tried on
@@ -103,7 +103,8 @@ class SubjectPrivacyEngine:
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        self._seed = secrets.randbits(128) if seed is None else seed
+        self._seed = secrets.randbits(256) if seed is None else seed
+        self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
         self._steps = 0
         self._plan: PrivacyPlan | None = None
         self._settings: PrivacySettings | None = None
@@ -143,6 +144,7 @@ class SubjectPrivacyEngine:
         items, batch_size = _data_of(data_loader)
         positions, owners = self._kept(_numbered(subjects, items), settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)
+        plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
         engine = ClippingEngine(FlatParameters(module), 2 * batch_size, item_losses(criterion))
         _try_out(engine, data_loader)
@@ -214,6 +216,8 @@ class SubjectPrivacyEngine:
         self._steps += 1
         std = silo.noise_multiplier * self.plan.settings.clip_norm
         key = key_bytes(self._seed, Purpose.NOISE, "api", self._steps)
+        if self._source is NoiseSource.SECURE:
+            return add_secure_gaussian(total, std, [(1.0, key)]).div_(silo.divisor)
         return add_gaussian(total, std, key).div_(silo.divisor)
 
     def _kept(

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from subjectdp.accounting.statements import privacy_report_text, privacy_statements, sound_statement
+from subjectdp.accounting.statements import (
+    CONDITIONAL,
+    privacy_report_text,
+    privacy_statements,
+    sound_statement,
+)
 from subjectdp.errors import PrivacyError, unknown
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 
@@ -35,6 +40,7 @@ class Guarantee:
         adjacency: what neighbouring federations differ by: a unit added or removed, or replaced.
         observer: who may see what.
         assumptions: what has to hold; check each.
+        conditional: the bound on a subject's items was read from the data, not enforced.
     """
 
     unit: str
@@ -44,6 +50,7 @@ class Guarantee:
     adjacency: str
     observer: str
     assumptions: tuple[str, ...]
+    conditional: bool = False
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -61,6 +68,7 @@ def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
         adjacency=statement["adjacency"],
         observer=statement["observer"],
         assumptions=tuple(statement["assumptions"]),
+        conditional=statement["guarantee"] == CONDITIONAL,
     )
 
 

@@ -141,4 +141,4 @@ def test_the_wheel_works_alone_in_an_empty_environment(wheel: Path, tmp_path: Pa
     trained = run(python, "-c", ENGINE, folder=tmp_path)
     assert trained.returncode == 0, trained.stderr
     steps, epsilon, *loaded = trained.stdout.split()
-    assert int(steps) == 4 and 0 < float(epsilon) < 10 and loaded == ["False", "False"]
+    assert int(steps) == 3 and 0 < float(epsilon) < 10 and loaded == ["False", "False"]

@@ -117,7 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     """The options; of a command that passes on what follows ``--``, that too."""
     place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
-    options = build_parser().parse_args(arguments[:place])
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    options = parser.parse_args(arguments[:place])
     options.passed_on = arguments[place + 1 :]
     return options
 

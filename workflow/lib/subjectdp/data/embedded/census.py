@@ -37,7 +37,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
 
 
 def _people(size: int, generator: np.random.Generator) -> pd.DataFrame:
-    """People of one region, about a sixth of whom the task drops; wages follow schooling, hours, age and occupation."""
+    """People of one region, about a tenth of whom the task drops; wages follow schooling, hours, age and occupation."""
     level, slope = generator.normal(11.0, 0.2), generator.normal(0.12, 0.03)
     age, hours = generator.integers(10, 90, size), generator.integers(0, 70, size)
     school, work = generator.integers(1, 25, size), generator.integers(0, 20, size)

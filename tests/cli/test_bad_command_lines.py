@@ -67,7 +67,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("table1 extra", ["Unknown argument extra"]),
     ("bench --quik", ["Did you mean --quick?"]),
     ("pretrain", ["--output"]),
-    ("runz", ["'runz'", "Did you mean 'runs'?"]),
+    ("runns", ["'runns'", "Did you mean 'runs'?"]),
     ("frobnicate", ["'frobnicate'", "Known: account"]),
     ("", ["COMMAND"]),
 ]  # fmt: skip

@@ -140,7 +140,7 @@ def truncated_poisson_epsilon(
     expected size it costs most of the guarantee. Training here never drops items; this tells what dropping would
     cost. dp-accounting's truncated mechanism (arXiv 2508.15089), add/remove adjacency.
     """
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    pld = _pld()
 
     step = pld.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=items,
@@ -152,9 +152,16 @@ def truncated_poisson_epsilon(
     return float(step.self_compose(steps).get_epsilon_for_delta(delta))
 
 
+def _pld() -> Any:
+    """dp-accounting's privacy loss distributions."""
+    from dp_accounting.pld import privacy_loss_distribution  # here: light commands need not load it
+
+    return privacy_loss_distribution
+
+
 @lru_cache(maxsize=64)
 def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    pld = _pld()
 
     values = shift.sensitivities
     if len(values) == 1:

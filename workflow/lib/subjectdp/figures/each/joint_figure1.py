@@ -22,6 +22,7 @@ from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import dataset_name
 from subjectdp.results.select import privacy_note, steps_words
 
+_JOINT = "joint_noise"
 _PLACES = ("best round", "last round")
 
 
@@ -31,11 +32,9 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     Raises DataError without a run of joint noise, and for two runs of one line and seed.
     """
     runs = inputs.read_runs()
-    runs = runs[runs["algorithm"] == "joint_noise"]
+    runs = runs[runs["algorithm"] == _JOINT]
     if runs.empty:
-        raise expected(
-            "algorithms of the scenario", "no joint_noise", "joint_noise for this figure", DataError
-        )
+        raise expected("algorithms of the scenario", f"no {_JOINT}", f"{_JOINT} for this figure", DataError)
     runs = runs.assign(series=[_series(config) for config in runs["config"]])
     if runs.duplicated(["dataset", "series", "seed"]).any():
         raise expected("runs of one line and seed", "several", "one: select them for this figure", DataError)

@@ -59,12 +59,12 @@ def test_time_follows_the_forecast_with_a_margin():
 
 
 def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
-    """52 runs took 14.7 minutes together where they were measured first; a fifth of the time asked for is used."""
+    """Where they were measured first, 52 runs took 14.7 minutes together."""
     runs = load_scenario(ROOT / "config/scenarios/embedded.yaml").runs
     settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
     assert {settings.group_of(run) for run in runs} == {"short_femnist_runs", "short_shakespeare_runs"}
     asked = sum(settings.minutes_of(run, 1) for run in runs)
-    assert len(runs) == 52 and 14.7 / asked >= 0.2
+    assert len(runs) * 14.7 / 52 / asked >= 0.2
 
 
 def test_time_and_memory_follow_size_processes_and_attempt():

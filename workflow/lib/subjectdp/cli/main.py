@@ -20,6 +20,9 @@ from subjectdp.cli.parser import Parser
 from subjectdp.cli.terminal import coloured
 from subjectdp.errors import ConfigError, SubjectDPError
 
+if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+    import argcomplete
+
 _EPILOG = """\
 examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
@@ -119,8 +122,6 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-        import argcomplete
-
         argcomplete.autocomplete(parser)
     options = parser.parse_args(arguments[:place])
     options.passed_on = arguments[place + 1 :]

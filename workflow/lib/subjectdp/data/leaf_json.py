@@ -9,23 +9,21 @@ including the 79 windows that LEAF leaves out between the parts.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data import archives
-from subjectdp.data.archives import Archive, Member, Readable
+from subjectdp.data.archives import Archive, Readable
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import Content
 from subjectdp.data.femnist import CLASSES
 from subjectdp.data.images import SIDE
 from subjectdp.data.json_stream import read_users
+from subjectdp.data.leaf_files import STAGES, LeafFile, find_files, opened
 from subjectdp.data.names import check_name
 from subjectdp.data.progress import Progress
 from subjectdp.data.shakespeare import text_content
@@ -34,16 +32,8 @@ from subjectdp.errors import DataError, expected, in_words
 
 PIXELS = SIDE * SIDE
 GAP = WINDOW - 1
-_STAGES = (("train", "test"), ("rem_user_data",), ("sampled_data",), ("all_data",))
 _TOLERANCE = 1e-3  # of a grey level; LEAF's floats are k/255 to 16 digits
 _LOGGER = logging.getLogger(__name__)
-
-
-class LeafFile(NamedTuple):
-    """A JSON file and its folder in LEAF's layout (``train``, ``all_data``, ...; empty if none)."""
-
-    member: Member
-    stage: str
 
 
 @dataclass
@@ -64,7 +54,7 @@ class _Users:
             self.empty += 1
             return 0
         stages = self.stages.setdefault(user, set())
-        if stage in stages or (stages and stage not in _STAGES[0]):
+        if stage in stages or (stages and stage not in STAGES[0]):
             raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
         stages.add(stage)
         part = _image_part(x, y, where) if self.kind == IMAGE else _text_part(x, y, where)
@@ -109,47 +99,6 @@ def load(dataset: str, path: Path) -> Content:
         "users_declared_79_too_many": users.declared_too_many,
     }
     return _image_content(users, notes) if users.kind == IMAGE else _text_content(users, notes)
-
-
-def opened(path: Path) -> AbstractContextManager[Archive]:
-    """A folder, a zip file, or a JSON file as an archive of one file."""
-    if path.is_file() and path.suffix == ".json":
-        return nullcontext(Archive(path.parent, [Member(path.name, path.stat().st_size)]))
-    return archives.open_archive(path)
-
-
-def find_files(archive: Archive) -> list[LeafFile]:
-    """The JSON files of the most processed stage, in natural order; DataError if there are none."""
-    found = [_leaf_file(m) for m in archive.members if m.name.endswith(".json") and _is_data(m.name)]
-    if not found:
-        raise DataError(
-            f"{archive.path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
-        )
-    found.sort(
-        key=lambda file: (_STAGES[0].index(file.stage) if file.stage in _STAGES[0] else 0, _natural(file))
-    )
-    for stages in _STAGES:
-        chosen = [file for file in found if file.stage in stages]
-        if chosen:
-            return chosen
-    return found
-
-
-def _is_data(name: str) -> bool:
-    base = name.rsplit("/", 1)[-1]
-    return not base.startswith("._") and "__MACOSX" not in name and base != "users_and_plays.json"
-
-
-def _leaf_file(member: Member) -> LeafFile:
-    folder = member.name.split("/")[-2] if "/" in member.name else ""
-    known = any(folder in stages for stages in _STAGES)
-    return LeafFile(member, folder if known else "")
-
-
-def _natural(file: LeafFile) -> list[tuple[int, str]]:
-    """Numbers by value: all_data_2 before all_data_10."""
-    parts = re.split(r"([0-9]{1,18})", file.member.name)
-    return [(int(p), "") if p.isdecimal() and p.isascii() else (-1, p) for p in parts]
 
 
 class _Counted:

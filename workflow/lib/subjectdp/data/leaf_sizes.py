@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from subjectdp.data.leaf_json import find_files, opened
+from subjectdp.data.leaf_files import find_files, opened
 from subjectdp.errors import DataError
 
 _END = b'"user_data"'  # LEAF writes the lists users and num_samples before the items

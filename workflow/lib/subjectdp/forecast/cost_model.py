@@ -2,7 +2,7 @@
 
 It chooses the time limit of a job before anything has been fetched, and measured run times are compared with it. Counts
 of data that have not been prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and
-``data.embedded``. Imports nothing heavy but for LEAF's files: the Snakefile reads it.
+``data.embedded``. Imports nothing heavy: the Snakefile reads it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.leaf_sizes import leaf_sizes
 from subjectdp.models.catalogue import MODELS
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
     """Items of each subject of LEAF's JSON that lies at ``data.path``; None for other sources, or without the files."""
     if data.source != "leaf_json" or data.path is None or data.own_subjects:
         return None
-    from subjectdp.data.leaf_sizes import leaf_sizes  # numpy: the Snakefile needs it for such data alone
-
     return leaf_sizes(data.path)
 
 

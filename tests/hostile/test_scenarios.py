@@ -80,7 +80,7 @@ def test_the_same_cases_without_their_fault_are_read(tmp_path: Path) -> None:
     """The refusals above are not those of an otherwise wrong file."""
     text = "name: x\nrun: &r {seed: 1, data: {source: leaf_json, path: a}}\nalgorithms: {fed_avg: {<<: {seed: 2}}}\n"
     path = tmp_path / "scenario.yaml"
-    path.write_text(text + "sweep: [{model.parameters.width: 8, seed: [1, 2]}]\n")
+    path.write_text(text + "sweep: [{model.parameters.hidden: 8, seed: [1, 2]}]\n")
     assert len(load_scenario(path).runs) == 2
 
 

@@ -31,7 +31,7 @@ def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, told: str) ->
     ("content", "told"),
     [
         (None, "to be a readable file: No such file"),
-        (b"a: \xff", "to be UTF-8 text, got byte 3"),
+        (b"a: \xff", "to be UTF-8 text, got the byte 0xff in line 1"),
         (b"", "to be a mapping .key: value., got 'nothing'"),
         (b"[1]", "to be a mapping .key: value., got 'a list'"),
         (b"a: {1: 2}", "Expected every key under a to be text, got 1"),

@@ -137,7 +137,6 @@ def test_evaluation_is_sparse_where_asked(tmp_path: Path) -> None:
     [
         ({"training": {"batch_size": 500}}, "batch_size"),
         ({"performance": {"device": "cuda:7"}}, "performance.device"),
-        ({"model": {"name": "small_cnn", "parameters": {"depth": 3}}}, "model.parameters"),
     ],
 )
 def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

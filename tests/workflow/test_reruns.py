@@ -171,7 +171,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "a model of images": (code("models/image"), trained(3)),
     "a model that no run uses": (code("models/fixed"), {}),
     "a default of a model": (
-        Edit(LIBRARY / "models/catalogue.py", '{"width": 17}', '{"width": 16}'),
+        Edit(LIBRARY / "models/catalogue.py", '"width": Parameter(20', '"width": Parameter(16'),
         trained(3),
     ),
     "another entry in the list of models": (

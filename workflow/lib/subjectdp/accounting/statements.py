@@ -138,7 +138,9 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon = _finite(published.published_epsilon(plan))
     by_pld = epsilon
-    if settings.accountant != Accountant.PLD:
+    if settings.noise_distribution is NoiseDistribution.SKELLAM:
+        by_pld = None  # these are losses of Gaussian noise
+    elif settings.accountant != Accountant.PLD:
         tight = replace(plan, settings=replace(settings, accountant=Accountant.PLD))
         by_pld = _finite(published.published_epsilon(tight))
     unit = str(mechanism.claimed_unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ MOST_LINES = 40
 """Problems that one message lists."""
 
 _MOST_SHOWN = 200
+_PLAIN = re.compile(r"[\w./:-]{1,60}")  # text that YAML takes without quotes
 
 _WORDS: dict[type, str] = {
     bool: "true or false",
@@ -68,7 +70,7 @@ def _nearest(key: str, known: Sequence[str]) -> str | None:
 
 def as_nested(key: str, value: object) -> str:
     """How a dotted key of a run is written in a scenario file and on the command line."""
-    text = in_words(value) if not isinstance(value, str) else value
+    text = value if isinstance(value, str) and _PLAIN.fullmatch(value) else in_words(value)
     for part in reversed(key.split(".")):
         text = f"{{{part}: {text}}}"
     return f"Write run: {text}; on Snakemake's command line --config 'run={text}'."

@@ -49,6 +49,7 @@ def brute_force(whole: PrivacyPlan, held: int) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 2, 3])
 def test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse(held: int) -> None:
     """Large silos sample less and take more steps, as one epoch a round makes them: none is worse in all respects."""

@@ -149,6 +149,7 @@ def _mironov(loss: PrivacyLoss, top: int = 64) -> float:
 # --- calibrations at the papers' scale (independent reference implementation) --------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clipping", "k", "steps", "sigma"),
     [

@@ -87,6 +87,7 @@ def test_a_run_without_an_epsilon_leaves_none_to_all(bad: object, reason: str) -
         composed_epsilon(entries(sampled(), plan(bad, 9.0, rounds=2)), SUBJECT, True, DELTA)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_one_run_has_its_own_epsilon_however_many_silos_differ() -> None:
     silos = tuple(
         replace(sampled().silos[0], sampling_probability=0.04 * 0.9**n, steps_per_round=3 + n)

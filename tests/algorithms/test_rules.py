@@ -96,6 +96,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode", "rule"), CASES)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_round_is_the_papers_round(

@@ -96,6 +96,7 @@ def test_one_epoch_is_the_default() -> None:
     assert [silo.divisor for silo in plan.silos] == [18.0, 24.0]
 
 
+@pytest.mark.slow
 def test_what_was_read_from_the_data_is_said() -> None:
     schedule = replace(CAPPED, max_items_per_subject=None)
     report = subjectdp.account("local_item_dp", COUNTS, schedule, 4.0)

@@ -196,6 +196,7 @@ def spread(factor: float = 1.0, seed: int | None = 9) -> float:
     return float(noise.square().mean())
 
 
+@pytest.mark.slow
 def test_noise_has_the_variance_that_is_accounted_and_a_wrong_one_is_seen() -> None:
     bounds = stats.chi2.ppf([1e-6, 1 - 1e-6], 9000) / 9000
     assert bounds[0] < spread() < bounds[1]

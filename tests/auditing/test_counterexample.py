@@ -46,6 +46,7 @@ def test_the_target_adds_its_clip_norm_in_every_step_that_samples_it() -> None:
     assert variance_is(present, variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "paper", "tight", "released", "own"),
     [

@@ -76,6 +76,7 @@ def test_a_terminal_without_greek_letters(results: Path) -> None:
     assert "? published*" in done.stdout
 
 
+@pytest.mark.slow
 def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
     """As after ``pip install subjectdp``: no YAML, no pandas, no grimp."""
     code = (

@@ -258,6 +258,7 @@ def test_the_writers_are_those_of_the_public_output() -> None:
     assert list(IMAGES_OF_WRITERS) == sorted(IMAGES_OF_WRITERS)
 
 
+@pytest.mark.slow
 def test_distinct_subjects_at_alpha_16_depend_on_the_sizes() -> None:
     """Exact laws, no draws: equal subjects give 320, real writers' sizes 314, LEAF's spread 309; v1 prints 310."""
     spread = SpreadSettings(16, "power", 16.0)

@@ -166,6 +166,7 @@ def test_one_item_moves_the_sum_by_at_most_clip_norm(
     assert float((with_item.double() - without.double()).norm()) <= clip_norm + rounding
 
 
+@pytest.mark.slow
 def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
     """The rounding margin: no float32 rounding of the norm may lengthen a contribution."""
     inputs, labels = data_of("small_cnn", 64)

@@ -28,6 +28,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("capacity", [100, 5, 4])
 def test_clipped_groups_are_those_of_the_float64_loop(name: str, capacity: int) -> None:
@@ -65,6 +66,7 @@ def test_empty_and_single_batches_in_groups(items: int) -> None:
     assert float(total.norm()) == pytest.approx(0.1 * items, rel=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     clip_norm=st.floats(1e-3, 10.0),
@@ -89,6 +91,7 @@ def test_one_group_moves_the_sum_by_at_most_clip_norm(
     assert float((with_group.double() - without.double()).norm()) <= clip_norm * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", [1e-4, 3e-4, 1e-3, 3e-3])
 @pytest.mark.parametrize("pairs", [1, 20])
 @pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words"])
@@ -107,6 +110,7 @@ def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(
         assert float(total.double().norm()) <= clip_norm * (1 + 1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_contributes_exactly_nothing(name: str, grouped: bool) -> None:
@@ -127,6 +131,7 @@ def test_padding_contributes_exactly_nothing(name: str, grouped: bool) -> None:
     assert relative(found[0], alone) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "every_layer"])
 def test_a_group_with_an_item_that_is_not_finite_contributes_nothing(name: str) -> None:
     inputs, labels = data_of(name, 6)
@@ -142,6 +147,7 @@ def test_a_group_with_an_item_that_is_not_finite_contributes_nothing(name: str) 
         assert relative(total, expected) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_items_beyond_the_capacity_take_another_pass(grouped: bool) -> None:
     """Overflow is never dropped: every item counts, whatever the capacity."""

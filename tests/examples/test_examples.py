@@ -57,6 +57,7 @@ def test_a_notebook_prints_what_it_shows(path: Path) -> None:
         assert words(printed.getvalue()) == words(shown), cell.source
 
 
+@pytest.mark.slow
 def test_the_how_to_page_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -433,6 +433,7 @@ def test_every_figure_has_a_module_known_inputs_and_a_caption(name: str) -> None
     assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()
 
 
+@pytest.mark.slow
 def test_the_joint_papers_figure_has_standard_errors_and_the_best_round(tmp_path: Path) -> None:
     sound = (("joint", {"own_noise_only": True}),)
     fakes = [Fake("joint_noise", rounds=5, local_steps=k, seed=seed) for k in (1, None) for seed in (0, 1, 2)]

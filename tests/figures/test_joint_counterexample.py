@@ -25,6 +25,7 @@ def table(*cases: tuple[int, int, float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 def test_the_commonest_setting_is_drawn_over_the_local_steps(tmp_path: Path) -> None:
     source = tmp_path / "counterexample.parquet"
     table((5, 50, 0.1), (10, 50, 0.1), (10, 1, 0.1), (10, 10, 0.1), (10, 50, 1.0)).to_parquet(source)

@@ -35,6 +35,7 @@ def planned(folder: Path, algorithm: str = "local_item_dp", **optimizer: Any) ->
     return plan_scenario(load_scenario_from_mapping({"name": "noise", "run": run}), str(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "noise"),
     [

@@ -53,6 +53,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     return measured(tmp_path_factory.mktemp("noise"), [config(name) for name in ALGORITHMS])
 
 
+@pytest.mark.slow
 def test_measured_noise_is_the_planned_one(table: pd.DataFrame) -> None:
     """Within five standard errors, 1/√(2P) of the value each."""
     assert list(table.columns) == list(COLUMNS) and len(table) == 2 * len(ALGORITHMS)
@@ -74,6 +75,7 @@ def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.Dat
     assert release[PAPERS] / release[SCENARIO] == pytest.approx(math.sqrt(100 / 2), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_correlated_noise_and_updates_are_measured_as_well(tmp_path: Path) -> None:
     banded = config("subject_release", every=2, noise_band=2)
     banded["training"]["rounds"] = 4

@@ -206,6 +206,7 @@ def test_the_configuration_imports_nothing_heavy():
     assert not loaded_by(modules) & HEAVY
 
 
+@pytest.mark.slow
 def test_analysis_never_imports_torch():
     packages = ("results", "figures", "scorecard", "report")
     modules = [module for name in packages for module in modules_below(f"subjectdp.{name}")]

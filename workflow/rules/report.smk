@@ -79,7 +79,6 @@ rule crate:
     conda:
         "../envs/pipeline.yaml"
     params:
-        place=PLACE,
         lock=lambda wildcards, input: str(WORKFLOW.parent / "requirements.lock"),
         about={
             "name": SCENARIO.name,

@@ -32,6 +32,7 @@ UNITS = {
 }
 _GREY = "#404040"
 _SIDE_BY_SIDE = 5.0  # points
+_COVERED = 4.0  # per cent: accuracies nearer than this have marks that cover each other
 _APART = 0.11  # part of the axis that a tick's label takes
 _TARGET = ", ε = "
 _PUBLISHED, _SOUND = "published", "sound"
@@ -50,7 +51,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     deltas = ", ".join(f"{value:g}" for value in sorted(runs["delta"].unique()))
     seeds = seed_note(runs.assign(label=runs["series"])).replace("band", "bar")
     told = f"{seeds}; δ = {deltas}; ε: the largest over the seeds"
-    strip = "Marks at one ε stand side by side. Right strip: no noise, or no finite ε can be stated"
+    strip = "Marks that would cover each other stand side by side. Right strip: no noise, or no finite ε can be stated"
     return Sheet(
         name,
         rows,
@@ -172,11 +173,13 @@ def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style
 
 
 def _aside(values: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """How far in points each mark stands aside, so that marks at one ε do not cover each other."""
+    """How far in points each mark stands aside: marks at one ε whose accuracies would cover each other do."""
     shifts = {}
     for _, part in values.groupby(values["x"].map("{:.2g}".format)):
-        for place, (series, quantity) in enumerate(zip(part["series"], part["quantity"], strict=True)):
-            shifts[str(series), str(quantity)] = _SIDE_BY_SIDE * (place - (len(part) - 1) / 2)
+        part = part.sort_values("mean", kind="stable")
+        for _, near in part.groupby((part["mean"].diff() > _COVERED).cumsum()):
+            for place, (series, quantity) in enumerate(zip(near["series"], near["quantity"], strict=True)):
+                shifts[str(series), str(quantity)] = _SIDE_BY_SIDE * (place - (len(near) - 1) / 2)
     return shifts
 
 

@@ -211,3 +211,36 @@ def test_integer_noise_of_a_plan_meets_the_target_by_the_skellam_bound(bits: int
     weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
     more = STEPS * sampled_divergences(weaker, Q, orders)
     assert best_epsilon(np.array(orders, dtype=float), more, math.log(plans.DELTA)) > 4.0
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(None, 20), (3, 3)])
+def test_one_fraction_for_silos_of_very_different_sizes(steps: int | None, expected: int) -> None:
+    """Equal rates and a common divisor: every item has the same weight, so ε is that of any one silo."""
+    items = (40, 100, 5_000, 20_000)
+    facts = replace(plans.facts(SILOS), items=items)
+    settings = plans.settings(
+        mode=AccountingMode.AS_PUBLISHED,
+        rounds=7,
+        local_steps=steps,
+        accountant="rdp",
+        sampling_fraction=0.05,
+    )
+    plan = make_plan(replace(plans.JOINT, mode=AccountingMode.AS_PUBLISHED), facts, settings)
+    assert {silo.sampling_probability for silo in plan.silos} == {0.05}
+    assert {silo.steps_per_round for silo in plan.silos} == {expected}
+    assert {silo.divisor for silo in plan.silos} == {0.05 * 6_285}
+    loss = (MixtureSteps(2 * plan.silos[0].noise_multiplier, sampled_gaussian(0.05), 7 * expected),)
+    assert epsilon_of(loss, plans.DELTA, "rdp") == pytest.approx(4.0, rel=2e-3)
+
+
+def test_a_silo_alone_with_its_noise_divides_by_its_own_fraction() -> None:
+    facts = replace(plans.facts(2), items=(40, 20_000))
+    plan = make_plan(plans.LOCAL_ITEM, facts, plans.settings(sampling_fraction=0.05))
+    assert [silo.divisor for silo in plan.silos] == [2.0, 1000.0]
+    assert plan.silos[0].noise_multiplier == plan.silos[1].noise_multiplier
+
+
+def test_a_fraction_needs_coins_for_items() -> None:
+    settings = plans.settings(sampling_fraction=0.05, sampling=SamplingMethod.FIXED_BATCH_SIZE)
+    with pytest.raises(ConfigError, match="training.sampling_fraction.*null when training.sampling is fixed"):
+        make_plan(plans.LOCAL_ITEM, plans.facts(2), settings)

@@ -139,6 +139,7 @@ OTHER_VALUES: dict[str, Any] = {
     "privacy.accountant": "rdp",
     "training.rounds": 99,
     "training.batch_size": 511,
+    "training.sampling_fraction": 0.1,
     "training.sampling": "fixed_batch_size",
     "training.silos_per_round": 15,
     "training.optimizer.name": "momentum",

@@ -116,3 +116,11 @@ def test_ids_of_releases_are_what_they_were_before_the_keys_were_read() -> None:
     run = set_dotted(base("subject_release"), "subject.trust", "secure_aggregation")
     assert load_run(run).run_id == load_run(set_dotted(run, "joint.colluding_silos", 0)).run_id
     assert load_run(run).run_id == "femnist-subject_release-s0-a05ca56fd9"
+
+
+def test_a_batch_size_beside_a_fraction_is_refused() -> None:
+    run = base("joint_noise") | {"training": {"local_steps": 1, "batch_size": 64, "sampling_fraction": 0.05}}
+    with pytest.raises(ConfigError, match="training.batch_size.*512, its default.*sampling_fraction"):
+        load_run(run)
+    del run["training"]["batch_size"]
+    assert load_run(run).training.sampling_fraction == 0.05

@@ -14,6 +14,7 @@ from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
+from subjectdp.plan.minibatches import expected_batch, round_steps
 from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
@@ -55,7 +56,7 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
     """The plan still without noise: sampling, steps, divisors and rounds. Raises as :func:`make_plan` does."""
     rules.check(mechanism, settings, len(facts.items), facts.cap_enforced)
     _check_facts(mechanism, facts, settings)
-    return PrivacyPlan(
+    plan = PrivacyPlan(
         mechanism=mechanism,
         settings=settings,
         rounds=executed_rounds(mechanism, settings, len(facts.items)),
@@ -63,6 +64,7 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         silos_per_subject=facts.silos_per_subject,
         cap_enforced=facts.cap_enforced,
     )
+    return plan if settings.sampling_fraction is None else with_sampling(plan, settings.sampling_fraction)
 
 
 def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
@@ -185,17 +187,26 @@ def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float]) -> Privacy
 
 
 def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
-    """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it."""
-    return replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q) for silo in plan.silos))
+    """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it.
+
+    A silo that is alone with its noise divides by its own expected mini-batch. Where the silos' sums are added before
+    anybody sees them, all divide by the mean silo's: a divisor of its own would be a learning rate of its own, which
+    changes the noise of the sum and its sensitivity.
+    """
+    mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
+    common = mean if plan.mechanism.trust is not TrustModel.LOCAL else None
+    return replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
 
 
-def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float) -> SiloSchedule:
+def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float, common: float | None) -> SiloSchedule:
     changed = replace(silo, sampling_probability=q)
     if mechanism.samples_subjects:
         return changed  # made with q
     if mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
         return replace(changed, divisor=sound.expected_subjects(changed))
-    return changed if mechanism.divisor_rule is DivisorRule.ONE else replace(changed, divisor=q * silo.items)
+    if mechanism.divisor_rule is DivisorRule.ONE:
+        return changed
+    return replace(changed, divisor=q * (silo.items if common is None else common))
 
 
 def _schedule(
@@ -204,16 +215,15 @@ def _schedule(
     """One silo's schedule, still without noise."""
     if mechanism.samples_subjects:
         return subject_planning.schedule(mechanism, facts, settings, silo)
-    items, batch = facts.items[silo], settings.batch_size
-    steps = math.ceil(items / batch) if settings.local_steps is None else settings.local_steps
+    items = facts.items[silo]
     capped = facts.cap_enforced and facts.max_items_per_subject is not None
     cap = facts.max_items_per_subject if capped else facts.largest_subject[silo]
     schedule = SiloSchedule(
         items=items,
         subjects=facts.subjects[silo],
-        sampling_probability=batch / items,
+        sampling_probability=expected_batch(settings, items) / items,
         max_items_per_subject=int(cap or 0),
-        steps_per_round=1 if mechanism.one_step_per_round else steps,
+        steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
         divisor=1.0,
     )
@@ -232,7 +242,8 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
     silos = len(facts.items)
     if silos == 0 or min(facts.items) < 1:
         raise expected("items of every silo", facts.items, "at least 1")
-    if not (mechanism.samples_subjects or 1 <= settings.batch_size <= min(facts.items)):
+    sized = settings.sampling_fraction is None and not mechanism.samples_subjects
+    if sized and not 1 <= settings.batch_size <= min(facts.items):
         allowed = f"between 1 and the smallest silo's {min(facts.items)} items"
         raise expected("training.batch_size", settings.batch_size, allowed)
     if not 1 <= facts.silos_per_subject <= silos:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian, with_noise
 from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
+from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
@@ -39,16 +40,17 @@ def silos_in_round(facts_silos: int, settings: PlanSettings) -> int:
 
 
 def published_probability(
-    mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, total: int
+    mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, items: Sequence[int]
 ) -> float:
-    """The sampling fraction that the paper puts into its accountant (``total``: items of the federation)."""
+    """The sampling fraction that the paper puts into its accountant (``items``: of each silo of the federation)."""
     rule = mechanism.published_sampling
     if rule is PublishedSampling.ITEM:
         return schedule.sampling_probability
     if rule is PublishedSampling.SUBJECT_UNION_BOUND:
         return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)
     if rule is PublishedSampling.FEDERATION:
-        return min(1.0, settings.batch_size / total)
+        total = sum(items)
+        return min(1.0, expected_batch(settings, total / len(items)) / total)
     return 1.0
 
 
@@ -75,7 +77,7 @@ def published_loss(
 ) -> PrivacyLoss:
     """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C."""
     silos = silos_in_round(len(facts.items), settings)
-    q = published_probability(mechanism, schedule, settings, sum(facts.items))
+    q = published_probability(mechanism, schedule, settings, facts.items)
     steps = published_steps(mechanism, settings, schedule.steps_per_round, silos, facts.silos_per_subject)
     return (MixtureSteps(1.0, sampled_gaussian(q), steps),)
 

@@ -19,6 +19,7 @@ from subjectdp.accounting.events import (
 )
 from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, worst_of
 from subjectdp.errors import PrivacyError
+from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     Clipping,
     NoiseRule,
@@ -105,7 +106,8 @@ def noise_copies(plan: PrivacyPlan) -> float:
         )
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
-    outside = 1.0 if plan.settings.noise_before_average else float(plan.settings.batch_size)
+    mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
+    outside = 1.0 if plan.settings.noise_before_average else expected_batch(plan.settings, mean)
     return math.sqrt(participants(plan)) * outside
 
 

@@ -190,7 +190,7 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes |= _defaults(TrainingConfig, ("silo_choice",))
     if found.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
-    if found.samples_subjects:
+    if found.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
 

@@ -212,6 +212,14 @@ def _joint_factors(run: RunSections) -> Iterator[SubjectDPError]:
             yield expected(f"joint.{key}", list(factors), f"one number for each of the {silos} silos")
 
 
+def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
+    """A mini-batch has a size or a fraction; its default size stands for none."""
+    training, usual = run.training, type(run.training).model_fields["batch_size"].default
+    if training.sampling_fraction is not None and training.batch_size != usual:
+        allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
+        yield expected("training.batch_size", training.batch_size, allowed)
+
+
 def _integer_noise(run: RunSections) -> Iterator[SubjectDPError]:
     optimizer = run.training.optimizer
     plain = optimizer.name == "sgd" and optimizer.weight_decay == 0.0
@@ -242,6 +250,7 @@ _RULES: tuple[Rule, ...] = (
     _cap,
     _one_local_step,
     _joint_factors,
+    _one_batch_rule,
     _integer_noise,
     _augmentation,
 )

@@ -94,6 +94,8 @@ def run_ingredients(resolved: RunSections) -> dict[str, Any]:
         del privacy["noise_source"]
     if resolved.training.silos_per_round == resolved.partition.silos:
         del training["silo_choice"]
+    if resolved.training.sampling_fraction is None:
+        del training["sampling_fraction"]
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
     if "joint" not in found.reads and resolved.joint == JointConfig():

@@ -410,10 +410,15 @@ class TrainingConfig(Section):
     )
     local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
         default=None,
-        description="Mini-batches T of a silo in a round; null: ceil(items of the silo / batch_size).",
+        description="Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size).",
     )
     batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = Field(
         default=512, description="Mini-batch size B (its expectation with Poisson sampling)."
+    )
+    sampling_fraction: Probability | None = Field(
+        default=None,
+        description="Poisson probability q of an item at every silo, for silos of very different sizes; an epoch is "
+        "ceil(1/q) steps. null: batch_size over the silo's items.",
     )
     sampling: Literal[SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE] = Field(
         default=SamplingMethod.POISSON,

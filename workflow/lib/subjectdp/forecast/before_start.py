@@ -51,6 +51,7 @@ def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
     """The first run of each data set, partition and batch size, of algorithms that draw mini-batches of items."""
     found: dict[tuple[object, ...], RunConfig] = {}
     for run in scenario.runs:
-        if not algorithm(run.algorithm.name).samples_subjects:
+        sized = run.training.sampling_fraction is None
+        if sized and not algorithm(run.algorithm.name).samples_subjects:
             found.setdefault((run.data_key, run.partition, run.training.batch_size), run)
     return list(found.values())

@@ -16,6 +16,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.leaf_sizes import leaf_sizes
 from subjectdp.models.catalogue import MODELS
+from subjectdp.plan.minibatches import expected_batch, round_steps
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
@@ -143,8 +144,8 @@ def work_of(
     executed = training.rounds if rounds is None else rounds
     taking_part = silos if training.silos_per_round is None else training.silos_per_round
     silo_rounds = executed * taking_part / len(held)  # how often each silo takes part
-    steps = sum(_local_steps(run, count) for count in held) * silo_rounds
-    trained = steps * training.batch_size
+    steps = [_local_steps(run, count) * silo_rounds for count in held]
+    trained = sum(expected_batch(training, count) * number for count, number in zip(held, steps, strict=True))
     if algorithm(run.algorithm.name).samples_subjects:
         trained = _items_of_sampled_subjects(run, held, items.subjects) * silo_rounds
     pooled = items.validation + items.test if evaluated is None else evaluated
@@ -155,7 +156,7 @@ def work_of(
     # a backward pass costs as much as two forward passes
     operations = float(cost.forward_flops) * (3 * copies * trained + tested)
     operations += float(cost.feature_flops) * copies * (items.train + items.validation + items.test)
-    return Work(round(steps), trained, tested, operations)
+    return Work(round(sum(steps)), trained, tested, operations)
 
 
 def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: int) -> float:
@@ -172,7 +173,7 @@ def _local_steps(run: RunConfig, items: int) -> int:
     found, steps = algorithm(run.algorithm.name), run.training.local_steps
     if found.samples_subjects:
         return 1 if found.one_step_per_round or steps is None else steps
-    return math.ceil(items / run.training.batch_size) if steps is None else steps
+    return round_steps(run.training, items)
 
 
 def size_class(run: RunConfig) -> SizeClass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from subjectdp.forecast.drowned import noise_a_weight, weight_scale
 from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
 from subjectdp.forecast.model_cost import model_cost
+from subjectdp.plan.minibatches import expected_batch
 from subjectdp.results.labels import run_label
 
 BASE_MEMORY_MB = 450.0
@@ -175,8 +177,8 @@ def predicted_memory_mb(run: RunConfig) -> float:
     """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
     cost = model_cost(run.model, run.data.dataset)
     at_once = run.performance.physical_batch_size or items_in_a_pass(cost.saved_values, "cpu")
-    batch = min(run.training.batch_size, at_once)
-    batch = max(batch, run.performance.evaluation_batch_size // 3)  # without gradients about a third is held
     items = expected_items(run)
+    drawn = math.ceil(expected_batch(run.training, items.train / run.partition.silos))
+    batch = max(min(drawn, at_once), run.performance.evaluation_batch_size // 3)  # a third without gradients
     kept = cost.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
     return BASE_MEMORY_MB + 4e-6 * (_COPIES * cost.parameters + _BUFFERS * batch * cost.saved_values + kept)

@@ -23,6 +23,7 @@ from subjectdp.plan.ranges import (
     NonNegative,
     OpenFraction,
     Positive,
+    Probability,
     RingBits,
 )
 from subjectdp.plan.subject_settings import Prediction, SubjectSettings
@@ -236,7 +237,12 @@ class PlanSettings:
     clip_norm: ClipNorm
     rounds: Count  # R before the horizontal rule
     local_steps: Count | None  # None: one epoch
-    batch_size: int  # expected batch size B; checked against the silos' items
+    batch_size: (
+        int  # expected batch size B, checked against the silos' items; unread beside a sampling_fraction
+    )
+    sampling_fraction: Probability | None = (
+        None  # Poisson probability q of an item at every silo; None: B / items
+    )
     silos_per_round: Count | None = None
     silo_choice: SiloChoice = SiloChoice.IN_TURN
     noise_multiplier: NonNegative | None = None  # override of the calibration

@@ -203,6 +203,7 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
     try:
         row = _settings(manifest["config"]) | _facts(manifest)
         privacy = manifest["privacy"]
+        row["batch_size"] = _mean_batch(manifest, row["batch_size"])
         row["label"] = _label(manifest["algorithm"], privacy.get("predicted"))
     except (KeyError, TypeError) as problem:
         raise DataError(
@@ -235,6 +236,13 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
         "model": config["model"]["name"],
         "config": json.dumps(config, sort_keys=True),
     }
+
+
+def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
+    """Expected items of a mini-batch; the mean silo's, rounded, where ``training.sampling_fraction`` was given."""
+    q = manifest["config"]["training"].get("sampling_fraction")
+    silos = manifest["plan"]["silos"]
+    return batch_size if q is None else round(q * sum(silo["items"] for silo in silos) / len(silos))
 
 
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:

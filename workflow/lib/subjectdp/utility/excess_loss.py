@@ -34,6 +34,7 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
+from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
@@ -87,7 +88,11 @@ THEOREMS = {
     "local_group_dp": _Theorem(
         "Theorem 4.8", bounds.local_group_bound, lambda data, plan: typical_group_size(plan.silos[0])
     ),
-    "user_ldp": _Theorem("Theorem 4.9", bounds.user_bound, lambda data, plan: data.base.training.batch_size),
+    "user_ldp": _Theorem(
+        "Theorem 4.9",
+        bounds.user_bound,
+        lambda data, plan: expected_batch(plan.settings, plan.silos[0].items),
+    ),
     "higrad_avg_dp:v3": _Theorem(
         "Theorem 4.11", bounds.higrad_bound, lambda data, plan: len(data.train[1]) / data.partition.subjects
     ),
@@ -173,6 +178,7 @@ def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunCon
             "rounds": steps,
             "local_steps": 1,
             "batch_size": base.training.batch_size,
+            "sampling_fraction": base.training.sampling_fraction,
             "sampling": "poisson",
             "optimizer": {"name": "sgd", "learning_rate": learning_rate},
         },
@@ -299,7 +305,7 @@ def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:
         "seed": data.base.seed,
         "subjects": data.partition.subjects,
         "items": data.problem.items,
-        "batch_size": data.base.training.batch_size,
+        "batch_size": expected_batch(data.base.training, len(data.train[1])),
         "parameters": data.problem.dimension,
         "radius": data.problem.radius,
         "learning_rate": trained.learning_rate,

@@ -109,6 +109,7 @@ def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
             "rounds": PAPER_ROUNDS,
             "local_steps": PAPER_STEPS,
             "batch_size": max(1, math.ceil(PAPER_PROBABILITY * items)),
+            "sampling_fraction": None,
         }
     )
     subject = run.subject

@@ -241,8 +241,10 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
     """Expected items of a mini-batch; the mean silo's, rounded, where ``training.sampling_fraction`` was given."""
     q = manifest["config"]["training"].get("sampling_fraction")
-    silos = manifest["plan"]["silos"]
-    return batch_size if q is None else round(q * sum(silo["items"] for silo in silos) / len(silos))
+    if q is None:
+        return batch_size
+    items = [silo["items"] for silo in manifest["plan"]["silos"]]
+    return round(q * sum(items) / len(items))
 
 
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:

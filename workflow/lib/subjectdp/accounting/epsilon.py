@@ -12,6 +12,7 @@ from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
 from subjectdp.accounting.mixture_pld import mixture_pld
+from subjectdp.accounting.self_composition import self_composed
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
@@ -125,7 +126,7 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     composed: Any = None
     for part in loss:
         step = _step_pld(part.noise_multiplier, part.shift, grid)
-        steps = step if part.steps == 1 else step.self_compose(part.steps)
+        steps = self_composed(step, part.steps)
         composed = steps if composed is None else composed.compose(steps)
     with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
         return float(composed.get_epsilon_for_delta(delta))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -10,10 +12,19 @@ from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
 
-def make_optimiser(
-    vector: Tensor, settings: OptimizerConfig, rate_factor: float = 1.0
-) -> torch.optim.Optimizer:
-    """A torch optimiser that writes to ``vector`` (P,) in place from ``vector.grad``.
+@dataclass(frozen=True)
+class PlainSGD:
+    """SGD without momentum or decay. torch's makes the same steps, but its first one loads a compiler for two seconds."""
+
+    rate: float
+
+
+Optimiser = PlainSGD | torch.optim.Optimizer
+"""What :func:`descend` takes a step with."""
+
+
+def make_optimiser(vector: Tensor, settings: OptimizerConfig, rate_factor: float = 1.0) -> Optimiser:
+    """An optimiser of ``vector`` (P,), for :func:`descend`.
 
     Args:
         vector: the parameters.
@@ -25,10 +36,12 @@ def make_optimiser(
         betas = (settings.momentum, settings.beta2)
         return torch.optim.Adam([vector], lr=rate, betas=betas, weight_decay=decay)
     momentum = settings.momentum if settings.name == "momentum" else 0.0
+    if momentum == 0 and decay == 0:
+        return PlainSGD(rate)
     return torch.optim.SGD([vector], lr=rate, momentum=momentum, weight_decay=decay)
 
 
-def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> torch.optim.Optimizer | None:
+def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> Optimiser | None:
     """The same for a server that gets models; None where it takes their mean as it is."""
     if settings.name == "none":
         return None
@@ -37,11 +50,10 @@ def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> to
 
 
 @torch.no_grad()
-def descend(optimiser: torch.optim.Optimizer, vector: Tensor, gradient: Tensor) -> None:
-    """One step of ``optimiser`` along ``gradient``."""
-    group = optimiser.param_groups[0]
-    if isinstance(optimiser, torch.optim.SGD) and group["momentum"] == 0 and group["weight_decay"] == 0:
-        vector.add_(gradient, alpha=-group["lr"])  # the same bits as its step, without the bookkeeping
+def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
+    """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
+    if isinstance(optimiser, PlainSGD):
+        vector.add_(gradient, alpha=-optimiser.rate)
         return
     vector.grad = gradient
     optimiser.step()

@@ -1,0 +1,62 @@
+"""A privacy loss distribution composed with itself, several times faster than dp-accounting does it.
+
+Hand-written because nearly all of dp-accounting's time goes into the tails: it takes 40 moments of a step's loss by
+scipy's logsumexp. Their exponents lie within 20 of 0, so that plain sums do (to be offered upstream). Bounds, transforms
+and truncated mass are dp-accounting's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+Floats = NDArray[np.float64]
+
+_ORDERS = 20  # moments on each side of 0, as in dp-accounting
+_TRUNCATED = 1e-15  # mass that may be cut, which counts as an infinite loss; dp-accounting's default
+
+
+def self_composed(step: Any, times: int) -> Any:
+    """``times`` independent steps of a dp-accounting PrivacyLossDistribution (pessimistic)."""
+    from dp_accounting.pld import privacy_loss_distribution as pld  # here: light commands need not load it
+
+    if times == 1:
+        return step
+    sides = [step._pmf_remove] if step._symmetric else [step._pmf_remove, step._pmf_add]
+    return pld.PrivacyLossDistribution(*(_composed(side.to_dense_pmf(), times) for side in sides))
+
+
+def _composed(side: Any, times: int) -> Any:
+    low, masses = self_convolved(side._probs, times)
+    infinite = _TRUNCATED - math.expm1(times * math.log1p(-side._infinity_mass))
+    lowest = side._lower_loss * times + low
+    return type(side)(side._discretization, lowest, masses, infinite, side._pessimistic_estimate)
+
+
+def self_convolved(masses: Floats, times: int) -> tuple[int, Floats]:
+    """(offset, masses of the sum of ``times`` draws from ``offset`` on), without at most ``_TRUNCATED`` of the mass."""
+    low, high = _kept(masses, times)
+    length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)
+    whole: Floats = fft.irfft(fft.rfft(masses, length) ** times, length)
+    return low, np.roll(whole, -low)[: high - low + 1]
+
+
+def _kept(masses: Floats, times: int) -> tuple[int, int]:
+    """The range outside of which Chernoff's bound leaves at most ``_TRUNCATED``."""
+    size = len(masses)
+    low, high = 0, (size - 1) * times
+    growth = np.exp(np.arange(size) / size)
+    rising = np.ones(size)
+    for order in range(1, _ORDERS + 1):
+        rising *= growth
+        for sign, moment in ((1, rising @ masses), (-1, (masses / rising).sum())):
+            bound = (times * math.log(moment) + math.log(2 / _TRUNCATED)) * size / (sign * order)
+            if sign > 0:
+                high = min(high, math.ceil(bound))
+            else:
+                low = max(low, math.floor(bound))
+    return low, high

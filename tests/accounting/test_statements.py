@@ -13,6 +13,7 @@ from accounting.plans import (
     FIXED,
     HIGRAD_V1,
     HIGRAD_V3,
+    ITEM,
     JOINT,
     LOCAL_GROUP,
     LOCAL_ITEM,
@@ -234,6 +235,16 @@ def test_joint_noise_under_adam_counts_own_noise() -> None:
     assert found[False]["epsilon"] > 5
     assert any("Adam's steps" in line for line in found[False]["assumptions"])
     assert not any("Adam's steps" in line for line in found[True]["assumptions"])
+
+
+def test_epsilon_over_rounds_at_unequal_silos() -> None:
+    """The silo where ε ends largest stands for all: within two per cent of the largest at every number of rounds."""
+    made = make_plan(
+        LOCAL_ITEM, replace(facts(3), items=(400, 900, 5000)), settings(rounds=30, batch_size=100)
+    )
+    for count, epsilon in epsilon_over_rounds(made, ITEM):
+        largest = unit_epsilon(replace(made, rounds=count), ITEM, every_silo=True)
+        assert 0.98 * largest <= epsilon <= 1.02 * largest
 
 
 def test_epsilon_over_rounds_ends_at_the_runs() -> None:

@@ -1,8 +1,8 @@
 """A privacy loss distribution composed with itself, several times faster than dp-accounting does it.
 
 Hand-written because nearly all of dp-accounting's time goes into the tails: it takes 40 moments of a step's loss by
-scipy's logsumexp. Their exponents lie within 20 of 0, so that plain sums do (to be offered upstream). Bounds, transforms
-and truncated mass are dp-accounting's.
+scipy's logsumexp. Their exponents lie within 20 of 0, so that plain sums do (to be offered upstream). The bounds and
+the truncated mass are dp-accounting's.
 """
 
 from __future__ import annotations

@@ -332,10 +332,10 @@ def epsilon_over_rounds(
 ) -> list[tuple[int, float]]:
     """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
 
-    Where every silo takes part in every round, a silo's share of the losses grows alike, and ε is that of the silo (or
-    of the choice of silos) where it is largest in the end: all silos at all numbers of rounds would take most of a
-    light run's time. Data-dependent σ or divisors are taken as constants here, as in ``epsilon_if_constant``. By privacy
-    loss distributions on a coarse grid, or for integer noise by the Rényi bounds that hold for it.
+    Where every silo takes part in every round, ε is that of the silo (or of the choice of silos) where it is largest in
+    the end: all silos at all numbers of rounds would take most of a light run's time. Data-dependent σ or divisors are
+    taken as constants here, as in ``epsilon_if_constant``. By privacy loss distributions on a coarse grid, or for
+    integer noise by the Rényi bounds that hold for it.
     """
     chosen = _spread(plan.rounds) if rounds is None else list(rounds)
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM

@@ -14,7 +14,7 @@ from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
 @dataclass(frozen=True)
 class PlainSGD:
-    """SGD without momentum or decay. torch's makes the same steps, but its first one loads a compiler for two seconds."""
+    """SGD without momentum or decay. torch's makes the same steps, but its first one takes 2 s to load a compiler."""
 
     rate: float
 

@@ -74,5 +74,6 @@ class GlobalModel:
                 optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
 
     def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """Those that keep a state."""
         optimisers = {"central_optimiser": self._optimiser, "averaging_optimiser": self._server_optimiser}
-        return {name: optimiser for name, optimiser in optimisers.items() if optimiser is not None}
+        return {name: each for name, each in optimisers.items() if isinstance(each, torch.optim.Optimizer)}

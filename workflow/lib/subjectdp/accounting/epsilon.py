@@ -73,6 +73,7 @@ def _renyi_or_capped(loss: PrivacyLoss, delta: float, integer_orders: bool) -> f
     return whole if whole < _WORTH_CAPPING else min(whole, capped_bound(loss, delta, bound))
 
 
+@lru_cache(maxsize=512)  # a run's statements ask for the same losses again
 def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     """The closed form if there is one, the Rényi bound if δ is too small for a grid, else the PLD."""
     exact = gaussian.exact_mu(loss)

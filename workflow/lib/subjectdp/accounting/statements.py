@@ -339,19 +339,16 @@ def epsilon_over_rounds(
     """
     chosen = _spread(plan.rounds) if rounds is None else list(rounds)
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
-    reached = partial(
-        epsilon_of,
-        delta=plan.settings.delta,
-        accountant="rdp_integer" if integers else "pld",
-        resolution=SEARCH,
-    )
+    accountant = "rdp_integer" if integers else "pld"
+    reached = partial(epsilon_of, delta=plan.settings.delta, accountant=accountant)
     kept = slice(None)
     if sound.participants(plan) == len(plan.silos):
         last = [reached(loss) for loss in sound.unit_losses(plan, unit, every_silo)]
         worst = last.index(max(last))
         kept = slice(worst, worst + 1)
     after = {count: sound.unit_losses(replace(plan, rounds=count), unit, every_silo) for count in chosen}
-    return [(count, max(map(reached, losses[kept]))) for count, losses in after.items()]
+    coarse = partial(reached, resolution=SEARCH)
+    return [(count, max(map(coarse, losses[kept]))) for count, losses in after.items()]
 
 
 def _spread(rounds: int) -> list[int]:

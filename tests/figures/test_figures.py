@@ -449,3 +449,32 @@ def test_the_joint_papers_figure_has_standard_errors_and_the_best_round(tmp_path
     best = table[(table["panel"] == "c") & (table["x"] == 0) & (table["series"] == "1 local step")].iloc[0]
     assert best["mean"] == pytest.approx(100 * accuracy.max().mean())
     assert best["high"] - best["mean"] == pytest.approx(100 * accuracy.max().std() / 3**0.5)
+
+
+@pytest.mark.slow
+def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(tmp_path: Path) -> None:
+    more = (("data", {"embedded": {"subjects": 100, "items_per_subject": 100}}),)
+    fakes = [
+        Fake("joint_noise", "acs_income", rounds=r, local_steps=k, seed=seed, changes=more)
+        for r in (4, 8)
+        for k in (1, None)
+        for seed in (0, 1, 2)
+    ]
+    inputs = collected(tmp_path / "s", fakes)
+    make_figure("joint_figure3", inputs, tmp_path)
+    table = values(tmp_path, "joint_figure3").set_index(["quantity", "series", "x"])
+    runs = inputs.read_runs()
+    runs = runs[(runs["rounds"] == 8) & runs["config"].str.contains('"local_steps": 1,')]
+    rounds = inputs.read_rounds()
+    grouped = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")
+    cell = ("1 local step", 8)
+    assert table.loc["accuracy_best", *cell]["mean"] == pytest.approx(
+        100 * grouped["test_accuracy"].max().mean()
+    )
+    assert table.loc["loss_best", *cell]["mean"] == pytest.approx(grouped["test_loss"].min().mean())
+    assert table.loc["loss_last", *cell]["mean"] == pytest.approx(grouped["test_loss"].last().mean())
+    assert table.loc["epsilon", *cell]["mean"] == pytest.approx(runs["epsilon_sound_item"].mean())
+    with pytest.raises(DataError, match="cifar10"):
+        make_figure("joint_figure2", inputs, tmp_path)
+    with pytest.raises(DataError, match="one for this figure"):
+        make_figure("joint_figure1", inputs, tmp_path)

@@ -10,7 +10,8 @@ import yaml
 
 from subjectdp.cli.main import main
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.forecast.plan_report import _span, plan_scenario
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.forecast.plan_report import _span, data_mb, plan_scenario
 from training import small_world
 
 
@@ -25,6 +26,16 @@ def test_a_run_that_will_refuse_to_start_is_told_with_its_reason(tmp_path):
         in text.replace("\n", " ")
     )
     assert frame["epsilon_sound_subject"].isna().all()
+
+
+@pytest.mark.parametrize("dataset", [name for name, facts in DATASETS.items() if facts.generator])
+def test_generated_data_of_every_data_set_have_a_size_on_disk(dataset: str) -> None:
+    size = {"subjects": 100, "items_per_subject": 100}
+    run = {"algorithm": "fed_avg", "data": {"dataset": dataset, "embedded": size}}
+    expected = 1e4 * (DATASETS[dataset].item_bytes + DATASETS[dataset].generated_bytes) / 1e6
+    assert data_mb(load_scenario_from_mapping({"name": "size", "run": run})) == pytest.approx(
+        expected, rel=0.2
+    )
 
 
 @pytest.mark.slow

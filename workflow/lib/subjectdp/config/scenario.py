@@ -40,6 +40,8 @@ Figure = Literal[
     "joint_noise",
     "joint_counterexample",
     "joint_figure1",
+    "joint_figure2",
+    "joint_figure3",
     "beyond_epsilon",
     "beyond_subjects",
     "beyond_noise",

@@ -52,6 +52,7 @@ class DatasetFacts:
     sources: tuple[Source, ...] = (Source.UPSTREAM,)
     archive_bytes: float = 0.0  # of the upstream files
     generator: str = ""
+    generated_bytes: float = 0.0  # of an item in the files that the generator writes
     silos: int = 0  # that the source names; 0: none
     own_subjects: bool = False  # the data name nobody: each item is its own subject
 
@@ -77,6 +78,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=_LEAF,
         archive_bytes=1.2e9,
         generator="subjectdp.data.embedded.nist_layout",
+        generated_bytes=1200.0,
     ),
     "shakespeare": DatasetFacts(
         label="Shakespeare",
@@ -91,6 +93,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=_LEAF,
         archive_bytes=5.5e6,
         generator="subjectdp.data.embedded.plays",
+        generated_bytes=1.5,
     ),
     "fashion_mnist": DatasetFacts(
         label="Fashion-MNIST",
@@ -104,6 +107,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=(Source.EMBEDDED, Source.UPSTREAM),
         archive_bytes=30.9e6,
         generator="subjectdp.data.embedded.garments",
+        generated_bytes=330.0,
         own_subjects=True,
     ),
     "acs_income": DatasetFacts(
@@ -118,6 +122,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=(Source.EMBEDDED, Source.UPSTREAM),
         archive_bytes=6e8,
         generator="subjectdp.data.embedded.census",
+        generated_bytes=42.0,
         silos=51,
         own_subjects=True,
     ),

@@ -58,6 +58,12 @@ FIGURES: dict[str, FigureEntry] = {
     "joint_figure1": FigureEntry(
         "joint_figure1", ("runs", "rounds"), "Joint noise", "Figure 1: one local step or one epoch"
     ),
+    "joint_figure2": FigureEntry(
+        "joint_over_rounds", ("runs", "rounds"), "Joint noise", "Figure 2: CIFAR-10 features, by rounds"
+    ),
+    "joint_figure3": FigureEntry(
+        "joint_over_rounds", ("runs", "rounds"), "Joint noise", "Figure 3: ACS Income, by rounds"
+    ),
     "joint_counterexample": FigureEntry(
         "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
     ),

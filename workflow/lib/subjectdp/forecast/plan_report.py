@@ -39,7 +39,6 @@ _HEADER = (
     "MB",
 )
 _WIDTH = 110
-_EMBEDDED_ITEM_BYTES = {"femnist": 1200.0, "shakespeare": 1.5}
 _PARTITION_ITEM_BYTES = 8.0
 
 
@@ -194,5 +193,5 @@ def _data_bytes(scenario: Scenario, key: str, data: DataConfig) -> float:
     count = items.train + items.validation + items.test
     prepared = count * DATASETS[data.dataset].item_bytes
     if data.source == "embedded":
-        return prepared + count * _EMBEDDED_ITEM_BYTES[data.dataset]
+        return prepared + count * DATASETS[data.dataset].generated_bytes
     return prepared + (DATASETS[data.dataset].archive_bytes if data.source == "upstream" else 0.0)

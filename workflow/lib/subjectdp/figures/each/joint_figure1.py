@@ -6,7 +6,6 @@ run; the final one stands beside it.
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
 
@@ -16,47 +15,38 @@ from matplotlib.axes import Axes
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import METRICS, Curves, present, privacy_footnote
-from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
-from subjectdp.figures.style import Style, sequence_styles
+from subjectdp.figures.joint_lines import joint_runs, line_styles, seeds_note, standard_errors
+from subjectdp.figures.panels import LegendEntry, Panel, Sheet
+from subjectdp.figures.style import Style
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import dataset_name
-from subjectdp.results.select import privacy_note, steps_words
+from subjectdp.results.select import privacy_note
 
-_JOINT = "joint_noise"
 _PLACES = ("best round", "last round")
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """A row per data set: accuracy and loss over the rounds, and the accuracy of each run's best and last round.
 
-    Raises DataError without a run of joint noise, and for two runs of one line and seed.
+    Data sets whose runs all have one number of rounds. Raises DataError without a run of joint noise, and for two runs
+    of one line and seed.
     """
-    runs = inputs.read_runs()
-    runs = runs[runs["algorithm"] == _JOINT]
+    runs = joint_runs(inputs)
+    numbers = runs.groupby("dataset")["rounds"].transform("nunique")
+    runs = runs[numbers == 1]  # those of several are on the axis of joint_figure2 and joint_figure3
     if runs.empty:
-        raise expected("algorithms of the scenario", f"no {_JOINT}", f"{_JOINT} for this figure", DataError)
-    runs = runs.assign(series=[_series(config) for config in runs["config"]])
-    if runs.duplicated(["dataset", "series", "seed"]).any():
-        raise expected("runs of one line and seed", "several", "one: select them for this figure", DataError)
-    order = sorted(runs["series"].unique(), key=lambda series: ("own noise" in series, "epoch" in series))
-    styles = dict(zip(order, sequence_styles(len(order)), strict=True))
-    rounds = inputs.read_rounds()
+        raise expected("rounds of a data set's runs", "several", "one for this figure", DataError)
+    styles, rounds = line_styles(runs), inputs.read_rounds()
     legend = [
-        LegendEntry(f"{text}\n{privacy_note(runs[runs['series'] == text])}", styles[text]) for text in order
+        LegendEntry(f"{text}\n{privacy_note(runs[runs['series'] == text])}", styles[text]) for text in styles
     ]
-    seeds = runs.groupby(["dataset", "series"])["seed"].nunique()
     return Sheet(
         name,
         tuple(_row(runs[runs["dataset"] == dataset], rounds, styles) for dataset in present(runs)),
         tuple(legend),
-        (f"Mean of {int(seeds.min())} seeds, band or bar: standard error", privacy_footnote(runs)),
+        (seeds_note(runs), privacy_footnote(runs)),
         tuple(runs["run_id"]),
     )
-
-
-def _series(config: str) -> str:
-    own = json.loads(config)["joint"]["own_noise_only"]
-    return steps_words(config) + (", each silo's own noise" if own else "")
 
 
 def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
@@ -69,7 +59,7 @@ def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> 
 def _curves(table: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel:
     quantity, _, factor = METRICS[metric]
     dataset = str(table["dataset"].iloc[0])
-    values = _standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
+    values = standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
     return Panel(
         key=f"{dataset}_{quantity}",
         heading=dataset_name(dataset),
@@ -86,7 +76,7 @@ def _best_and_last(table: pd.DataFrame, dataset: str, styles: dict[str, Style], 
         (100 * found).rename("value").reset_index().assign(x=place, quantity=f"accuracy_{word.split()[0]}")
         for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
     ]
-    values = _standard_errors(pd.concat(parts))
+    values = standard_errors(pd.concat(parts))
     return Panel(
         key=f"{dataset}_best_and_last",
         heading=f"{dataset_name(dataset)}, best and last",
@@ -94,17 +84,6 @@ def _best_and_last(table: pd.DataFrame, dataset: str, styles: dict[str, Style], 
         values=values,
         synthetic=synthetic,
     )
-
-
-def _standard_errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean and mean ± SEM of ``value`` for each data set, quantity, series and x; no band for one seed."""
-    found = (
-        table.groupby(["dataset", "quantity", "series", "x"])["value"]
-        .agg(["mean", "sem", "count"])
-        .reset_index()
-    )
-    found = found.assign(low=found["mean"] - found["sem"], high=found["mean"] + found["sem"])
-    return found.rename(columns={"count": "seeds"})[VALUE_COLUMNS]
 
 
 def _draw_points(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:

@@ -243,8 +243,8 @@ def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
     q = manifest["config"]["training"].get("sampling_fraction")
     if q is None:
         return batch_size
-    items = [silo["items"] for silo in manifest["plan"]["silos"]]
-    return round(q * sum(items) / len(items))
+    items = [int(silo["items"]) for silo in manifest["plan"]["silos"]]
+    return round(float(q) * sum(items) / len(items))
 
 
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -32,10 +32,9 @@ def test_a_run_that_will_refuse_to_start_is_told_with_its_reason(tmp_path):
 def test_generated_data_of_every_data_set_have_a_size_on_disk(dataset: str) -> None:
     size = {"subjects": 100, "items_per_subject": 100}
     run = {"algorithm": "fed_avg", "data": {"dataset": dataset, "embedded": size}}
-    expected = 1e4 * (DATASETS[dataset].item_bytes + DATASETS[dataset].generated_bytes) / 1e6
-    assert data_mb(load_scenario_from_mapping({"name": "size", "run": run})) == pytest.approx(
-        expected, rel=0.2
-    )
+    least = 1e4 * (DATASETS[dataset].item_bytes + DATASETS[dataset].generated_bytes) / 1e6
+    found = data_mb(load_scenario_from_mapping({"name": "size", "run": run}))
+    assert least <= found < 1.3 * least + 0.1  # the partition's numbers besides
 
 
 @pytest.mark.slow

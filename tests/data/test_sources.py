@@ -71,7 +71,7 @@ _MIRROR = f"{_FILE}/mirrors/0"
         (_with("files", {}), "mapping with at least one entry"),
         (_with("files", {"../a": {}}), "file name"),
         (_with(f"{_FILE}/format", "tar"), "zip or gzip or binary or text"),
-        (_with(f"{_FILE}/mirrors", []), "at least one mirror"),
+        (_with(f"{_FILE}/mirrors", "none"), "a list, empty for a file that only data.path gives"),
         (_with(f"{_MIRROR}/url", "ftp://x/a"), "http or https"),
         (_with(f"{_MIRROR}/bytes", 0), "above 0"),
         (_with(f"{_MIRROR}/bytes", True), "above 0"),

@@ -74,8 +74,10 @@ def _file(name: str, value: Any, where: str) -> SourceFile:
     entry = _keys(value, where, {"format", "mirrors"})
     if entry["format"] not in FORMATS:
         raise expected(f"{where}.format", entry["format"], " or ".join(FORMATS))
-    if not isinstance(entry["mirrors"], list) or not entry["mirrors"]:
-        raise expected(f"{where}.mirrors", entry["mirrors"], "a list with at least one mirror")
+    if not isinstance(entry["mirrors"], list):
+        raise expected(
+            f"{where}.mirrors", entry["mirrors"], "a list, empty for a file that only data.path gives"
+        )
     return SourceFile(name, entry["format"], tuple(_mirror(m, f"{where}.mirrors") for m in entry["mirrors"]))
 
 

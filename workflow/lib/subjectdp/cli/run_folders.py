@@ -12,6 +12,8 @@ from typing import Any
 from subjectdp.config.differences import settings_apart
 from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
+from subjectdp.io.checksummed_json import SEAL, is_intact
+from subjectdp.io.locks import holder
 from subjectdp.results.labels import run_label
 
 _LISTED = 8  # runs in a message
@@ -93,8 +95,6 @@ def _told_apart(folder: Path, names: list[str]) -> list[str]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a finished run; DataError where it is not finished, or its manifest damaged or changed."""
-    from subjectdp.io.checksummed_json import SEAL, is_intact
-
     path = folder / "manifest.json"
     if not path.is_file():
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
@@ -146,8 +146,6 @@ def _label(manifest: dict[str, Any], privacy: dict[str, Any]) -> str | None:
 
 
 def _begun(folder: Path) -> RunFolder:
-    from subjectdp.io.locks import holder
-
     owner = holder(folder / ".lock")
     config = _json(folder / "config.json")
     progress = _json(folder / PROGRESS) or {}

@@ -8,7 +8,6 @@ features, so the network runs once for all runs (5.4 GFLOP an image: an hour or 
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 import tarfile
 import zlib
@@ -17,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from subjectdp.data.content import Content, single_items
-from subjectdp.data.progress import Progress
 from subjectdp.errors import DataError, expected
-from subjectdp.models.resnext import FEATURES, features, load_checkpoint
 
 ARCHIVE, CHECKPOINT = "cifar-10-python.tar.gz", "resnext-29-8x64-cifar100.pth.tar"
 FOLDER = "cifar-10-batches-py"
@@ -31,8 +27,6 @@ BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 SIDE, CLASSES = 32, 10
 PIXELS = 3 * SIDE * SIDE
 _LARGEST = 1 << 26  # bytes of a batch; upstream's have 31 MB
-_AT_ONCE = 128  # images
-_LOGGER = logging.getLogger(__name__)
 
 
 def load_upstream(folder: Path, decode: bool = True) -> Content:
@@ -41,6 +35,8 @@ def load_upstream(folder: Path, decode: bool = True) -> Content:
     The parts are pooled and split anew, as in the joint-noise paper. ``decode``: False leaves features zero. Raises
     DataError for a missing, damaged or foreign archive, ModelError for such a checkpoint.
     """
+    from subjectdp.models.resnext import FEATURES, extract  # torch: other readers do without it
+
     images, labels = read_archive(folder / ARCHIVE)
     found = np.zeros((len(images), FEATURES), dtype=np.float32)
     if decode:
@@ -54,21 +50,6 @@ def load_upstream(folder: Path, decode: bool = True) -> Content:
         notes={"features": f"ResNeXt of {CHECKPOINT}, without its last layer"},
         **single_items(len(images)),
     )
-
-
-def extract(images: NDArray[np.uint8], checkpoint: Path) -> NDArray[np.float32]:
-    """(n, 1024) features of (n, 3, 32, 32) images, on a GPU where there is one."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    weights = {name: value.to(device) for name, value in load_checkpoint(checkpoint).items()}
-    progress = Progress(_LOGGER, "CIFAR-10 features", len(images), "images")
-    parts = []
-    with torch.inference_mode():
-        for start in range(0, len(images), _AT_ONCE):
-            part = torch.from_numpy(images[start : start + _AT_ONCE]).to(device)
-            parts.append(features(weights, part).cpu().numpy())
-            progress.add(len(part))
-    progress.finish()
-    return np.concatenate(parts)
 
 
 def read_archive(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -7,13 +7,16 @@ groups follow from the checkpoint's shapes, so that a test's network may be smal
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.errors import ModelError, expected
@@ -23,6 +26,7 @@ STAGES = (1, 2, 2)  # stride of each stage's first block
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """Of the colour channels, in [0, 1], as the network was trained."""
 
+_AT_ONCE = 128  # images
 _NORM = ("weight", "bias", "running_mean", "running_var")
 _BLOCK = {"conv_reduce": "bn_reduce", "conv_conv": "bn", "conv_expand": "bn_expand"}
 
@@ -82,6 +86,18 @@ def _blocks(weights: Weights, stage: int) -> list[str]:
     return names
 
 
+def extract(images: NDArray[np.uint8], checkpoint: Path) -> NDArray[np.float32]:
+    """(n, 1024) features of (n, 3, 32, 32) bytes by a checkpoint's network, on a GPU where there is one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    weights = {name: value.to(device) for name, value in load_checkpoint(checkpoint).items()}
+    with torch.inference_mode():
+        parts = [
+            features(weights, torch.from_numpy(images[start : start + _AT_ONCE]).to(device)).cpu().numpy()
+            for start in range(0, len(images), _AT_ONCE)
+        ]
+    return np.concatenate(parts)
+
+
 def features(weights: Weights, images: Tensor) -> Tensor:
     """(n, 1024) features of bytes (n, 3, 32, 32); an image's do not depend on the others."""
     scale = torch.tensor(STD, device=images.device).view(3, 1, 1)
@@ -137,3 +153,10 @@ def random_weights(seed: int, widths: tuple[int, int, int], groups: int) -> dict
         layer(f"{name}.shortcut.shortcut_conv", f"{name}.shortcut.shortcut_bn", outputs, inputs, 1)
         inputs = outputs
     return weights
+
+
+def checkpoint_bytes(weights: Weights) -> bytes:
+    """A checkpoint as the training script saves it: the names are those of a model on several GPUs."""
+    saved = io.BytesIO()
+    torch.save({"state_dict": {f"module.{name}": value for name, value in weights.items()}}, saved)
+    return saved.getvalue()

@@ -14,13 +14,11 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, CLASSES, FOLDER, PIXELS, SIDE
 from subjectdp.io import atomic
-from subjectdp.models.resnext import random_weights
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 _CANVAS = 4 * SIDE  # drawn large and reduced: soft edges
@@ -29,6 +27,8 @@ _WIDTHS, _GROUPS = (16, 32, 64), 4
 
 def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Writes archive and checkpoint with ``subjects`` times ``items_per_subject`` images; returns their paths."""
+    from subjectdp.models.resnext import checkpoint_bytes, random_weights  # torch: other data do without it
+
     count = subjects * items_per_subject
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "pictures")
     labels = generator.integers(0, CLASSES, count).astype(np.uint8)
@@ -37,10 +37,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     batches = {name: python2_pickle(images[part::6], labels[part::6]) for part, name in enumerate(BATCHES)}
     archive, checkpoint = folder / ARCHIVE, folder / CHECKPOINT
     atomic.write_bytes(archive, packed(batches))
-    saved = io.BytesIO()
-    weights = random_weights(seed, _WIDTHS, _GROUPS)
-    torch.save({"state_dict": {f"module.{name}": value for name, value in weights.items()}}, saved)
-    atomic.write_bytes(checkpoint, saved.getvalue())
+    atomic.write_bytes(checkpoint, checkpoint_bytes(random_weights(seed, _WIDTHS, _GROUPS)))
     return [archive, checkpoint]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from snakemake_executor_plugin_slurm import common_settings
+from yte import process_yaml
 
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError
-from subjectdp.forecast.cluster import LEAST_MINUTES, MEMORY_MB, MINUTES, cluster_settings
+from subjectdp.forecast.cluster import LEAST_MINUTES, MEMORY_MB, MINUTES, TINY_RUNS, cluster_settings
 from subjectdp.forecast.cost_model import forecast_seconds, size_class
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +64,7 @@ def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
     """Where they were measured first, 52 runs took 14.7 minutes together."""
     runs = load_scenario(ROOT / "config/scenarios/embedded.yaml").runs
     settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
-    assert {settings.group_of(run) for run in runs} == {"short_femnist_runs", "short_shakespeare_runs"}
+    assert {settings.group_of(run) for run in runs} == {"tiny_runs", "short_runs"}
     asked = sum(settings.minutes_of(run, 1) for run in runs)
     assert len(runs) * 14.7 / 52 / asked >= 0.2
 
@@ -81,11 +83,21 @@ def test_time_and_memory_follow_size_processes_and_attempt():
     assert cluster_settings({}).minutes_of(PAPER, 1) == MINUTES["medium"]
 
 
-def test_only_short_runs_share_a_job_and_only_with_their_own_data():
+def test_only_short_runs_share_a_job_and_tiny_ones_with_tiny_ones():
     settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "4"})
-    groups = [settings.group_of(run) for run in (SHORT, PAPER, SHAKESPEARE)]
-    assert groups == ["short_femnist_runs", None, None]
+    longer = run_of(training={"rounds": 200})
+    groups = [settings.group_of(run) for run in (SHORT, longer, PAPER, SHAKESPEARE)]
+    assert groups == ["tiny_runs", "short_runs", None, None]
     assert cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "1"}).group_of(SHORT) is None
+
+
+def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
+    monkeypatch.setattr(common_settings, "pass_group_args", False)  # fails if the plugin no longer has it
+    monkeypatch.setenv("SUBJECTDP_SLURM_RUNS_PER_JOB", "4")
+    monkeypatch.setenv("SUBJECTDP_SLURM_GPU", "none")
+    profile = process_yaml((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    assert common_settings.pass_group_args
+    assert {"short_runs=4", f"tiny_runs={4 * TINY_RUNS}"} < set(profile["group-components"])
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import resource
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 from subjectdp.config import load_scenario
+from subjectdp.forecast.cluster import TINY_RUNS
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
@@ -186,14 +188,27 @@ def test_a_site_without_gpus_trains_on_its_cpu_partition(project):
         assert all(asked in text for _, text in jobs)
 
 
-def test_short_runs_share_a_job(project):
+def shared_jobs(project, tmp_path, rounds, seeds):
+    """The group jobs of a sweep over seeds with two short runs, or sixteen tiny ones, in a job."""
+    run = {
+        "data": {"embedded": {"subjects": 8, "items_per_subject": 50}},
+        "training": {"rounds": rounds, "batch_size": 16},
+        "model": {"name": "small_cnn"},
+    }
+    content = {"name": "shared", "run": run, "sweep": [{"seed": list(range(seeds))}]}
     printed = project.snakemake(
-        *("--profile", "slurm", "-n", "--configfile", "config/scenarios/smoke.yaml"),
+        *("--profile", "slurm", "-n", "--configfile", write_scenario(tmp_path, content)),
         SUBJECTDP_SLURM_RUNS_PER_JOB="2",
     ).stdout
-    groups = re.findall(r"Group job (\w+)", printed)
-    expected = ["short_femnist_runs", "short_shakespeare_runs"] * 2 + ["partitions"]
-    assert sorted(groups) == sorted(expected), "three runs of each data set, two in a job"
+    return Counter(re.findall(r"Group job (\w+)", printed))
+
+
+def test_short_runs_share_a_job_and_tiny_ones_share_it_with_more(project, tmp_path):
+    assert shared_jobs(project, tmp_path, rounds=300, seeds=5) == {"short_runs": 3, "partitions": 1}
+    assert shared_jobs(project, tmp_path, rounds=1, seeds=2 * TINY_RUNS + 1) == {
+        "tiny_runs": 2,
+        "partitions": 1,
+    }
 
 
 def test_no_partition_is_set_unless_it_is_asked_for(project):

@@ -83,6 +83,10 @@ if workflow.is_main_process:
     for line in SCENARIO.repetitions:
         logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)
+if not workflow.is_main_process:
+    # Inside a cluster job, one after another: the plugin does not pass the profile's resources on.
+    workflow.register_resource("training_slot", 1)
+    workflow.register_resource("partition_slot", 1)
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = SCENARIO.partitions_by_id
 DATA = SCENARIO.datasets_by_key

@@ -30,6 +30,12 @@ MARGIN = 3
 LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
+TINY_SECONDS = 15.0
+"""Most core-seconds of a run that is hardly more than its start."""
+
+TINY_RUNS = 8
+"""So many tiny runs take the place of one short run in a shared job; the Slurm profile knows it too."""
+
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
 _GRES = re.compile(
     r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$"
@@ -46,7 +52,9 @@ class ClusterSettings:
     gpu: str  # how a GPU is requested; "none": not at all
     minutes: Mapping[SizeClass, int]  # most minutes that a training asks for by class, first attempt
     memory_mb: Mapping[SizeClass, int]  # memory of a training by class, first attempt
-    runs_per_job: int  # short runs trained in one job, one after another
+    runs_per_job: (
+        int  # short runs trained in one job, one after another; of tiny ones TINY_RUNS times as many
+    )
     light_jobs_local: bool  # the submitting process makes tables and figures
     pace: float  # wall seconds of a training over those of its forecast
 
@@ -77,9 +85,10 @@ class ClusterSettings:
         return self.gpu_resources(gpus(run))
 
     def group_of(self, run: RunConfig) -> str | None:
-        """The group of short runs that share a job, by data set; None for a run with a job of its own."""
-        shared = self.runs_per_job > 1 and size_class(run) == "short"
-        return f"short_{run.data.dataset}_runs" if shared else None
+        """The group of runs that share jobs; None for a run with a job of its own."""
+        if self.runs_per_job == 1 or size_class(run) != "short":
+            return None
+        return "tiny_runs" if forecast_seconds(run) <= TINY_SECONDS else "short_runs"
 
 
 def gpus(run: RunConfig) -> int:

@@ -3,7 +3,8 @@
 #   make NAME           config/scenarios/NAME.yaml, e.g. make smoke, make small-femnist, make paper
 #   make plan           before anything runs: runs, ε, hours, memory and disk of SCENARIO (default: embedded)
 #   make bench          private steps against plain SGD and other libraries;  make bench-quick  in a minute
-#   make test           all tests;  make test-fast  a subset for every save
+#   make test           what to run before a commit;  make test-fast  a subset for every save
+#   make test-long      whole workflows, tutorials, audits, faults around trainings: all that make test leaves out
 #   make lint           the static checks;  make format  fixes what a tool can fix
 #   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it if missing)
 #   make mutants        plants bugs in copies of the library: a test has to kill each
@@ -29,7 +30,7 @@ STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, s
 SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 
-.PHONY: help figures plan venv test test-fast slurm-test mutants faults fuzz bench bench-quick lint docs architecture format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test test-fast test-long slurm-test mutants faults fuzz bench bench-quick lint docs architecture format clean clean-results $(SCENARIOS)
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -63,11 +64,18 @@ $(STAMP):
 # ---- checks --------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/pytest --numprocesses $(CORES)
 
+# One thread in each of the processes. They start hundreds of others: byte code is kept, whatever the environment says.
+test test-fast test-long: export OMP_NUM_THREADS := 1
+test test-fast test-long: export PYTHONDONTWRITEBYTECODE :=
+
 test: venv
 	$(PYTEST) --dist loadfile $(ARGS)
 
 test-fast: venv
-	$(PYTEST) --dist loadfile -m "not slow and not workflow and not mutants and not faults" $(ARGS)
+	$(PYTEST) --dist loadfile -m "not slow and not workflow and not long and not mutants and not faults" $(ARGS)
+
+test-long: venv
+	$(PYTEST) --dist loadfile -m long $(ARGS)
 
 # Starts and stops Slurm itself; where that is impossible the tests are skipped and say why. SUBJECTDP_SLURM_TESTS=long
 # runs more.

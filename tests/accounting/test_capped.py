@@ -160,6 +160,7 @@ def test_unequal_silos() -> None:
     assert 2000 < lower <= found <= 1.05 * lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "k", "sigma", "steps", "old", "gain"),
     [
@@ -179,6 +180,7 @@ def test_runs_that_had_loose_bounds(
     assert lower_epsilon(loss, DELTA, found / 20_000) <= found <= rough / gain
 
 
+@pytest.mark.slow
 def test_the_grid_for_large_losses_agrees_with_the_fine_one() -> None:
     loss = (MixtureSteps(1.0, items(0.1, 20), 100),)
     fine = pld_epsilon(loss, DELTA, 2e-3)

@@ -129,6 +129,7 @@ def written_out(whole: PrivacyPlan, held: tuple[int, ...]) -> PrivacyLoss:
     return merged(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("silos", "chosen", "held"), [(5, 2, 2), (4, 2, 4), (6, 4, 3), (3, 1, 1)])
 def test_silos_in_turn_cost_what_the_rounds_written_out_cost(silos: int, chosen: int, held: int) -> None:
     whole = plan(sound(HIGRAD_V1), 8.0, silos=silos, rounds=7, held=held, silos_per_round=chosen)

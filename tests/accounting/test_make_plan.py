@@ -101,6 +101,7 @@ def test_published_central_noise() -> None:
     assert made.group_noise_multipliers[0][:3] == approx((0.50, 0.65, 0.73), abs=0.006)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "noise"),
     [(LOCAL_ITEM, 1.7091), (USER_LDP, 92.05), (LOCAL_GROUP, 49.38), (HIGRAD_V1, 46.03), (HIGRAD_V3, 46.03)],

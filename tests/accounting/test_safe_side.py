@@ -18,6 +18,7 @@ LOSS = (MixtureSteps(1.0, sampled_gaussian(0.02), 500),)
 DELTA = 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.998, 0.9995, 0.9, 1.002, 1.5])
 def test_a_guess_on_the_unsafe_side_is_not_taken(factor: float) -> None:
     """A guess whose ε is a little above the target, by the accountant that evaluates it at full accuracy at once."""

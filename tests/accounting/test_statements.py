@@ -171,6 +171,7 @@ def test_what_is_not_covered_is_said() -> None:
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
 
 
+@pytest.mark.slow
 def test_the_report_says_what_an_item_is() -> None:
     made = plan(LOCAL_ITEM, 1.2, rounds=4, steps=10)
     statements = privacy_statements(made, over_rounds=False, items=ItemFacts(copies=2))

@@ -10,31 +10,47 @@ import pytest
 from subjectdp.accounting import table1
 from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences, skellam_epsilon, skellam_noise
 
-ROWS = table1.rows()
+CELLS = [(steps, parties) for steps in (1, 10, 50) for parties in (1, 2, 5, 10)]
 TIGHT = (3.67, 1.78, 0.63, 0.31, 3.53, 1.75, 0.79, 0.48, 3.79, 2.15, 1.14, 0.74)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.local_steps}-{row.parties}")
-def test_both_printed_decimals(row: table1.Row) -> None:
+@pytest.fixture(scope="module")
+def rows() -> list[table1.Row]:
+    return table1.rows()
+
+
+@pytest.mark.slow
+def test_the_cells_are_the_papers(rows: list[table1.Row]) -> None:
+    assert [(row.local_steps, row.parties) for row in rows] == CELLS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell[0]}-{cell[1]}")
+def test_both_printed_decimals(rows: list[table1.Row], cell: tuple[int, int]) -> None:
+    row = rows[CELLS.index(cell)]
     assert f"{row.epsilon:.2f}" == f"{row.epsilon_printed:.2f}"
     assert f"{row.sigma_total:.2f}" == f"{row.sigma_printed:.2f}"
 
 
-def test_best_orders() -> None:
-    assert [row.order for row in ROWS] == [4, 6, 12, 22, 4, 7, 15, 27, 5, 8, 15, 22]
+@pytest.mark.slow
+def test_best_orders(rows: list[table1.Row]) -> None:
+    assert [row.order for row in rows] == [4, 6, 12, 22, 4, 7, 15, 27, 5, 8, 15, 22]
 
 
-def test_tight_values() -> None:
-    assert [round(row.epsilon_tight, 2) for row in ROWS] == list(TIGHT)
+@pytest.mark.slow
+def test_tight_values(rows: list[table1.Row]) -> None:
+    assert [round(row.epsilon_tight, 2) for row in rows] == list(TIGHT)
 
 
-def test_only_one_local_step_gains_from_joint_noise() -> None:
-    for row in ROWS:
+@pytest.mark.slow
+def test_only_one_local_step_gains_from_joint_noise(rows: list[table1.Row]) -> None:
+    for row in rows:
         joint = row.local_steps == 1 or row.parties == 1
         assert (row.epsilon_sound == pytest.approx(row.epsilon_tight)) == joint
-    assert [row.epsilon_sound for row in ROWS if row.local_steps == 50] == [pytest.approx(3.79, abs=0.01)] * 4
+    assert [row.epsilon_sound for row in rows if row.local_steps == 50] == [pytest.approx(3.79, abs=0.01)] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "sigma"), [(2, 0.95465), (4, 0.90572), (6, 0.90220), (8, 0.90198), (12, 0.90197), (32, 0.90197)]
 )

@@ -74,7 +74,7 @@ class World:
         scale = torch.from_numpy(10.0 ** generator.uniform(-1.5, 1.0, (total, 1))).float()
         inputs = torch.randn(total, tiny.FEATURES) * scale
         data = tiny.TinyData(inputs, torch.randint(0, tiny.CLASSES, (total,)), plan.settings.views)
-        self.run = tiny.tiny_run(plan, self.partition(np.ones(total, bool)), LINEAR)
+        self.run = tiny.tiny_run(plan, self.partition(np.ones(total, bool)), LINEAR, run_id=None)
         self.run.change(data=data)
         self.run.federation.engine.physical_batch_size = 64
         self.run.theta.copy_(torch.randn(self.run.theta.shape) * 0.5)

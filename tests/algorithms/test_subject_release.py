@@ -142,6 +142,7 @@ def test_only_those_who_take_part_contribute() -> None:
     assert torch.allclose(after_a_round(plan), expected, atol=3e-6)
 
 
+@pytest.mark.slow
 def test_rules_and_trust_make_a_difference() -> None:
     """Guards the comparison: every combination moves the model in a way of its own."""
     found = [after_a_round(release_plan(trust, weights=rule)) for trust in (LOCAL, SECURE) for rule in RULES]

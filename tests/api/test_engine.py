@@ -330,6 +330,7 @@ def test_without_a_seed_no_two_trainings_share_their_noise() -> None:
         World(40, clip="item").engine.load_state_dict(left.engine.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD], ids=["adam", "sgd"])
 def test_training_learns_and_schedulers_work(make: Any) -> None:
     torch.manual_seed(0)

@@ -18,6 +18,8 @@ from subjectdp.figures.catalogue import make_figure
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.results.inputs import FigureInputs
 
+pytestmark = pytest.mark.long  # the whole suite of audits, and what hangs on it
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -36,7 +38,6 @@ def chosen(rows: pd.DataFrame, audit: str, mode: str) -> pd.DataFrame:
     return rows[(rows["audit"] == audit) & (rows["mode"] == mode)]
 
 
-@pytest.mark.slow
 def test_monte_carlo_refutes_what_was_published(rows: pd.DataFrame) -> None:
     """HiGradAvgDP v1 and LocalGroupDP at their ε = 4, and v3's R/√s rounds."""
     published = chosen(rows, "monte_carlo", "as_published")
@@ -48,7 +49,6 @@ def test_monte_carlo_refutes_what_was_published(rows: pd.DataFrame) -> None:
     assert (published["verdict"] == "refuted").all()
 
 
-@pytest.mark.slow
 def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
     sound = rows[rows["mode"] == "sound"]
     assert set(sound["algorithm"]) == {
@@ -119,7 +119,6 @@ def test_files_agree(folder: Path, rows: pd.DataFrame) -> None:
     assert not rows.loc[rows["audit"] == "monte_carlo", "synthetic"].any()
 
 
-@pytest.mark.slow
 def test_the_figure_shows_every_finding(folder: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
     make_figure("audit", FigureInputs(audit=folder / "audit.parquet"), tmp_path)
     values = pd.read_csv(tmp_path / "audit.csv")
@@ -132,7 +131,6 @@ def test_the_figure_shows_every_finding(folder: Path, rows: pd.DataFrame, tmp_pa
     }
 
 
-@pytest.mark.slow
 def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:
     case = monte_carlo_cases("small")[4]
     again = audit_case(case, 0, folder / "cache")

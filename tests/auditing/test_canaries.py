@@ -115,6 +115,7 @@ def test_sums_that_hide_the_steps_are_not_audited_in_training() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_prepared_data_set_is_a_stage(tmp_path: Path) -> None:
     """The pipeline's own files, three silos, a convolutional network."""
     run = small_world.config()

@@ -65,6 +65,7 @@ def normal_scores(mu: float, runs: int, seed: int) -> tuple[np.ndarray, np.ndarr
     return generator.normal(mu, 1, runs).astype(np.float32), generator.normal(0, 1, runs).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.0])
 def test_the_bound_holds_and_comes_near(mu: float) -> None:
     truth = gdp_epsilon(mu, DELTA)

@@ -141,7 +141,7 @@ def test_noise_after_the_division(cache: Path) -> None:
     assert bound(plan, plan, with_step(audited, outside)) < 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("planted", [False, True])
 def test_half_the_noise_in_the_training_loop(
     planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path

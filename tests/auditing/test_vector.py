@@ -65,6 +65,7 @@ def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), LOCAL)
 def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingMode) -> None:
     real = real_run(plan(name, variant, mode), others=-50.0 if name == "user_ldp" else 0.0)

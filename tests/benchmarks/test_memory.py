@@ -33,24 +33,24 @@ def die_in_fork() -> str:
         return str(error)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("megabytes", [64, 192])
 def test_growth_is_what_a_step_holds_at_its_peak(megabytes: int) -> None:
     found = in_worker("default", 1, growth_of_ones, megabytes * MB)
     assert (megabytes - 8) * MB < found < (megabytes + 8) * MB
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_there_before_does_not_count() -> None:
     assert in_worker("default", 1, growth_beside_held_memory) < 16 * MB
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_peak_of_a_method_is_measured(cases: dict[str, Case]) -> None:
     assert 0 < in_worker("default", 1, memory.peak_bytes, "sgd", cases["cnn"]) < 200 * MB
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_dies_is_reported() -> None:
     assert "terminated abruptly" in in_worker("default", 1, die_in_fork)
 

@@ -16,7 +16,7 @@ from subjectdp.cli.main import main
 TINY = Case("cnn", "leaf_cnn", 4, 2, (("hidden", 8),))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_table_from_workers(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(suite, "_cases", lambda workload, batches: [TINY])
     monkeypatch.setattr(machine, "glibc", lambda: True)

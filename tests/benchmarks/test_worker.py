@@ -24,7 +24,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_get_threads_and_malloc_from_the_start(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -36,7 +36,7 @@ def test_workers_get_threads_and_malloc_from_the_start(monkeypatch):
     assert dict(os.environ) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_error_in_a_worker_is_raised_and_a_killed_worker_is_named():
     with pytest.raises(ValueError, match="a reason"):
         in_worker("default", 1, refuse)

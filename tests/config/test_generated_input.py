@@ -68,7 +68,7 @@ def accepted(content: Any) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(base=st.sampled_from(SHIPPED), edits=st.lists(st.tuples(keys, values), min_size=1, max_size=3))
 def test_edited_scenarios(base: dict[str, Any], edits: list[tuple[str, Any]]) -> None:
@@ -95,6 +95,7 @@ def test_generated_yaml(text: str) -> None:
     assert isinstance(content, dict)
 
 
+@pytest.mark.slow
 def test_the_generators_reach_valid_scenarios() -> None:
     assert all(accepted(content) for content in SHIPPED)
     assert accepted(set_dotted(SHIPPED[0], "run.seed", 3))

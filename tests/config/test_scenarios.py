@@ -335,6 +335,7 @@ def test_selections() -> None:
     assert counts == {"figure1": 3, "figure2": 4, "figure3": 2, "privacy": 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embedded", "paper", "beyond"])
 def test_an_overlay_may_draw_fewer_figures(name: str) -> None:
     """The scenario below it selects runs for figures that the overlay does not draw."""

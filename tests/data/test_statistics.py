@@ -80,6 +80,7 @@ def z_score(values: pd.Series, mean: float) -> float:
     return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", list(Draw))
 @pytest.mark.parametrize("alpha", [1.0, 16.0])
 def test_distinct_subjects_follow_the_exact_expectation(draw: Draw, alpha: float) -> None:
@@ -107,6 +108,7 @@ def test_exact_law_of_the_largest_group_by_enumeration() -> None:
     assert exact_largest_group(np.array([2, 1, 1]), 2, 1) == pytest.approx(5 / 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alpha", "group", "subjects"),
     [(1, 2.96, 473), (2, 3.19, 463), (4, 3.74, 435), (8, 4.63, 387), (16, 5.88, 319)],
@@ -118,6 +120,7 @@ def test_alpha_sweep_table(alpha: float, group: float, subjects: float) -> None:
     assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alpha", "group", "subjects"),
     [(1, 2.86, 476.6), (2, 3.11, 465.8), (4, 3.66, 437.5), (8, 4.6, 388.6), (16, 5.81, 320.4)],

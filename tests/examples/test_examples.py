@@ -40,7 +40,7 @@ def test_a_federation_of_ones_own_keeps_its_epsilon_and_learns() -> None:
     assert accuracy > 0.9 and 7.9 < epsilon <= 8.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_it_shows(path: Path) -> None:
     """Its code cells, one after another; numbers to two per cent, as calibration searches on a grid."""

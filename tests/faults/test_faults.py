@@ -61,7 +61,7 @@ def test_the_catalogue_has_twelve_faults() -> None:
     assert {name for name, _ in SHORT} < set(names)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "number"), SHORT, ids=[name for name, _ in SHORT])
 def test_nothing_is_lost_or_silently_wrong(folder: Path, name: str, number: int) -> None:
     fault = next(fault for fault in FAULTS if fault.name == name)
@@ -80,7 +80,7 @@ def test_every_trial_of_a_fault_is_recovered_from(
     assert all(recovered)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_killed_at_random_ends_bit_identical(tmp_path: Path) -> None:
     done = list(kills.kills(tmp_path, 1, seed=3))
     assert [kill.signum.name for kill in done] == ["SIGTERM", "SIGKILL"]
@@ -119,7 +119,7 @@ def crash(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
     raise RuntimeError("not the fault that was meant")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("inject", "words"),
     [(silently_wrong, "silently wrong: model"), (crash, "not the fault that was meant")],

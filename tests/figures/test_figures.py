@@ -72,6 +72,7 @@ def texts(folder: Path, name: str) -> list[str]:
     return ["".join(found.itertext()).strip() for found in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.usefixtures("as_published")
 @pytest.mark.slow
 def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs, tmp_path: Path) -> None:
     paths = make_figure("figure1", main, tmp_path)
@@ -293,6 +294,7 @@ def test_partition_counts_items_of_each_subject_and_silo(tmp_path: Path) -> None
     assert len(json.loads((tmp_path / "partition.json").read_text())["panels"]) == 4
 
 
+@pytest.mark.usefixtures("as_published")
 @pytest.mark.slow
 def test_figures_are_the_same_to_the_byte_when_made_again(femnist: FigureInputs, tmp_path: Path) -> None:
     for folder in ("one", "two"):

@@ -25,6 +25,7 @@ def table(*cases: tuple[int, int, float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.mark.usefixtures("as_published")
 @pytest.mark.slow
 def test_the_commonest_setting_is_drawn_over_the_local_steps(tmp_path: Path) -> None:
     source = tmp_path / "counterexample.parquet"

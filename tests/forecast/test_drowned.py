@@ -51,6 +51,7 @@ def test_the_noise_of_all_steps(tmp_path: Path, optimizer: dict[str, Any], noise
     assert frame["weight_scale"][0] == 1 and "WARNING" not in text
 
 
+@pytest.mark.slow
 def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_path: Path) -> None:
     _, text = planned(tmp_path, learning_rate=500.0)
     told = text.replace("\n", " ")

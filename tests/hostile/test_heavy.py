@@ -38,7 +38,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
             file.unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", heavy.CASES)
 def test_it_is_refused_in_bounded_memory_and_time(outcomes: dict[str, Any], name: str) -> None:
     outcome = outcomes[name]

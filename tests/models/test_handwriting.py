@@ -234,6 +234,7 @@ def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
     assert not data.batch(np.array([5]))[0].any(), "not used, not computed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["local_item_dp", "fed_avg"])
 def test_a_run_on_features_computed_once_is_the_run_that_computes_them_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str

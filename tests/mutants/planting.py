@@ -49,11 +49,13 @@ def run_tests(tests: Sequence[str], mutant: Mutant | None, first_only: bool = Fa
 
 
 def _copy_library(folder: Path, mutant: Mutant | None) -> None:
-    shutil.copytree(LIBRARY / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(LIBRARY / PACKAGE, folder / PACKAGE)  # byte code and compiled loops come along
     if mutant is not None:
         path = folder / PACKAGE / mutant.file
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        for stale in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            stale.unlink()
 
 
 def _run(folder: Path, tests: Sequence[str], first_only: bool) -> None:

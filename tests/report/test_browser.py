@@ -12,10 +12,8 @@ from report.browser import find_browser, screenshot, visit
 from subjectdp.report.page import write_html_table
 
 BROWSER = find_browser()
-pytestmark = pytest.mark.skipif(
-    BROWSER is None,
-    reason="no Chromium or Chrome here (apt-get install chromium, or SUBJECTDP_BROWSER=/path)",
-)
+MISSING = "no Chromium or Chrome here (apt-get install chromium, or SUBJECTDP_BROWSER=/path)"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
 
 
 def test_tables_sort_and_narrow_and_hand_out_their_csv(tmp_path: Path) -> None:

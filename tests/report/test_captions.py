@@ -26,6 +26,7 @@ SCENARIOS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SCENARIOS)
 @pytest.mark.parametrize("path", sorted(REPORT.glob("*.rst")), ids=lambda path: path.stem)
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:

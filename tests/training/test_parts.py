@@ -94,7 +94,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is set up")
 def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up() -> None:
     faults = {}

@@ -77,6 +77,7 @@ def test_no_file_of_a_finished_run_holds_the_secret(tmp_path: Path, monkeypatch:
     assert not (folder / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_its_secret_is_not_continued(tmp_path: Path) -> None:
     damages: dict[str, Callable[[Path], object]] = {
         "gone": Path.unlink,

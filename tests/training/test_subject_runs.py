@@ -90,7 +90,7 @@ def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, t
         assert turns.max() <= small_world.SUBJECTS and turns.sum() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["coins, some items, the sum alone", "updates"])
 def test_two_processes_train_the_run_of_one(name: str, tmp_path: Path) -> None:
     assert outcome(trained(tmp_path, name)) == outcome(trained(tmp_path, name, 2))

@@ -13,6 +13,7 @@ from tutorials.follow import DOCS, follow
 PAGE = DOCS / "add-an-algorithm.md"
 
 
+@pytest.mark.long
 @pytest.mark.workflow
 def test_the_page_adds_an_algorithm(tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -26,6 +26,7 @@ except DataError as problem:
 """
 
 
+@pytest.mark.long
 @pytest.mark.workflow
 def test_the_page_adds_a_data_set(tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -97,6 +97,7 @@ def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found["measured"] / found["planned"]).tolist() == pytest.approx([0.5, 0.5], rel=0.05)
 
 
+@pytest.mark.slow
 def test_what_is_no_sound_noise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one run with noise"):
         write_noise([], tmp_path / "noise.parquet")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dry_runs import dry_run, is_dry
 from project_copy import copy_parts
 
 _JOBS = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
@@ -26,22 +27,11 @@ class Project:
     def snakemake(
         self, *arguments: str, check: bool = True, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs snakemake there with one core; its output, both streams together, is in ``stdout``."""
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.root,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "XDG_CACHE_HOME": str(self.root / ".cache"),
-                **environment,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=1800,
-        )
+        """Runs snakemake there with two cores; its output, both streams together, is in ``stdout``."""
+        if is_dry(arguments):
+            done = dry_run(self.root, arguments, {**self._environment, **environment})
+        else:
+            done = self.process(*arguments, **environment)
         if check and done.returncode != 0:
             logs = [
                 f"{path}:\n{path.read_text()[-2000:]}"
@@ -52,6 +42,22 @@ class Project:
                 + "\n".join(logs[-3:])
             )
         return done
+
+    def process(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """As :meth:`snakemake`, always in a process of its own and whatever its exit status."""
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments],
+            cwd=self.root,
+            env={**os.environ, **self._environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=1800,
+        )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(self.root / ".cache")}
 
     def planned_jobs(self, *arguments: str) -> list[str]:
         """The rules of the jobs that a run would execute, without the target; any figure's rule as ``figure``."""

@@ -15,6 +15,7 @@ from subjectdp.forecast.cluster import TINY_RUNS
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
+SOME = {"smoke", "embedded", "paper", "audit", "joint-embedded", "femnist-180", "shakespeare-real"}
 RATIO = 6.0  # CPU time of 2,000 planned runs over that of 20; 3 on an idle machine, hundreds if it grew as the square
 
 
@@ -41,7 +42,13 @@ def write_scenario(folder: Path, content: dict) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if path.stem in SOME else pytest.mark.long, id=path.stem)
+        for path in SCENARIOS
+    ],
+)
 def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     monkeypatch.setenv(
         "SUBJECTDP_FEMNIST_180", str(path)
@@ -103,12 +110,13 @@ def cpu_seconds_to_plan(project, folder: Path, seeds: int) -> float:
     }
     file = write_scenario(folder, content)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    printed = project.snakemake("--dry-run", "--quiet", "rules", "--configfile", file).stdout
+    printed = project.process("--dry-run", "--quiet", "rules", "--configfile", file).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert job_counts(printed)["train"] == 4 * seeds
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.long
 def test_two_thousand_runs_plan_quickly(project, tmp_path):
     few, many = (cpu_seconds_to_plan(project, tmp_path, seeds) for seeds in (5, 500))
     print(f"CPU time of a dry run: 20 runs {few:.1f} s, 2,000 runs {many:.1f} s")
@@ -238,6 +246,7 @@ def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
     assert "error: Expected SUBJECTDP_SLURM_MINUTES" in done.stdout and "Traceback" not in done.stdout
 
 
+@pytest.mark.long
 def test_the_plan_is_a_rule_and_prints_what_the_command_prints(project):
     """Rules add keys to Snakemake's configuration for their captions: the plan must not take them for settings."""
     printed = project.snakemake("plan", "--quiet", "--configfile", "config/scenarios/smoke.yaml").stdout

@@ -16,6 +16,7 @@ from report.browser import find_browser
 from report.smoke_report import check_report, check_screenshot, look_at
 from subjectdp.config import paths
 
+pytestmark = pytest.mark.long
 SMOKE = ("--configfile", "config/scenarios/smoke.yaml")
 
 

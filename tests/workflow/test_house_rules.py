@@ -233,6 +233,7 @@ def test_accounting_needs_no_package_of_the_pipeline():
     }
 
 
+@pytest.mark.slow
 def test_data_never_imports_torch():
     assert not loaded_by(modules_below("subjectdp.data")) & {"torch", "opacus"}
 

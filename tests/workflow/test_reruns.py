@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,9 +18,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dry_runs import dry_run
 from subjectdp.config import fingerprint, load_scenario_from_mapping
 from subjectdp.config.source_content import source_content
 
+pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")
 LEAF = Path("leaf/femnist")
 SCENARIO = {
@@ -50,12 +50,11 @@ TABLES = {"collect": 1, "figure1": 1, "opening": 1, "runs_summary": 1, "scorecar
 """What follows from any training."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Finished:
     """A copy of the project with finished results of the scenario."""
 
     root: Path
-    server: subprocess.Popen[str]
 
     def jobs(self, *arguments: str, root: Path | None = None, **environment: str) -> dict[str, int]:
         """Rule -> number of planned jobs, without the target."""
@@ -69,42 +68,30 @@ class Finished:
 
     def snakemake(self, *arguments: str, root: Path | None = None, **environment: str) -> str:
         """What Snakemake prints, in the project or in another folder."""
-        assert self.server.stdin is not None and self.server.stdout is not None
-        asked = {
-            "folder": str(root or self.root),
-            "arguments": [*arguments, *ARGUMENTS],
-            "environment": environment,
-        }
-        self.server.stdin.write(json.dumps(asked) + "\n")
-        self.server.stdin.flush()
-        return str(json.loads(self.server.stdout.readline()))
+        settings = {"XDG_CACHE_HOME": str(self.root / ".cache"), "PYTHONPATH": "", **environment}
+        return dry_run(root or self.root, [*arguments, *ARGUMENTS], settings).stdout
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, make_project: Callable) -> Iterator[Finished]:
+def finished(tmp_path_factory: pytest.TempPathFactory, make_project: Callable) -> Finished:
     """The project with faked results: every output that a dry run names, and Snakemake's records of them."""
     root = make_project(tmp_path_factory.mktemp("reruns") / "project").root
     (root / "scenario.yaml").write_text(yaml.safe_dump(SCENARIO))
     (root / LEAF).mkdir(parents=True)
     (root / LEAF / "all_data.json").write_text('{"users": ["a"]}')
-    environment = {**os.environ, "XDG_CACHE_HOME": str(root / ".cache"), "PYTHONPATH": ""}
-    command = [sys.executable, str(Path(__file__).with_name("dry_run_server.py"))]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=root, env=environment, text=True, **pipes) as server:
-        project = Finished(root, server)
-        summary = project.snakemake("--detailed-summary", "--dry-run").split("output_file\t", 1)[1]
-        for output in re.findall(r"^(results/\S+)\t", summary, re.MULTILINE):
-            (root / output).parent.mkdir(parents=True, exist_ok=True)
-            (root / output).write_text(output)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(root)
-            for key, data in load_scenario_from_mapping(SCENARIO).datasets_by_key.items():
-                code = fingerprint("script:prepare", f"prepare:{data.dataset}")
-                meta = {"made_from": {"content": source_content(data), "code": code}}
-                (root / "results/data" / key / "prepared/meta.json").write_text(json.dumps(meta))
-        project.snakemake("--touch", "--forceall", "--quiet", "all")
-        yield project
-        server.stdin.close()
+    project = Finished(root)
+    summary = project.snakemake("--detailed-summary", "--dry-run").split("output_file\t", 1)[1]
+    for output in re.findall(r"^(results/\S+)\t", summary, re.MULTILINE):
+        (root / output).parent.mkdir(parents=True, exist_ok=True)
+        (root / output).write_text(output)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for key, data in load_scenario_from_mapping(SCENARIO).datasets_by_key.items():
+            code = fingerprint("script:prepare", f"prepare:{data.dataset}")
+            meta = {"made_from": {"content": source_content(data), "code": code}}
+            (root / "results/data" / key / "prepared/meta.json").write_text(json.dumps(meta))
+    project.snakemake("--touch", "--forceall", "--quiet", "all")
+    return project
 
 
 @contextmanager

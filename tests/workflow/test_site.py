@@ -14,6 +14,7 @@ import subjectdp
 from subjectdp.cli.main import COMMANDS
 from subjectdp.config.overrides import RUN_KEYS
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,7 +32,6 @@ def text_of(page: Path) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", page.read_text()))
 
 
-@pytest.mark.slow
 def test_the_references_are_complete(site: Path) -> None:
     configuration = text_of(site / "reference-configuration.html")
     assert [key for key in RUN_KEYS if "." in key and f"{key.rpartition('.')[2]}" not in configuration] == []
@@ -42,7 +42,6 @@ def test_the_references_are_complete(site: Path) -> None:
     assert [name for name in subjectdp.__all__ if name not in api] == []
 
 
-@pytest.mark.slow
 def test_every_page_opens_without_a_server(site: Path) -> None:
     pages = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md")}
     pages = {page.with_name("index.html") if page.name == "README.html" else page for page in pages}

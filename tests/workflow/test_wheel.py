@@ -111,7 +111,7 @@ def lend_torch(folder: Path, python: Path) -> None:
     Path(place, "lent.pth").write_text(f"{lent}\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_works_alone_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """Accounting, the command line and the engine, with the core's packages only; needs a package index."""
     assert run(sys.executable, "-m", "venv", tmp_path / "empty", folder=tmp_path).returncode == 0

@@ -220,7 +220,7 @@ def trained(folder: Path, name: str, output: str, cached: bool = True, **perform
     return folder / output
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ends_the_same_with_without_and_from_the_cache_and_in_two_processes(tmp_path: Path) -> None:
     name = "a release, features"
     first = outcome(trained(tmp_path, name, "first"))
@@ -231,7 +231,7 @@ def test_a_run_ends_the_same_with_without_and_from_the_cache_and_in_two_processe
     assert [alone[part] for part in parts] == [first[part] for part in parts]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_with_views_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
     world = World(tmp_path)

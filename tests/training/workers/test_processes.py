@@ -37,9 +37,10 @@ from training.outcomes import outcome
 CPU = torch.device("cpu")
 SKELLAM = {"noise": "skellam", "bits": 10}
 
-RUNS: list[tuple[int, dict[str, Any]]] = [
-    (3, {"algorithm": "higrad_avg_dp:v1", "training": {"rounds": 2, "batch_size": 8, "silos_per_round": 2}}),
-    (2, {"training": {"rounds": 2, "batch_size": 8, "averaging": {"name": "tail", "fraction": 1.0}}}),
+SAMPLED = {"algorithm": "higrad_avg_dp:v1", "training": {"rounds": 2, "batch_size": 8, "silos_per_round": 2}}
+AVERAGED = {"training": {"rounds": 2, "batch_size": 8, "averaging": {"name": "tail", "fraction": 1.0}}}
+OTHERS: list[tuple[int, dict[str, Any]]] = [
+    (2, AVERAGED),
     (2, {"algorithm": "central_sub_dp", "privacy": {"mode": "sound", "epsilon": 8.0}}),
     (
         2,
@@ -54,7 +55,10 @@ RUNS: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("processes", "changes"), RUNS)
+@pytest.mark.parametrize(
+    ("processes", "changes"),
+    [(3, SAMPLED), *(pytest.param(*other, marks=pytest.mark.long) for other in OTHERS)],
+)
 def test_several_processes_train_the_run_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, changes: dict[str, Any]
 ) -> None:
@@ -136,7 +140,7 @@ def attempt(recipe: Recipe, deed: str, folder: Path) -> None:
         list(team.results(federation, work, theta, StepLog()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("deed", "kind", "message"),
     [
@@ -153,7 +157,7 @@ def test_what_ends_a_worker_ends_the_run(
     assert not torch.distributed.is_initialized()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_that_cannot_start_says_why(recipe: Recipe) -> None:
     broken = Recipe(recipe.run, recipe.plan, "/nowhere", recipe.partition_folder)
     with pytest.raises(DataError, match=r"/nowhere.*meta.json is missing"), team_of(broken, [CPU, CPU]):

@@ -48,6 +48,7 @@ COMMANDS = (
     "show",
     "compare",
     "ledger",
+    "select",
     "schema",
     "reruns",
     "doctor",

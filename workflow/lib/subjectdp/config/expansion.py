@@ -47,6 +47,14 @@ class Expansion:
         found.combinations += 1 if run.run_id in found.runs else 2
         found.runs.add(run.run_id)
 
+    @property
+    def assignments(self) -> dict[str, Mapping[str, Any]]:
+        """Run id -> the first combination of the sweep that is this run."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for (_, run_id), assignment in self._first.items():
+            found.setdefault(run_id, assignment)
+        return found
+
     def repetitions(self) -> tuple[str, ...]:
         """A line for each block and algorithm of which several combinations are one run."""
         return tuple(

@@ -17,6 +17,7 @@ from subjectdp.config.expansion import Expansion, expand, values_of_axis
 from subjectdp.config.layers import Layer, layer_of, overlaid
 from subjectdp.config.messages import as_nested, config_error, join_errors, unknown_key
 from subjectdp.config.overrides import RUN_KEYS, check_overrides
+from subjectdp.config.private_selection import PrivateSelection, SelectionGroup, selection_groups
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, Section
 from subjectdp.config.where import error_located_in
@@ -96,6 +97,11 @@ class Scenario(Section):
         description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list "
         "of values). A block's name is a label only. No block: one run.",
     )
+    private_selection: PrivateSelection | None = Field(
+        default=None,
+        description="Hyperparameters chosen inside the privacy budget: every run of the sweep becomes a random number "
+        "of repetitions with drawn settings, and the best one by a noisy score is released.",
+    )
     figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
     selections: dict[Figure, dict[str, Any]] = Field(
         default={},
@@ -119,7 +125,21 @@ class Scenario(Section):
         total = sum(math.prod(len(values_of_axis(value)) for value in block.values()) for block in self.sweep)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        return self._expansion.runs
+        if self.private_selection is None:
+            return self._expansion.runs
+        return {run.run_id: run for group in self.selection_groups for run in group.runs}
+
+    @cached_property
+    def selection_groups(self) -> tuple[SelectionGroup, ...]:
+        """With ``private_selection``: the repetitions of each run of the sweep."""
+        if self.private_selection is None:
+            return ()
+        groups = selection_groups(self._expansion, self._layers, self.private_selection)
+        if not any(group.runs for group in groups):
+            raise expected(
+                "repetitions drawn", 0, "another private_selection.distribution (nothing is released)"
+            )
+        return groups
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:

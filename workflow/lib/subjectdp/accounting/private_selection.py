@@ -1,0 +1,127 @@
+"""Private selection: ε of releasing the best of a random number of runs (arXiv 2110.03620).
+
+A repetition draws a setting from a public list, trains with it and scores its model with noise. The number of
+repetitions is drawn from a public distribution and stays secret, as all repetitions do but the one with the best score.
+The theorem bounds the Rényi divergences of the release by those of one repetition, whatever its setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import optimize
+
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import PrivacyLoss, with_noise
+from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
+from subjectdp.accounting.renyi import INTEGER_ORDERS, ORDERS, Floats, best_epsilon, step_divergences
+from subjectdp.accounting.sound import unit_losses
+from subjectdp.errors import PrivacyError
+from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, PrivacyUnit
+
+if TYPE_CHECKING:
+    from subjectdp.config.private_selection import PrivateSelection
+
+SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
+"""dp-accounting's ``shape`` of each distribution: negative binomial ones without 0, and Poisson's."""
+
+_MIXTURE_ORDERS = tuple(order for order in ORDERS if order <= 64)[::3]  # by quadrature, which takes its time
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Rényi divergences at some orders; infinite where no bound is known."""
+
+    orders: tuple[float, ...]
+    divergences: Floats
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε at δ over the orders."""
+        return best_epsilon(np.asarray(self.orders), self.divergences, math.log(delta))
+
+
+def selection_curve(
+    plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, every_silo: bool
+) -> Curve:
+    """Rényi divergences of a unit in the whole selection.
+
+    Args:
+        plans: a plan for each setting that a repetition may draw.
+        selection: distribution of the number of repetitions, and noise of the score.
+        unit: an item or a subject.
+        every_silo: as in :func:`subjectdp.accounting.sound.unit_losses`.
+
+    Raises:
+        PrivacyError: a plan without a provable ε.
+    """
+    for plan in plans:
+        if plan.mechanism.data_dependence:
+            raise PrivacyError("; ".join(plan.mechanism.data_dependence))
+    integers = any(plan.settings.noise_distribution is NoiseDistribution.SKELLAM for plan in plans)
+    losses = dict.fromkeys(loss for plan in plans for loss in unit_losses(plan, unit, every_silo))
+    return repeated(worst_curve(list(losses), integers), selection)
+
+
+def worst_curve(losses: Sequence[PrivacyLoss], integers: bool = False) -> Curve:
+    """The largest Rényi divergence of any of the losses, order by order; ``integers``: bounds for integer noise."""
+    if any(part.noise_multiplier <= 0 for loss in losses for part in loss):
+        raise PrivacyError("a run without noise has no epsilon, nor has a selection among such runs")
+    simple = all(len(part.shift.sensitivities) <= 2 for loss in losses for part in loss)
+    orders = NEAR_ONE + INTEGER_ORDERS if integers else (ORDERS if simple else _MIXTURE_ORDERS)
+    each = [_divergences(loss, orders, integers) for loss in losses]
+    return Curve(orders, np.max(each, axis=0))
+
+
+def repeated(one: Curve, selection: PrivateSelection) -> Curve:
+    """The curve of a selection among repetitions with the curve ``one`` and a noisy score each."""
+    # The formula of RdpAccountant for a RepeatAndSelectDpEvent, which holds no mixtures of Gaussians.
+    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
+
+    score = np.asarray(one.orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
+    repetitions = selection.repetitions
+    found = _compute_rdp_repeat_and_select(
+        one.orders, one.divergences + score, repetitions.mean, SHAPES[repetitions.distribution]
+    )
+    return Curve(one.orders, np.asarray(found, dtype=np.float64))
+
+
+def run_epsilon(
+    plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, delta: float
+) -> float:
+    """The largest ``privacy.epsilon`` of each run with which the selection keeps ``selection.epsilon``.
+
+    Found by scaling the noise of the ``plans``. Raises PrivacyError where no noise is enough.
+    """
+    losses = [loss for plan in plans for loss in unit_losses(plan, unit, unit is PrivacyUnit.SUBJECT)]
+
+    def scaled(factor: float) -> list[PrivacyLoss]:
+        return [
+            tuple(with_noise((part,), part.noise_multiplier * factor)[0] for part in loss) for loss in losses
+        ]
+
+    def excess(log_factor: float) -> float:
+        curve = repeated(worst_curve(scaled(math.exp(log_factor))), selection)
+        return math.log(max(curve.epsilon(delta), 1e-9) / selection.epsilon)
+
+    low, high = math.log(0.05), math.log(1e4)
+    if excess(high) > 0:
+        raise PrivacyError("the score alone takes more than private_selection.epsilon: give it more noise")
+    factor = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-4)) + 1e-3)
+    return min(epsilon_of(loss, delta) for loss in scaled(factor))
+
+
+def _divergences(loss: PrivacyLoss, orders: tuple[float, ...], integers: bool) -> Floats:
+    total = np.zeros(len(orders))
+    for part in loss:
+        if integers:
+            near = divergences_near_one(part.noise_multiplier, part.shift)
+            whole = integer_divergences(part.noise_multiplier, part.shift, INTEGER_ORDERS)
+            step = np.concatenate([near, whole])
+        else:
+            step = step_divergences(part.noise_multiplier, part.shift, orders)
+        total = total + part.steps * step
+    return np.where(np.isnan(total), np.inf, total)

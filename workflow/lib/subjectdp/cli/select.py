@@ -1,0 +1,93 @@
+"""``subjectdp select``: the ε of a scenario's private selection, and what was selected."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from subjectdp.cli.options import add_json, add_results
+from subjectdp.config import Scenario, load_scenario, paths
+from subjectdp.errors import expected
+from subjectdp.io.printing import print_json, print_table
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "select",
+        help="the ε of a private selection of hyperparameters, and its result",
+        description="Prints the ε that a scenario's private_selection keeps, item and subject, and the largest "
+        "privacy.epsilon of one run with which it keeps its target; after the runs also which run is released.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    add_results(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints a line for each unit of each selection, and the table of repetitions where there is one."""
+    scenario = load_scenario(options.files)
+    if scenario.private_selection is None:
+        raise expected("private_selection", None, "given in the scenario")
+    records = _records(scenario, options.results)
+    if options.json:
+        print_json(records)
+        return
+    for record in records:
+        _print(record)
+    table = Path(paths.table_file(scenario.name, "private_selection", options.results))
+    if table.is_file():
+        print(f"\n{table}\n{table.read_text()}", end="")
+
+
+def _records(scenario: Scenario, results: str) -> list[dict[str, Any]]:
+    """What each selection keeps, on its partition or the one that is expected."""
+    from subjectdp.accounting.private_selection import run_epsilon  # here, to keep --help light
+    from subjectdp.forecast.federations import federation_of
+    from subjectdp.report.private_selection import UNITS, group_plans, promise
+
+    selection = scenario.private_selection
+    assert selection is not None
+    records = []
+    for group in scenario.selection_groups:
+        partition, source = federation_of(group.candidates[0], results)
+        plans = group_plans(group, partition)
+        found = promise(plans, selection)
+        most = (
+            None
+            if found.promised is None
+            else run_epsilon(plans, selection, UNITS[found.unit][0], found.delta)
+        )
+        records.append(
+            {
+                "selection": group.run.run_id,
+                "federation": source,
+                "epsilon": dict(found.epsilon),
+                "delta": found.delta,
+                "unit": found.unit,
+                "target": selection.epsilon,
+                "epsilon_of_a_run": group.run.privacy.epsilon,
+                "largest_epsilon_of_a_run": most,
+                "reason": found.reason,
+            }
+        )
+    return records
+
+
+def _print(record: dict[str, Any]) -> None:
+    print(f"{record['selection']} (federation from {record['federation']})")
+    rows = [
+        (unit, "none" if value is None else f"{value:.4g}", record["delta"])
+        for unit, value in record["epsilon"].items()
+    ]
+    print_table(("unit", "ε of the selection", "δ"), rows)
+    if record["reason"]:
+        print(f"none: {record['reason']}")
+    most = record["largest_epsilon_of_a_run"]
+    if most is not None:
+        print(
+            f"target {record['target']:g} for the {record['unit']}: privacy.epsilon of each run may be at most "
+            f"{most:.4g} (it is {record['epsilon_of_a_run']:g})"
+        )

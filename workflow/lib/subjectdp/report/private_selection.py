@@ -1,0 +1,179 @@
+"""The result of a private selection: which repetition is released, and the ε that it has with the selection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.private_selection import run_epsilon, selection_curve
+from subjectdp.accounting.statements import CONDITIONAL
+from subjectdp.config import paths
+from subjectdp.config.private_selection import PrivateSelection, SelectionGroup
+from subjectdp.config.run import load_run
+from subjectdp.config.scenario import Scenario
+from subjectdp.data.partition import Partition
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
+from subjectdp.report.page import write_html_table
+from subjectdp.results.collect import read_run
+from subjectdp.training.build import read_inputs
+from subjectdp.training.selection_score import noisy_score
+
+UNITS = {
+    "item": (PrivacyUnit.ITEM, False),
+    "subject_one_silo": (PrivacyUnit.SUBJECT, False),
+    "subject": (PrivacyUnit.SUBJECT, True),
+}
+SEEN_BY = "whoever sees the released run alone: its model, all its noisy steps, its score"
+PROVIDED = (
+    "the number of repetitions, their settings, models and scores stay secret, and so does private_selection.seed",
+    "all settings of private_selection.candidates are counted, drawn or not",
+    "validation items are covered: a subject's move the score by at most 1, under Gaussian noise",
+)
+NOT_COVERED = (
+    "whoever sees the other repetitions too (a server that is not trusted): ε is that of all runs (subjectdp ledger)",
+    "the test accuracy, which is computed without noise, and what each run's own privacy report leaves out",
+)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """ε of a selection for each unit; None, with the reason, where none holds."""
+
+    epsilon: Mapping[str, float | None]
+    delta: float
+    unit: str
+    reason: str | None
+
+    @property
+    def promised(self) -> float | None:
+        """ε for the algorithm's own unit."""
+        return self.epsilon[self.unit]
+
+
+def group_plans(group: SelectionGroup, partition: Partition, cache: Path | None = None) -> list[PrivacyPlan]:
+    """The plan of every setting that a repetition may draw."""
+    return [plan_run(run, partition, cache) for run in group.candidates]
+
+
+def promise(plans: Sequence[PrivacyPlan], selection: PrivateSelection) -> Promise:
+    """What the released run gives, the selection included."""
+    found: dict[str, float | None] = {}
+    reason, delta = None, max(plan.settings.delta for plan in plans)
+    for name, (unit, every) in UNITS.items():
+        try:
+            found[name] = selection_curve(plans, selection, unit, every).epsilon(delta)
+        except PrivacyError as problem:
+            found[name], reason = None, str(problem)
+    claimed = plans[0].mechanism.claimed_unit
+    return Promise(found, delta, "subject" if claimed is PrivacyUnit.SUBJECT else "item", reason)
+
+
+def check_promise(found: Promise, plans: Sequence[PrivacyPlan], selection: PrivateSelection) -> None:
+    """Raises PrivacyError where the selection exceeds ``private_selection.epsilon``."""
+    value = found.promised
+    if value is None:
+        raise PrivacyError(f"The selection has no epsilon: {found.reason}.")
+    if value > selection.epsilon:
+        most = run_epsilon(plans, selection, UNITS[found.unit][0], found.delta)
+        allowed = (
+            f"at most private_selection.epsilon ({selection.epsilon:g}): set privacy.epsilon to {most:.4g}"
+        )
+        raise expected("epsilon of the selection", round(value, 4), allowed, PrivacyError)
+
+
+def select(scenario: Scenario, results: str, cache: Path | None) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """A row for each repetition, and a statement for each selection.
+
+    Raises:
+        PrivacyError: a selection that exceeds its ε.
+        DataError: a run that is not finished, or was changed.
+    """
+    selection, rows, statements = scenario.private_selection, [], []
+    if selection is None:
+        raise expected("private_selection", None, "given in the scenario")
+    for group in scenario.selection_groups:
+        if not group.runs:
+            continue
+        scored = [_scored(run.run_id, results, selection, cache) for run in group.runs]
+        plans = group_plans(group, scored[0].partition, cache) + [each.plan for each in scored]
+        found = promise(plans, selection)
+        check_promise(found, plans, selection)
+        best = max(scored, key=lambda each: each.score).run_id
+        rows += [_row(group, number, each, best, found) for number, each in enumerate(scored)]
+        statements.append(_statement(group, best, found, selection, scored))
+    return pd.DataFrame(rows), statements
+
+
+def write_selection(
+    scenario: Scenario, results: str, cache: Path | None, targets: Sequence[Path | str]
+) -> None:
+    """Writes the table of repetitions as CSV, its page, and the statements as JSON; raises as :func:`select`."""
+    table, statements = select(scenario, results, cache)
+    csv, page, record = targets
+    write_frame(csv, table)
+    write_html_table(csv, page, f"Private selection: {scenario.name}")
+    write_json(record, statements)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    run_id: str
+    plan: PrivacyPlan
+    partition: Partition
+    row: Mapping[str, Any]  # of runs.parquet
+    score: float
+
+
+def _scored(run_id: str, results: str, selection: PrivateSelection, cache: Path | None) -> _Scored:
+    folder = Path(paths.run_dir(run_id, results))
+    row = read_run(folder)
+    config = json.loads(row["config"])
+    run = load_run(config)
+    partition = Path(paths.partition_dir(run.partition_id, results))
+    inputs = read_inputs(config, paths.prepared_dir(run.data_key, results), partition, cache)
+    noise, model = selection.score_noise_multiplier, folder / "model.safetensors"
+    score = noisy_score(inputs, partition, model, noise, selection.seed)
+    return _Scored(run_id, inputs.plan, inputs.partition, row, score)
+
+
+def _row(group: SelectionGroup, number: int, one: _Scored, best: str, found: Promise) -> dict[str, Any]:
+    return {
+        "selection": group.run.run_id,
+        "repetition": number,
+        **group.drawn[number],
+        "noisy_score": round(one.score, 4),
+        "released": "yes" if one.run_id == best else "no",
+        "test_accuracy_percent": round(100 * one.row["final_test_accuracy"], 2),
+        "epsilon_of_this_run": one.row[f"epsilon_sound_{found.unit}"],
+        **{f"epsilon_of_the_selection_{unit}": value for unit, value in found.epsilon.items()},
+        "delta": found.delta,
+        "run_id": one.run_id,
+    }
+
+
+def _statement(
+    group: SelectionGroup, best: str, found: Promise, selection: PrivateSelection, scored: Sequence[_Scored]
+) -> dict[str, Any]:
+    conditional = found.unit == "subject" and any(
+        each.row["subject_guarantee"] == CONDITIONAL for each in scored
+    )
+    return {
+        "selection": group.run.run_id,
+        "released": best,
+        "private_selection": selection.model_dump(mode="json"),
+        "epsilon": dict(found.epsilon),
+        "delta": found.delta,
+        "unit": found.unit,
+        "guarantee": CONDITIONAL if conditional else True,
+        "seen_by": SEEN_BY,
+        "provided_that": list(PROVIDED),
+        "not_covered": list(NOT_COVERED),
+    }

@@ -24,7 +24,37 @@ T_SILOS, HELD_SILOS = "accounting/test_held_silos.py::", "accounting/held_silos.
 HELD = T_PLANNING + "test_silos_of_a_subject"
 CLAIMED = T_PLANNING + "test_published_noise"
 
+SELECTION, T_SELECTION = "accounting/private_selection.py", "accounting/test_private_selection.py::"
+
 ACCOUNTING = (
+    mutant(
+        "a private selection costs what one repetition costs",
+        SELECTION,
+        "one.divergences + score, repetitions.mean,",
+        "one.divergences + score, 1.0,",
+        T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
+    ),
+    mutant(
+        "the score of a private selection is free",
+        SELECTION,
+        "one.divergences + score, repetitions.mean,",
+        "one.divergences, repetitions.mean,",
+        T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
+    ),
+    mutant(
+        "a private selection counts the first setting alone",
+        SELECTION,
+        "for plan in plans for loss in unit_losses(plan, unit, every_silo)",
+        "for plan in plans[:1] for loss in unit_losses(plan, unit, every_silo)",
+        T_SELECTION + "test_the_worst_setting_counts_drawn_or_not",
+    ),
+    mutant(
+        "repetitions share a seed",
+        "config/private_selection.py",
+        "zip(drawn, seeds, strict=False)",
+        "zip(drawn, [seeds[0]] * len(drawn), strict=False)",
+        "config/test_private_selection.py::test_runs_of_the_sweep_become_repetitions_with_seeds_of_their_own",
+    ),
     mutant(
         "k off by one",
         EVENTS,

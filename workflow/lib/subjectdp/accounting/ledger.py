@@ -17,6 +17,7 @@ from itertools import product
 
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, merged
+from subjectdp.accounting.private_selection import Curve, composed_curve, worst_curve
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Accountant, NoiseDistribution, PrivacyPlan, PrivacyUnit
@@ -43,6 +44,33 @@ def composed_epsilon(
         PrivacyError: a run without a provable ε, or runs of one seed whose mini-batches depend on each other in a way
             that no bound is known for.
     """
+    wholes, integers = composed_losses(entries, unit, every_silo)
+    accountant = Accountant.RDP_INTEGER if integers else Accountant.PLD
+    return max(epsilon_of(whole, delta, accountant) for whole in wholes)
+
+
+def epsilon_with_selections(
+    entries: Sequence[LedgerEntry],
+    selections: Sequence[Curve],
+    unit: PrivacyUnit,
+    every_silo: bool,
+    delta: float,
+) -> float:
+    """As :func:`composed_epsilon`, of runs and private selections (by Rényi divergences). Raises as it does."""
+    if not entries:
+        return composed_curve(selections).epsilon(delta)
+    wholes, integers = composed_losses(entries, unit, every_silo)
+    curves = (worst_curve([whole], integers) for whole in wholes)
+    return max(composed_curve([curve, *selections]).epsilon(delta) for curve in curves)
+
+
+def composed_losses(
+    entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool
+) -> tuple[list[PrivacyLoss], bool]:
+    """The losses that a unit may have in all runs together, and whether any noise is of integers.
+
+    Raises as :func:`composed_epsilon`.
+    """
     for entry in entries:
         if entry.plan.mechanism.data_dependence:
             raise PrivacyError(f"{entry.run_id}: {'; '.join(entry.plan.mechanism.data_dependence)}")
@@ -56,9 +84,7 @@ def composed_epsilon(
         ]
         choices = [_losses_of_a_seed(group, unit, every_silo) for group in alike]
     integers = any(e.plan.settings.noise_distribution is NoiseDistribution.SKELLAM for e in entries)
-    accountant = Accountant.RDP_INTEGER if integers else Accountant.PLD
-    wholes = (merged(part for loss in choice for part in loss) for choice in product(*choices))
-    return max(epsilon_of(whole, delta, accountant) for whole in wholes)
+    return [merged(part for loss in choice for part in loss) for choice in product(*choices)], integers
 
 
 def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:

@@ -89,6 +89,17 @@ def repeated(one: Curve, selection: PrivateSelection) -> Curve:
     return Curve(one.orders, np.asarray(found, dtype=np.float64))
 
 
+def composed_curve(curves: Sequence[Curve]) -> Curve:
+    """The curve of releases that are made together, at the orders that all of them have."""
+    common = set.intersection(*(set(curve.orders) for curve in curves))
+    orders = tuple(order for order in curves[0].orders if order in common)
+    total = np.zeros(len(orders))
+    for curve in curves:
+        values = dict(zip(curve.orders, curve.divergences, strict=True))
+        total = total + np.array([values[order] for order in orders])
+    return Curve(orders, total)
+
+
 def run_epsilon(
     plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, delta: float
 ) -> float:

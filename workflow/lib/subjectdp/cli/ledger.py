@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
         help="compose the ε of runs on the same people",
         description="Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. "
         "Name every run that was made on these data, also those of other seeds and those that chose hyperparameters: "
-        "a run that is left out is not counted.",
+        "a run that is left out is not counted. A scenario with private_selection counts as its selections.",
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it")
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
@@ -35,14 +35,16 @@ def run(options: argparse.Namespace) -> None:
     """Prints each run's largest ε and that of all runs, for each data set and unit."""
     results = Path(options.results)
     folders = [find_run(results, name) for name in options.runs]
-    if options.scenario:
-        folders += [results / "runs" / each.run_id for each in load_scenario(options.scenario).runs]
-    if not folders:
+    scenario = load_scenario(options.scenario) if options.scenario else None
+    if scenario is not None and not scenario.private_selection.wanted:
+        folders += [results / "runs" / each.run_id for each in scenario.runs]
+    if not folders and scenario is None:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
-    from subjectdp.cli.ledger_rows import ledger_rows  # here, to keep --help light
+    from subjectdp.cli.ledger_rows import ledger_rows, selections_of  # here, to keep --help light
 
-    rows = list(ledger_rows(list(manifests.values()), options.delta))
+    selections = [] if scenario is None else selections_of(scenario, options.results)
+    rows = list(ledger_rows(list(manifests.values()), options.delta, selections))
     if options.json:
         print_json(rows)
     else:

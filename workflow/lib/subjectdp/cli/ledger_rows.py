@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
+from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon, epsilon_with_selections
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
-from subjectdp.cli.run_folders import epsilon_of
+from subjectdp.accounting.private_selection import selection_curve
+from subjectdp.accounting.selection_promise import group_plans
+from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
+from subjectdp.config import Scenario
+from subjectdp.config.private_selection import PrivateSelection
 from subjectdp.errors import ConfigError, PrivacyError, expected
-from subjectdp.plan.plan import NoiseSource, PrivacyUnit
+from subjectdp.forecast.federations import federation_of
+from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 _UNITS = {
     "item": "one item",
@@ -18,8 +25,36 @@ _UNITS = {
 }
 
 
-def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> Iterator[dict[str, Any]]:
-    """A row for each data set and unit of finished runs.
+@dataclass(frozen=True)
+class Selected:
+    """A private selection: of its repetitions one is released, so that it counts once."""
+
+    data: str
+    seeds: frozenset[int]
+    plans: Sequence[PrivacyPlan]
+    config: PrivateSelection
+
+
+def selections_of(scenario: Scenario, results: str) -> list[Selected]:
+    """The private selections of a scenario, whose runs are finished."""
+    found = []
+    for group in scenario.selection_groups:
+        if not group.runs:
+            continue
+        folders = [find_run(Path(results), run.run_id) for run in group.runs]
+        partition, _ = federation_of(group.candidates[0], results)
+        plans = [plan_from_dict(read_manifest(folder)["plan"]) for folder in folders]
+        data = f"{group.run.data.dataset} ({group.run.data.source})"
+        seeds = frozenset(run.seed for run in group.runs)
+        plans += group_plans(group, partition)
+        found.append(Selected(data, seeds, plans, scenario.private_selection))
+    return found
+
+
+def ledger_rows(
+    manifests: Sequence[Mapping[str, Any]], delta: float | None, selections: Sequence[Selected] = ()
+) -> Iterator[dict[str, Any]]:
+    """A row for each data set and unit of finished runs; a private selection counts as one run.
 
     ``each_run`` is the largest ε of one run, ``together`` that of all; None where none can be given, with the
     ``reason``.
@@ -29,32 +64,56 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
     """
     if delta is not None and not 0 < delta < 1:
         raise expected("--delta", delta, "between 0 and 1", ConfigError)
-    datasets: dict[str, list[Mapping[str, Any]]] = {}
+    datasets: dict[str, list[Mapping[str, Any]]] = {each.data: [] for each in selections}
     for manifest in manifests:
         data = manifest["config"]["data"]
         datasets.setdefault(f"{data['dataset']} ({data['source']})", []).append(manifest)
     for name, some in datasets.items():
-        used = max(run["plan"]["settings"]["delta"] for run in some) if delta is None else delta
+        chosen = [each for each in selections if each.data == name]
+        deltas = [run["plan"]["settings"]["delta"] for run in some]
+        deltas += [plan.settings.delta for each in chosen for plan in each.plans]
+        used = max(deltas) if delta is None else delta
         for unit, words in _UNITS.items():
             yield {
                 "data": name,
                 "unit": words,
-                "runs": len(some),
+                "runs": len(some) + len(chosen),
                 "delta": used,
-                **_composed(some, unit, used),
+                **_composed(some, chosen, unit, used),
             }
 
 
-def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
+def _composed(
+    manifests: Sequence[Mapping[str, Any]], selections: Sequence[Selected], unit: str, delta: float
+) -> dict[str, Any]:
     each = [epsilon_of(manifest["privacy"], unit) for manifest in manifests]
-    largest = None if None in each else max(value for value in each if value is not None)
     kind = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT
     try:
         entries = [_entry(manifest) for manifest in manifests]
-        together = composed_epsilon(entries, kind, unit == "subject", delta)
+        _check_seeds(manifests, selections)
+        curves = [selection_curve(one.plans, one.config, kind, unit == "subject") for one in selections]
+        each += [curve.epsilon(delta) for curve in curves]
+        if curves:
+            together = epsilon_with_selections(entries, curves, kind, unit == "subject", delta)
+        else:
+            together = composed_epsilon(entries, kind, unit == "subject", delta)
     except PrivacyError as problem:
-        return {"each_run": largest, "together": None, "reason": str(problem)}
-    return {"each_run": largest, "together": together, "reason": None}
+        return {"each_run": _largest(each), "together": None, "reason": str(problem)}
+    return {"each_run": _largest(each), "together": together, "reason": None}
+
+
+def _check_seeds(manifests: Sequence[Mapping[str, Any]], selections: Sequence[Selected]) -> None:
+    """Refuses what shares draws with the repetitions of a selection, which must not depend on anything else."""
+    used = {int(manifest["config"]["seed"]) for manifest in manifests}
+    for one in selections:
+        if used & one.seeds:
+            raise PrivacyError("a private selection shares seeds with other runs: give each its own seed")
+        used |= one.seeds
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:

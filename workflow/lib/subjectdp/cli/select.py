@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Prints a line for each unit of each selection, and the table of repetitions where there is one."""
     scenario = load_scenario(options.files)
-    if scenario.private_selection is None:
-        raise expected("private_selection", None, "given in the scenario")
+    if not scenario.private_selection.wanted:
+        raise expected("private_selection.candidates", {}, "given in the scenario")
     records = _records(scenario, options.results)
     if options.json:
         print_json(records)
@@ -45,12 +45,10 @@ def run(options: argparse.Namespace) -> None:
 def _records(scenario: Scenario, results: str) -> list[dict[str, Any]]:
     """What each selection keeps, on its partition or the one that is expected."""
     from subjectdp.accounting.private_selection import run_epsilon  # here, to keep --help light
+    from subjectdp.accounting.selection_promise import UNITS, group_plans, promise
     from subjectdp.forecast.federations import federation_of
-    from subjectdp.report.private_selection import UNITS, group_plans, promise
 
-    selection = scenario.private_selection
-    assert selection is not None
-    records = []
+    selection, records = scenario.private_selection, []
     for group in scenario.selection_groups:
         partition, source = federation_of(group.candidates[0], results)
         plans = group_plans(group, partition)

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from subjectdp.plan.plan import AccountingMode, NoiseSource
 from subjectdp.plan.ranges import NaturalNumber, Positive
 
 SEEDS_APART = 1000
-"""Repetition j of a run with seed s has the seed 1000 s + j: its own split, partition, sampling and noise."""
+"""Repetition j of a run with seed s has the seed 1000 (s + 1) + j: its own split, partition, sampling and noise."""
 
 _CHOSEN = ("privacy.clip_norm", "training.", "model.", "subject.")
 """What candidates may set: neither data nor partition, nor what the target of privacy is."""
@@ -44,8 +45,9 @@ class PrivateSelection(Section):
     """Hyperparameters chosen inside the privacy budget, see :mod:`subjectdp.accounting.private_selection`."""
 
     candidates: dict[str, list[Any]] = Field(
-        description="Axes as in sweep: each repetition draws one of all combinations, each as likely as any other. "
-        "privacy.clip_norm, and keys of training, model and subject."
+        default={},
+        description="Axes as in sweep, of privacy.clip_norm and keys of training, model and subject: each repetition "
+        "draws one of all combinations, each as likely as any other. None: no selection.",
     )
     repetitions: RepetitionsConfig = Field(
         default=RepetitionsConfig(), description="How many repetitions: distribution and mean."
@@ -56,13 +58,19 @@ class PrivateSelection(Section):
         "subject's validation items that the model knows.",
     )
     epsilon: Positive = Field(
+        default=4.0,
         description="ε that the whole selection keeps, at the runs' delta, for the algorithm's unit; nothing is "
-        "selected where it does not. privacy.epsilon is that of one run (`subjectdp select` tells the largest)."
+        "selected where it does not. privacy.epsilon is that of one run (`subjectdp select` tells the largest).",
     )
     seed: NaturalNumber = Field(
         default=0,
         description="Decides the number of repetitions, their settings and the noise of the scores; to be kept secret.",
     )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is selected."""
+        return bool(self.candidates)
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,8 @@ def selection_groups(
         run = sweep.runs[run_id]
         _check_run(run)
         drawn = _draw(selection, settings, run_id)
-        seeds = range(run.seed * SEEDS_APART, run.seed * SEEDS_APART + max(1, len(drawn)))
+        first = (run.seed + 1) * SEEDS_APART
+        seeds = range(first, first + max(1, len(drawn)))
         runs = [_made(builder, assignment, *pair) for pair in zip(drawn, seeds, strict=False)]
         candidates = [_made(builder, assignment, given, seeds[0]) for given in settings]
         groups.append(SelectionGroup(run, tuple(drawn), tuple(runs), tuple(candidates)))
@@ -171,6 +180,7 @@ def draw_number(repetitions: RepetitionsConfig, uniform: float) -> int:
     return number
 
 
+@cache
 def _logarithmic_gamma(mean: float) -> float:
     """γ with mean (1/γ - 1)/log(1/γ), which falls from infinity to 1 on (0, 1]."""
     low, high = 1e-12, 1.0

@@ -97,8 +97,8 @@ class Scenario(Section):
         description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list "
         "of values). A block's name is a label only. No block: one run.",
     )
-    private_selection: PrivateSelection | None = Field(
-        default=None,
+    private_selection: PrivateSelection = Field(
+        default=PrivateSelection(),
         description="Hyperparameters chosen inside the privacy budget: every run of the sweep becomes a random number "
         "of repetitions with drawn settings, and the best one by a noisy score is released.",
     )
@@ -125,14 +125,14 @@ class Scenario(Section):
         total = sum(math.prod(len(values_of_axis(value)) for value in block.values()) for block in self.sweep)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        if self.private_selection is None:
+        if not self.private_selection.wanted:
             return self._expansion.runs
         return {run.run_id: run for group in self.selection_groups for run in group.runs}
 
     @cached_property
     def selection_groups(self) -> tuple[SelectionGroup, ...]:
         """With ``private_selection``: the repetitions of each run of the sweep."""
-        if self.private_selection is None:
+        if not self.private_selection.wanted:
             return ()
         groups = selection_groups(self._expansion, self._layers, self.private_selection)
         if not any(group.runs for group in groups):

@@ -89,7 +89,7 @@ def defaults_text() -> str:
 def readme_text() -> str:
     """The reference of scenario files and of every key, as Markdown."""
     rows = "\n".join(_row(key, field) for key, field in walk_fields(RunConfig) if section_of(field) is None)
-    scenario = "\n".join(_row(key, field) for key, field in Scenario.model_fields.items())
+    scenario = "\n".join(_row(key, field) for key, field in walk_fields(Scenario))
     header = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
     return (
         _README.replace("@GENERATED@", GENERATED)
@@ -164,6 +164,8 @@ def _yaml_value(value: Any) -> str:
 
 
 def _row(key: str, field: FieldInfo) -> str:
+    if section_of(field) is not None:
+        return f"| `{key}` | a mapping of the keys below | | {field.description} |"
     default = "required" if field.is_required() else f"`{_yaml_value(field.get_default())}`"
     cells = (f"`{key}`", allowed_text(field), default, field.description or "")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -10,27 +10,21 @@ from typing import Any
 
 import pandas as pd
 
-from subjectdp.accounting.plan_run import plan_run
-from subjectdp.accounting.private_selection import run_epsilon, selection_curve
+from subjectdp.accounting.selection_promise import Promise, check_promise, group_plans, promise
 from subjectdp.accounting.statements import CONDITIONAL
 from subjectdp.config import paths
 from subjectdp.config.private_selection import PrivateSelection, SelectionGroup
 from subjectdp.config.run import load_run
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.errors import expected
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.report.page import write_html_table
 from subjectdp.results.collect import read_run
 from subjectdp.training.build import read_inputs
 from subjectdp.training.selection_score import noisy_score
 
-UNITS = {
-    "item": (PrivacyUnit.ITEM, False),
-    "subject_one_silo": (PrivacyUnit.SUBJECT, False),
-    "subject": (PrivacyUnit.SUBJECT, True),
-}
 SEEN_BY = "whoever sees the released run alone: its model, all its noisy steps, its score"
 PROVIDED = (
     "the number of repetitions, their settings, models and scores stay secret, and so does private_selection.seed",
@@ -43,52 +37,6 @@ NOT_COVERED = (
 )
 
 
-@dataclass(frozen=True)
-class Promise:
-    """ε of a selection for each unit; None, with the reason, where none holds."""
-
-    epsilon: Mapping[str, float | None]
-    delta: float
-    unit: str
-    reason: str | None
-
-    @property
-    def promised(self) -> float | None:
-        """ε for the algorithm's own unit."""
-        return self.epsilon[self.unit]
-
-
-def group_plans(group: SelectionGroup, partition: Partition, cache: Path | None = None) -> list[PrivacyPlan]:
-    """The plan of every setting that a repetition may draw."""
-    return [plan_run(run, partition, cache) for run in group.candidates]
-
-
-def promise(plans: Sequence[PrivacyPlan], selection: PrivateSelection) -> Promise:
-    """What the released run gives, the selection included."""
-    found: dict[str, float | None] = {}
-    reason, delta = None, max(plan.settings.delta for plan in plans)
-    for name, (unit, every) in UNITS.items():
-        try:
-            found[name] = selection_curve(plans, selection, unit, every).epsilon(delta)
-        except PrivacyError as problem:
-            found[name], reason = None, str(problem)
-    claimed = plans[0].mechanism.claimed_unit
-    return Promise(found, delta, "subject" if claimed is PrivacyUnit.SUBJECT else "item", reason)
-
-
-def check_promise(found: Promise, plans: Sequence[PrivacyPlan], selection: PrivateSelection) -> None:
-    """Raises PrivacyError where the selection exceeds ``private_selection.epsilon``."""
-    value = found.promised
-    if value is None:
-        raise PrivacyError(f"The selection has no epsilon: {found.reason}.")
-    if value > selection.epsilon:
-        most = run_epsilon(plans, selection, UNITS[found.unit][0], found.delta)
-        allowed = (
-            f"at most private_selection.epsilon ({selection.epsilon:g}): set privacy.epsilon to {most:.4g}"
-        )
-        raise expected("epsilon of the selection", round(value, 4), allowed, PrivacyError)
-
-
 def select(scenario: Scenario, results: str, cache: Path | None) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """A row for each repetition, and a statement for each selection.
 
@@ -97,8 +45,8 @@ def select(scenario: Scenario, results: str, cache: Path | None) -> tuple[pd.Dat
         DataError: a run that is not finished, or was changed.
     """
     selection, rows, statements = scenario.private_selection, [], []
-    if selection is None:
-        raise expected("private_selection", None, "given in the scenario")
+    if not selection.wanted:
+        raise expected("private_selection.candidates", {}, "given in the scenario")
     for group in scenario.selection_groups:
         if not group.runs:
             continue

@@ -1,0 +1,128 @@
+"""ε of a private selection: against dp-accounting's own accountant, and what the theorem demands of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+
+from accounting.plans import DELTA, FED_AVG, HIGRAD_V1, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.ledger import LedgerEntry, epsilon_with_selections
+from subjectdp.accounting.private_selection import SHAPES, run_epsilon, selection_curve
+from subjectdp.accounting.renyi import ORDERS
+from subjectdp.accounting.sound import unit_losses
+from subjectdp.config.private_selection import PrivateSelection
+from subjectdp.errors import PrivacyError
+from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
+
+
+def selection(
+    distribution: str = "poisson", mean: float = 3.0, noise: float = 5.0, **more: Any
+) -> PrivateSelection:
+    content = {
+        "candidates": {"privacy.clip_norm": [0.1, 0.2]},
+        "epsilon": 4.0,
+        "score_noise_multiplier": noise,
+    }
+    return PrivateSelection.model_validate(
+        {**content, "repetitions": {"distribution": distribution, "mean": mean}, **more}
+    )
+
+
+def release(noise: float = 10.0, rounds: int = 20) -> PrivacyPlan:
+    return plan(RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+
+
+def epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: Any = SUBJECT) -> float:
+    return selection_curve(plans, chosen, unit, unit is SUBJECT).epsilon(DELTA)
+
+
+def by_dp_accounting(run: dp_event.DpEvent, chosen: PrivateSelection) -> float:
+    score = dp_event.GaussianDpEvent(chosen.score_noise_multiplier)
+    one = dp_event.ComposedDpEvent([run, score])
+    repetitions = chosen.repetitions
+    accountant = RdpAccountant(list(ORDERS))
+    shape = SHAPES[repetitions.distribution]
+    accountant.compose(dp_event.RepeatAndSelectDpEvent(one, repetitions.mean, shape))
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize("distribution", ["poisson", "geometric", "logarithmic"])
+@pytest.mark.parametrize("mean", [1.0, 2.5, 10.0])
+def test_the_accountant_of_dp_accounting_agrees(distribution: str, mean: float) -> None:
+    chosen = selection(distribution, mean)
+    rounds = dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(10.0), 20)
+    assert epsilon([release()], chosen) == pytest.approx(by_dp_accounting(rounds, chosen), rel=1e-9)
+
+
+def test_sampled_items_agree_with_dp_accounting() -> None:
+    chosen, one = selection(noise=8.0), plan(LOCAL_ITEM, 1.2, rounds=4, steps=10, q=0.02)
+    step = dp_event.PoissonSampledDpEvent(0.02, dp_event.GaussianDpEvent(1.2))
+    expected = by_dp_accounting(dp_event.SelfComposedDpEvent(step, 40), chosen)
+    assert epsilon([one], chosen, ITEM) == pytest.approx(expected, rel=1e-9)
+
+
+def test_pure_repetition_costs_what_corollary_3_says() -> None:
+    """Corollary 3 of arXiv 2110.03620: (2 + shape) ε0 for an ε0-pure mechanism; here its direction, many runs."""
+    means = [1.0, 2.0, 4.0, 8.0, 16.0]
+    for distribution in ("poisson", "geometric", "logarithmic"):
+        values = [epsilon([release()], selection(distribution, mean)) for mean in means]
+        assert values == sorted(values) and values[-1] > values[0]
+
+
+def test_one_run_is_less_than_the_selection_and_the_score_counts() -> None:
+    alone = max(epsilon_of(loss, DELTA) for loss in unit_losses(release(), SUBJECT, True))
+    assert alone < epsilon([release()], selection(mean=1.0, noise=1e6))
+    values = [epsilon([release()], selection(noise=noise)) for noise in (100.0, 5.0, 1.0)]
+    assert values == sorted(values) and values[2] > values[1] > values[0]
+
+
+def test_the_worst_setting_counts_drawn_or_not() -> None:
+    both = epsilon([release(10.0), release(4.0)], selection())
+    assert both == pytest.approx(epsilon([release(4.0)], selection()), rel=1e-12)
+
+
+def test_a_mixture_of_gaussians_has_a_curve() -> None:
+    """A subject's items at a silo: no event of dp-accounting's Rényi accountant, so that this one bounds it."""
+    chosen, one = selection(), plan(HIGRAD_V1, 20.0, rounds=5, steps=10)
+    capped = replace(one, cap_enforced=True)
+    assert 0 < epsilon([capped], chosen) < epsilon([replace(capped, rounds=20)], chosen) < math.inf
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(FED_AVG, "adds no noise"), (HIGRAD_V3, "distinct subjects")])
+def test_a_run_without_an_epsilon_has_no_selection(bad: Any, reason: str) -> None:
+    with pytest.raises(PrivacyError, match=reason):
+        epsilon([release(), plan(bad, 9.0, rounds=2)], selection())
+
+
+@pytest.mark.parametrize("distribution", ["poisson", "logarithmic"])
+def test_the_largest_epsilon_of_a_run_keeps_the_target(distribution: str) -> None:
+    """Runs that are calibrated to it give the target in all: nearly all of it, and no more."""
+    from subjectdp.accounting.calibration import calibrate_noise_multiplier
+
+    chosen = selection(distribution)
+    most = run_epsilon([release()], chosen, SUBJECT, DELTA)
+    (loss,) = unit_losses(release(), SUBJECT, True)
+    noise = calibrate_noise_multiplier(loss, most, DELTA)
+    assert 3.97 < epsilon([release(noise)], chosen) <= 4.0
+    with pytest.raises(PrivacyError, match="the score alone"):
+        run_epsilon([release()], selection(noise=0.2), SUBJECT, DELTA)
+
+
+def test_a_ledger_counts_a_selection_once() -> None:
+    chosen = selection()
+    curve = selection_curve([release()], chosen, SUBJECT, True)
+    alone = epsilon_with_selections([], [curve], SUBJECT, True, DELTA)
+    assert alone == pytest.approx(curve.epsilon(DELTA), rel=1e-12)
+    other = LedgerEntry("run", release(30.0), "seed 0", "p")
+    both = epsilon_with_selections([other], [curve], SUBJECT, True, DELTA)
+    orders = np.asarray(curve.orders)
+    added = curve.divergences + 20 * orders / (2 * 30.0**2)
+    expected = min(added + np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1))
+    assert both == pytest.approx(float(expected), rel=1e-9) and both > alone

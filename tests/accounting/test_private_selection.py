@@ -12,6 +12,7 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from accounting.plans import DELTA, FED_AVG, HIGRAD_V1, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
+from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.ledger import LedgerEntry, epsilon_with_selections
 from subjectdp.accounting.private_selection import SHAPES, run_epsilon, selection_curve
@@ -104,8 +105,6 @@ def test_a_run_without_an_epsilon_has_no_selection(bad: Any, reason: str) -> Non
 @pytest.mark.parametrize("distribution", ["poisson", "logarithmic"])
 def test_the_largest_epsilon_of_a_run_keeps_the_target(distribution: str) -> None:
     """Runs that are calibrated to it give the target in all: nearly all of it, and no more."""
-    from subjectdp.accounting.calibration import calibrate_noise_multiplier
-
     chosen = selection(distribution)
     most = run_epsilon([release()], chosen, SUBJECT, DELTA)
     (loss,) = unit_losses(release(), SUBJECT, True)

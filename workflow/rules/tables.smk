@@ -113,6 +113,6 @@ rule private_selection:
         scenario=SETTINGS,
         results=PLACE,
         cache=placed.calibration_cache_dir(),
-        code=code_of("select", "subjectdp.report.private_selection", "report"),
+        code=code_of("select", "subjectdp.utility.private_selection", "report"),
     script:
         "../scripts/select.py"

@@ -3,10 +3,15 @@
 from pathlib import Path
 
 from subjectdp.config import load_scenario_from_layers
+from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.job_log import job_log
-from subjectdp.report.private_selection import write_selection
+from subjectdp.report.page import write_html_table
+from subjectdp.utility.private_selection import select
 
 with job_log(snakemake.log[0]):
     scenario = load_scenario_from_layers(snakemake.params.scenario)
-    features = Path(snakemake.params.cache)
-    write_selection(scenario, snakemake.params.results, features, snakemake.output)
+    table, statements = select(scenario, snakemake.params.results, Path(snakemake.params.cache))
+    csv, page, record = snakemake.output
+    write_frame(csv, table)
+    write_html_table(csv, page, f"Private selection: {scenario.name}")
+    write_json(record, statements)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+# The formula that RdpAccountant has for a RepeatAndSelectDpEvent; the accountant itself holds no mixtures of Gaussians.
+from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 from scipy import optimize
 
 from subjectdp.accounting.epsilon import epsilon_of
@@ -78,9 +81,6 @@ def worst_curve(losses: Sequence[PrivacyLoss], integers: bool = False) -> Curve:
 
 def repeated(one: Curve, selection: PrivateSelection) -> Curve:
     """The curve of a selection among repetitions with the curve ``one`` and a noisy score each."""
-    # The formula of RdpAccountant for a RepeatAndSelectDpEvent, which holds no mixtures of Gaussians.
-    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
-
     score = np.asarray(one.orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
     repetitions = selection.repetitions
     found = _compute_rdp_repeat_and_select(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.cli.options import add_json, add_results
-from subjectdp.config import Scenario, load_scenario, paths
+from subjectdp.config import load_scenario, paths
 from subjectdp.errors import expected
 from subjectdp.io.printing import print_json, print_table
 
@@ -31,7 +31,9 @@ def run(options: argparse.Namespace) -> None:
     scenario = load_scenario(options.files)
     if not scenario.private_selection.wanted:
         raise expected("private_selection.candidates", {}, "given in the scenario")
-    records = _records(scenario, options.results)
+    from subjectdp.cli.select_rows import selection_rows  # here, to keep --help light
+
+    records = selection_rows(scenario, options.results)
     if options.json:
         print_json(records)
         return
@@ -40,38 +42,6 @@ def run(options: argparse.Namespace) -> None:
     table = Path(paths.table_file(scenario.name, "private_selection", options.results))
     if table.is_file():
         print(f"\n{table}\n{table.read_text()}", end="")
-
-
-def _records(scenario: Scenario, results: str) -> list[dict[str, Any]]:
-    """What each selection keeps, on its partition or the one that is expected."""
-    from subjectdp.accounting.private_selection import run_epsilon  # here, to keep --help light
-    from subjectdp.accounting.selection_promise import UNITS, group_plans, promise
-    from subjectdp.forecast.federations import federation_of
-
-    selection, records = scenario.private_selection, []
-    for group in scenario.selection_groups:
-        partition, source = federation_of(group.candidates[0], results)
-        plans = group_plans(group, partition)
-        found = promise(plans, selection)
-        most = (
-            None
-            if found.promised is None
-            else run_epsilon(plans, selection, UNITS[found.unit][0], found.delta)
-        )
-        records.append(
-            {
-                "selection": group.run.run_id,
-                "federation": source,
-                "epsilon": dict(found.epsilon),
-                "delta": found.delta,
-                "unit": found.unit,
-                "target": selection.epsilon,
-                "epsilon_of_a_run": group.run.privacy.epsilon,
-                "largest_epsilon_of_a_run": most,
-                "reason": found.reason,
-            }
-        )
-    return records
 
 
 def _print(record: dict[str, Any]) -> None:

@@ -17,12 +17,10 @@ from subjectdp.config.private_selection import PrivateSelection, SelectionGroup
 from subjectdp.config.run import load_run
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
-from subjectdp.errors import expected
-from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import PrivacyPlan
-from subjectdp.report.page import write_html_table
-from subjectdp.results.collect import read_run
 from subjectdp.training.build import read_inputs
+from subjectdp.training.record.manifest import MANIFEST, is_complete
 from subjectdp.training.selection_score import noisy_score
 
 SEEN_BY = "whoever sees the released run alone: its model, all its noisy steps, its score"
@@ -60,36 +58,31 @@ def select(scenario: Scenario, results: str, cache: Path | None) -> tuple[pd.Dat
     return pd.DataFrame(rows), statements
 
 
-def write_selection(
-    scenario: Scenario, results: str, cache: Path | None, targets: Sequence[Path | str]
-) -> None:
-    """Writes the table of repetitions as CSV, its page, and the statements as JSON; raises as :func:`select`."""
-    table, statements = select(scenario, results, cache)
-    csv, page, record = targets
-    write_frame(csv, table)
-    write_html_table(csv, page, f"Private selection: {scenario.name}")
-    write_json(record, statements)
-
-
 @dataclass(frozen=True, eq=False)
 class _Scored:
     run_id: str
     plan: PrivacyPlan
     partition: Partition
-    row: Mapping[str, Any]  # of runs.parquet
+    manifest: Mapping[str, Any]
     score: float
 
 
 def _scored(run_id: str, results: str, selection: PrivateSelection, cache: Path | None) -> _Scored:
     folder = Path(paths.run_dir(run_id, results))
-    row = read_run(folder)
-    config = json.loads(row["config"])
-    run = load_run(config)
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError) as problem:
+        raise DataError(f"Expected run {run_id} to be finished: {problem}.") from None
+    if not is_complete(folder, manifest["identity"]):
+        raise DataError(
+            f"The results in {folder} were changed. Remove {MANIFEST} and run the workflow again."
+        )
+    run = load_run(manifest["config"])
     partition = Path(paths.partition_dir(run.partition_id, results))
-    inputs = read_inputs(config, paths.prepared_dir(run.data_key, results), partition, cache)
+    inputs = read_inputs(manifest["config"], paths.prepared_dir(run.data_key, results), partition, cache)
     noise, model = selection.score_noise_multiplier, folder / "model.safetensors"
     score = noisy_score(inputs, partition, model, noise, selection.seed)
-    return _Scored(run_id, inputs.plan, inputs.partition, row, score)
+    return _Scored(run_id, inputs.plan, inputs.partition, manifest, score)
 
 
 def _row(group: SelectionGroup, number: int, one: _Scored, best: str, found: Promise) -> dict[str, Any]:
@@ -99,8 +92,8 @@ def _row(group: SelectionGroup, number: int, one: _Scored, best: str, found: Pro
         **group.drawn[number],
         "noisy_score": round(one.score, 4),
         "released": "yes" if one.run_id == best else "no",
-        "test_accuracy_percent": round(100 * one.row["final_test_accuracy"], 2),
-        "epsilon_of_this_run": one.row[f"epsilon_sound_{found.unit}"],
+        "test_accuracy_percent": round(100 * one.manifest["final"]["test_accuracy"], 2),
+        "epsilon_of_this_run": one.manifest["privacy"]["sound"][found.unit]["epsilon"],
         **{f"epsilon_of_the_selection_{unit}": value for unit, value in found.epsilon.items()},
         "delta": found.delta,
         "run_id": one.run_id,
@@ -110,8 +103,8 @@ def _row(group: SelectionGroup, number: int, one: _Scored, best: str, found: Pro
 def _statement(
     group: SelectionGroup, best: str, found: Promise, selection: PrivateSelection, scored: Sequence[_Scored]
 ) -> dict[str, Any]:
-    conditional = found.unit == "subject" and any(
-        each.row["subject_guarantee"] == CONDITIONAL for each in scored
+    conditional = CONDITIONAL in (
+        each.manifest["privacy"]["sound"][found.unit]["guarantee"] for each in scored
     )
     return {
         "selection": group.run.run_id,

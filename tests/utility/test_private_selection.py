@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
@@ -20,9 +18,10 @@ from subjectdp.config import load_scenario
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import PrivacyError
+from subjectdp.forecast.federations import federation_of
 from subjectdp.plan.plan import PrivacyUnit
-from subjectdp.report.private_selection import write_selection
 from subjectdp.training.selection_score import subject_sum
+from subjectdp.utility.private_selection import select
 from training import small_world
 
 SUBJECT = PrivacyUnit.SUBJECT
@@ -60,9 +59,7 @@ def test_the_best_noisy_score_is_released(tmp_path: Path, capsys: pytest.Capture
     results, file = tmp_path / "results", scenario_file(tmp_path, epsilon=1.5)
     scenario = trained(file, results)
     assert len(scenario.runs) > 1
-    targets = [results / "choose/tables/private_selection.csv", results / "p.html", results / "p.json"]
-    write_selection(scenario, str(results), None, targets)
-    table, (statement,) = pd.read_csv(targets[0]), json.loads(targets[2].read_text())
+    table, (statement,) = select(scenario, str(results), None)
     best = table.loc[table["noisy_score"].idxmax()]
     assert table["released"].tolist().count("yes") == 1
     assert best["released"] == "yes" and best["run_id"] == statement["released"]
@@ -77,14 +74,16 @@ def test_the_best_noisy_score_is_released(tmp_path: Path, capsys: pytest.Capture
     assert statement["epsilon"]["subject"] == pytest.approx(expected, rel=1e-6)
     assert table["epsilon_of_this_run"].max() <= 1.5 < statement["epsilon"]["subject"] <= 4
     assert statement["guarantee"] is True and "whoever sees the released run alone" in statement["seen_by"]
-    write_selection(scenario, str(results), None, targets)
-    assert pd.read_csv(targets[0]).equals(table)  # a score is drawn once
+    assert select(scenario, str(results), None)[0].equals(table)  # a score is drawn once
 
     shown = run_json(capsys, "select", str(file), "--results", str(results))[0]
     assert shown["epsilon"]["subject"] == pytest.approx(expected, rel=1e-6)
     ledger = run_json(capsys, "ledger", "--scenario", str(file), "--results", str(results))
     assert [row["runs"] for row in ledger] == [1, 1, 1]
     assert ledger[2]["together"] == pytest.approx(expected, rel=1e-6)
+    file_of_table = results / "choose/tables/private_selection.csv"
+    file_of_table.parent.mkdir(parents=True)
+    table.to_csv(file_of_table)
     _, text, _ = command(capsys, "select", str(file), "--results", str(results))
     assert best["run_id"] in text and "privacy.epsilon of each run may be at most" in text
 
@@ -93,8 +92,6 @@ def test_a_selection_above_its_target_is_refused_with_the_way_out(tmp_path: Path
     scenario = load_scenario(scenario_file(tmp_path, epsilon=3.0, target=3.5))
     small_runs.prepare(scenario.runs[0], tmp_path)
     group = scenario.selection_groups[0]
-    from subjectdp.forecast.federations import federation_of
-
     partition, _ = federation_of(group.candidates[0], str(tmp_path))
     plans = group_plans(group, partition)
     found = promise(plans, scenario.private_selection)

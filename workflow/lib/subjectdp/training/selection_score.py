@@ -19,7 +19,12 @@ from subjectdp.training.build import RunInputs, make_federation
 
 
 def noisy_score(
-    inputs: RunInputs, partition_folder: Path, model_file: Path, noise: float, seed: int
+    inputs: RunInputs,
+    partition_folder: Path,
+    model_file: Path,
+    noise: float,
+    seed: int,
+    cache: Path | None = None,
 ) -> float:
     """The score of a finished run's model, over the number of subjects: about a mean accuracy.
 
@@ -29,9 +34,10 @@ def noisy_score(
         model_file: the run's ``model.safetensors``.
         noise: standard deviation of the noise on the sum over subjects.
         seed: the noise is drawn from it and the run's id.
+        cache: where fixed features are kept between runs.
     """
     sizes = pd.read_parquet(partition_folder / "subjects.parquet")["validation_items"].to_numpy()
-    right = _right_answers(inputs, model_file)
+    right = _right_answers(inputs, model_file, cache)
     total = subject_sum(right, sizes)
     drawn = numpy_generator(seed, Purpose.NOISE, "private selection", inputs.run.run_id).standard_normal()
     return float((total + noise * drawn) / len(sizes))
@@ -45,9 +51,9 @@ def subject_sum(right: NDArray[np.bool_], sizes: NDArray[np.int64]) -> float:
 
 
 @torch.no_grad()
-def _right_answers(inputs: RunInputs, model_file: Path) -> NDArray[np.bool_]:
+def _right_answers(inputs: RunInputs, model_file: Path, cache: Path | None) -> NDArray[np.bool_]:
     """Whether the model knows each validation item of the partition, in its order."""
-    federation = make_federation(inputs, torch.device("cpu"))
+    federation = make_federation(inputs, torch.device("cpu"), cache)
     flat, tensors = federation.engine.flat, load_file(model_file)
     vector = torch.zeros_like(flat.vector)
     for name, view in flat.views(vector).items():

@@ -81,7 +81,7 @@ def _scored(run_id: str, results: str, selection: PrivateSelection, cache: Path 
     partition = Path(paths.partition_dir(run.partition_id, results))
     inputs = read_inputs(manifest["config"], paths.prepared_dir(run.data_key, results), partition, cache)
     noise, model = selection.score_noise_multiplier, folder / "model.safetensors"
-    score = noisy_score(inputs, partition, model, noise, selection.seed)
+    score = noisy_score(inputs, partition, model, noise, selection.seed, cache)
     return _Scored(run_id, inputs.plan, inputs.partition, manifest, score)
 
 

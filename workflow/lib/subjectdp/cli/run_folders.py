@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from subjectdp.algorithms.registry import label
 from subjectdp.config.differences import settings_apart
 from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
@@ -171,8 +172,6 @@ def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
 
 def label_of(config: dict[str, Any]) -> str | None:
     """The algorithm's name in figures; None where the configuration is not one of this version's."""
-    from subjectdp.algorithms.registry import label
-
     try:
         name = label(config["algorithm"]["name"], config["algorithm"].get("variant"))
         return run_label(name, (config.get("privacy") or {}).get("predicted_subjects"))

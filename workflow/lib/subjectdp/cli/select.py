@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "select",
-        help="the ε of a private selection of hyperparameters, and its result",
+        help="the ε of a private selection, and its result",
         description="Prints the ε that a scenario's private_selection keeps, item and subject, and the largest "
         "privacy.epsilon of one run with which it keeps its target; after the runs also which run is released.",
     )

@@ -80,11 +80,6 @@ def test_the_rule(target: Target, measured: Measured | None, verdict: Verdict) -
     assert reason
 
 
-def test_other_data_sets_are_named_as_such() -> None:
-    other = replace(ORDER, setting=replace(SETTING, dataset="cifar10"))
-    assert judge(other, None) == (Verdict.NOT_RUN, "the data set is no part of this project")
-
-
 @given(st.floats(0, 100), st.floats(0, 30), st.booleans(), st.booleans())
 def test_only_real_runs_at_the_papers_setting_compare_numbers(
     mean: float, half: float, at_setting: bool, synthetic: bool

@@ -24,7 +24,13 @@ from subjectdp.scorecard.verdicts import Measured
 TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", "subjects", "items_per_subject")
 """Metrics that are measured here."""
 
-PAPER_MODELS = {"femnist": "leaf_cnn", "shakespeare": "leaf_lstm"}
+PAPER_MODELS = {
+    "femnist": "leaf_cnn",
+    "shakespeare": "leaf_lstm",
+    "fashion_mnist": "tanh_cnn",
+    "cifar10": "linear",
+    "acs_income": "linear",
+}
 _SOURCES = {"embedded": "generated data", "leaf_json": "real data (LEAF's JSON)", "upstream": "real data"}
 _OF_DATA = ("subjects", "items_per_subject")
 _SETTLES_DATA = ("subjects", "silos", "alpha")

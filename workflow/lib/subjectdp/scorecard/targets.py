@@ -24,9 +24,7 @@ from subjectdp.scorecard.csv_fields import (
 )
 
 PAPERS = ("v0", "v1", "v3", "joint")
-OTHER_DATASETS = ("fashion_mnist", "cifar10", "acs_income")
-"""Data sets of the joint-noise paper that this project does not have."""
-DATASETS = ("", "femnist", "shakespeare", *OTHER_DATASETS)
+DATASETS = ("", "femnist", "shakespeare", "fashion_mnist", "cifar10", "acs_income")
 METRICS = (
     "test_accuracy",
     "test_loss",

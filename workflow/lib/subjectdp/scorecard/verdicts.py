@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import pandas as pd
 
-from subjectdp.scorecard.targets import OTHER_DATASETS, EvidenceKind, Kind, Target
+from subjectdp.scorecard.targets import EvidenceKind, Kind, Target
 
 
 class Verdict(StrEnum):
@@ -58,8 +58,6 @@ class Measured:
 
 def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
     """The verdict on a target, and the reason in a few words."""
-    if measured is None and target.setting.dataset in OTHER_DATASETS:
-        return Verdict.NOT_RUN, "the data set is no part of this project"
     if measured is None:
         return Verdict.NOT_RUN, "no run or table of this scenario measures it"
     if target.kind is Kind.CLAIM:

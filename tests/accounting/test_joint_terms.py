@@ -23,6 +23,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import (
+    Accountant,
     AccountingMode,
     NoiseDistribution,
     PrivacyPlan,
@@ -244,3 +245,36 @@ def test_a_fraction_needs_coins_for_items() -> None:
     settings = plans.settings(sampling_fraction=0.05, sampling=SamplingMethod.FIXED_BATCH_SIZE)
     with pytest.raises(ConfigError, match="training.sampling_fraction.*null when training.sampling is fixed"):
         make_plan(plans.LOCAL_ITEM, plans.facts(2), settings)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sigma", "epsilon"), [(1, 2.1829, 0.6395), (10, 2.8523, 0.7160), (50, 3.7297, 1.0266)]
+)
+@pytest.mark.parametrize("noise", list(NoiseDistribution))
+def test_the_papers_accountant_gives_table_1(
+    steps: int, sigma: float, epsilon: float, noise: NoiseDistribution
+) -> None:
+    """Ten parties; the values by a program of its own, which rounds to the printed 2.18, 2.85 and 3.73."""
+    facts = replace(plans.facts(10), items=(5_120,) * 10)
+    settings = plans.settings(
+        rounds=1,
+        local_steps=steps,
+        epsilon=epsilon,
+        delta=1e-5,
+        accountant=Accountant.MIRONOV,
+        noise_distribution=noise,
+    )
+    plan = make_plan(plans.JOINT, facts, settings)
+    assert math.sqrt(10) * plan.silos[0].noise_multiplier == pytest.approx(sigma, rel=2e-3)
+    statements = privacy_statements(plan, over_rounds=False)
+    assert statements["as_published"]["accountant"] == "mironov"
+    assert statements["as_published"]["epsilon"] == pytest.approx(epsilon, rel=2e-3)
+    held = statements["sound"]["item"]
+    integers = noise is NoiseDistribution.SKELLAM
+    assert held["accountant"] == ("rdp_integer" if integers else "pld")
+    assert (held["epsilon"] > 3) == (steps > 1)
+
+
+def test_the_papers_accountant_certifies_nothing() -> None:
+    with pytest.raises(PrivacyError, match="privacy.accountant"):
+        joint(AccountingMode.SOUND, accountant=Accountant.MIRONOV)

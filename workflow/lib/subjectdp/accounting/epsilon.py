@@ -11,6 +11,7 @@ import numpy as np
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
+from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import mixture_pld
 from subjectdp.accounting.self_composition import self_composed
 from subjectdp.errors import PrivacyError, expected, unknown
@@ -55,6 +56,8 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
         return _renyi_or_capped(loss, delta, accountant == "rdp_integer")
     if accountant == "opacus":
         return renyi.opacus_epsilon(loss, delta)
+    if accountant == "mironov":
+        return claimed_epsilon(loss, delta)
     if accountant == "prv":
         return renyi.prv_epsilon(loss, delta)
     if accountant == "gdp":

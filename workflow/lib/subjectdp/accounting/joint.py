@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy import optimize
 from scipy.special import gammaln, logsumexp
 
+from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.renyi import mironov_epsilon
-from subjectdp.errors import expected
+from subjectdp.errors import PrivacyError, expected
 
 Floats = NDArray[np.float64]
 
@@ -68,6 +69,21 @@ def skellam_epsilon(mechanism: SkellamMechanism, q: float, steps: int, delta: fl
     """(ε, best order) of ``steps`` sampled Skellam steps, by the paper's conversion."""
     divergences = steps * sampled_divergences(mechanism, q)
     return mironov_epsilon(np.asarray(ORDERS, dtype=np.float64), divergences, math.log(delta))
+
+
+def claimed_epsilon(loss: PrivacyLoss, delta: float) -> float:
+    """The ε that the paper's accounting gives for Poisson-sampled steps, with Skellam noise on 32 bits.
+
+    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms.
+    """
+    total = np.zeros(len(ORDERS))
+    for part in loss:
+        values, weights = part.shift.sensitivities, part.shift.probabilities
+        if len(values) > 2 or (len(values) == 2 and values[0] != 0.0):
+            raise expected("mechanism of the joint-noise paper", "a mixture", "a sampled step", PrivacyError)
+        mechanism = SkellamMechanism(part.noise_multiplier / values[-1], scale=2.0**32)
+        total += part.steps * sampled_divergences(mechanism, weights[-1])
+    return mironov_epsilon(np.asarray(ORDERS, dtype=np.float64), total, math.log(delta))[0]
 
 
 @lru_cache(maxsize=64)

@@ -66,6 +66,7 @@ _ACCOUNTANTS = {
     "rdp_integer": "Rényi bounds for integer noise",
     "prv": "PRV",
     "opacus": "Opacus' RDP accountant",
+    "mironov": "the joint-noise paper's Rényi accounting",
 }
 
 

@@ -223,7 +223,10 @@ def _guarantee(plan: PrivacyPlan, unit: PrivacyUnit, epsilon: float | None) -> b
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
     losses = sound.unit_losses(plan, unit, every_silo)
-    chosen = "pld" if plan.settings.accountant in ("gdp", "opacus") else plan.settings.accountant
+    chosen = Accountant(plan.settings.accountant)
+    if chosen.only_claims:
+        integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+        chosen = Accountant.RDP_INTEGER if integers else Accountant.PLD
     try:
         return sound.unit_epsilon(plan, unit, every_silo, chosen), chosen, losses
     except PrivacyError:

@@ -238,10 +238,12 @@ class PrivacyConfig(Section):
         default="after_average",
         description="central_sub_dp: noise outside (as published) or inside the mean over B.",
     )
-    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS] = Field(
+    accountant: Literal[
+        Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV
+    ] = Field(
         default=Accountant.PLD,
-        description="Accountant that calibrates the noise. opacus, as_published mode only: Opacus' RDP accountant, "
-        "which the subject-level papers used (6 to 7 % more noise than pld).",
+        description="Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, "
+        "which the subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's.",
     )
     noise_source: NoiseSource = Field(
         default=PlanSettings.noise_source,

@@ -157,8 +157,10 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
 
 def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
-    if skellam and settings.accountant != Accountant.RDP_INTEGER:
-        allowed = "rdp when joint.noise is skellam (its bounds are Rényi divergences; rdp_integer in a plan)"
+    if skellam and settings.accountant not in (Accountant.RDP_INTEGER, Accountant.MIRONOV):
+        allowed = (
+            "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
+        )
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
@@ -166,7 +168,7 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
     if mechanism.data_dependence:
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
-    if settings.accountant in (Accountant.GDP, Accountant.OPACUS):
+    if Accountant(settings.accountant).only_claims:
         allowed = (
             "one that bounds ε from above for any mechanism when privacy.mode is sound (pld, rdp or prv)"
         )

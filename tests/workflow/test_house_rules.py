@@ -23,7 +23,7 @@ MODULES = sorted((LIBRARY / "subjectdp").rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "opacus", "dp_accounting", "scipy", "matplotlib", "seaborn", "pyarrow"}
 
 
-MOST_ARGUMENTS = 6
+MOST_ARGUMENTS, MOST_LINES = 6, 30
 IMPORTS_INSIDE_FUNCTIONS = 43  # may only shrink
 
 
@@ -98,6 +98,17 @@ def test_functions_take_at_most_six_arguments():
         for function in functions(path):
             arguments = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
             if len([a for a in arguments if a.arg not in ("self", "cls")]) > MOST_ARGUMENTS:
+                long.add(f"{path.relative_to(LIBRARY / 'subjectdp')}:{function.name}")
+    assert not long
+
+
+def test_functions_are_short():
+    """Their bodies: docstrings may be long."""
+    long = set()
+    for path in MODULES:
+        for function in functions(path):
+            start = function.body[1 if ast.get_docstring(function) and len(function.body) > 1 else 0].lineno
+            if (function.end_lineno or start) - start >= MOST_LINES:
                 long.add(f"{path.relative_to(LIBRARY / 'subjectdp')}:{function.name}")
     assert not long
 

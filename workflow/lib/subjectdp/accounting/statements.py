@@ -138,12 +138,6 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon = _finite(published.published_epsilon(plan))
-    by_pld = epsilon
-    if settings.noise_distribution is NoiseDistribution.SKELLAM:
-        by_pld = None  # these are losses of Gaussian noise
-    elif settings.accountant != Accountant.PLD:
-        tight = replace(plan, settings=replace(settings, accountant=Accountant.PLD))
-        by_pld = _finite(published.published_epsilon(tight))
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
     return {
@@ -155,12 +149,22 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "sampling_probability": max(part.shift.probabilities[-1] for part in loss),
         "steps": max(part.steps for part in loss),
         "accountant": settings.accountant,
-        "epsilon_by_pld": by_pld,
+        "epsilon_by_pld": _by_pld(plan, epsilon),
         "horizontal": str(settings.horizontal),
         "guarantee": False,
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
         "reference": mechanism.reference,
     }
+
+
+def _by_pld(plan: PrivacyPlan, epsilon: float | None) -> float | None:
+    """The claim's ε by the tight accountant; null for integer noise, whose losses are not those of a Gaussian."""
+    if plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
+        return None
+    if plan.settings.accountant == Accountant.PLD:
+        return epsilon
+    tight = replace(plan, settings=replace(plan.settings, accountant=Accountant.PLD))
+    return _finite(published.published_epsilon(tight))
 
 
 def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
@@ -260,6 +264,23 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     """What has to hold for the statement, for people to check one by one."""
+    yield from _public_facts(plan, unit)
+    if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
+        yield from _sampling_assumptions(plan)
+    if plan.settings.noise_source is NoiseSource.SECURE:
+        yield "nobody knows the secret that sampling and noise are drawn from (no file keeps it after the run)"
+    else:
+        yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
+    central = plan.mechanism.trust is TrustModel.CENTRAL
+    yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
+    if central:
+        yield "the server is trusted with the silos' sums before the noise, and adds it as planned"
+    elif plan.mechanism.trust is not TrustModel.LOCAL:
+        yield from _assumptions_of_summing(plan)
+
+
+def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
+    """What an observer may know."""
     subjects = plan.mechanism.samples_subjects
     if plan.settings.views > 1:
         yield "the views of an item are fixed public functions of that item alone, averaged before anything is clipped"
@@ -272,30 +293,19 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the number of subjects at each silo is public (it fixes the divisor)"
     if unit is PrivacyUnit.SUBJECT:
         yield "which subject an item belongs to, and at how many silos a subject may be, is public"
-        if subjects:
-            pass  # a subject is clipped as one, however many items it has
-        elif not all(silo.max_items_per_subject for silo in plan.silos):
-            pass  # no ε of a subject is stated
-        elif plan.cap_enforced:
-            yield "the cap on a subject's items at a silo is enforced before training"
-        else:
-            yield "the largest number of a subject's items at a silo was read from the data and is taken as public"
+        # A sampled subject is clipped as one, however many items it has; without a cap no ε of a subject is stated.
+        if not subjects and all(silo.max_items_per_subject for silo in plan.silos):
+            enforced = "the cap on a subject's items at a silo is enforced before training"
+            taken = "the largest number of a subject's items at a silo was read from the data and is taken as public"
+            yield enforced if plan.cap_enforced else taken
     if sound.participants(plan) < len(plan.silos):
         drawn = plan.settings.silo_choice is SiloChoice.RANDOM
         yield f"which silos take part in a round is public: {'drawn from the seed' if drawn else 'in turn'}"
-    if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
-        yield from _sampling_assumptions(plan)
-    if plan.settings.noise_source is NoiseSource.SECURE:
-        yield "nobody knows the secret that sampling and noise are drawn from (no file keeps it after the run)"
-    else:
-        yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
-    central = plan.mechanism.trust is TrustModel.CENTRAL
-    yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
-    if plan.mechanism.trust is TrustModel.LOCAL:
-        return
-    if central:
-        yield "the server is trusted with the silos' sums before the noise, and adds it as planned"
-    elif sound.noise_is_summed(plan):
+
+
+def _assumptions_of_summing(plan: PrivacyPlan) -> Iterable[str]:
+    """Whose noise counts where the server sees the sum over silos alone."""
+    if sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
         if plan.settings.colluding_silos == 0:

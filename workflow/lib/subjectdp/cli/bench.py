@@ -20,6 +20,15 @@ def add_parser(commands: Any) -> None:
         "checked against a float64 loop; prints the tables and the goals and writes them as CSV. Needs a checkout of "
         "the project.",
     )
+    _add_what_is_timed(parser)
+    parser.add_argument("--threads", type=int, default=1, help="threads of a step (default: %(default)s)")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
+    parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
+    add_json(parser, "print JSON instead of tables")
+    parser.set_defaults(run=run)
+
+
+def _add_what_is_timed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="under a minute, against loose floors: exit 1 if one is broken"
     )
@@ -44,11 +53,6 @@ def add_parser(commands: Any) -> None:
         default="both",
         help="settings of glibc's malloc (default: %(default)s)",
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads of a step (default: %(default)s)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
-    parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
-    add_json(parser, "print JSON instead of tables")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -86,6 +86,17 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
         return resident.at(torch.arange(len(resident.labels)))
 
 
+def _batches(characters: int, settings: Settings) -> int:
+    """Batches of an epoch; raises ConfigError if all epochs together have too few."""
+    batches = characters // settings.batch_size
+    if settings.epochs * batches < _FEWEST_STEPS:
+        allowed = (
+            f"so small that all epochs have at least {_FEWEST_STEPS} batches of the {characters} characters"
+        )
+        raise expected("batch_size", settings.batch_size, allowed)
+    return batches
+
+
 def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[HandwritingNet, float]:
     """The network trained to classify warped characters, and its accuracy over the last epoch."""
     generator = _generator(settings, "train")
@@ -96,12 +107,7 @@ def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[Handw
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    batches = len(images) // settings.batch_size
-    if settings.epochs * batches < _FEWEST_STEPS:
-        allowed = (
-            f"so small that all epochs have at least {_FEWEST_STEPS} batches of the {len(images)} characters"
-        )
-        raise expected("batch_size", settings.batch_size, allowed)
+    batches = _batches(len(images), settings)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, settings.learning_rate, total_steps=settings.epochs * batches, pct_start=0.1
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import privacy_statements
@@ -106,18 +107,11 @@ def _without_seed(run: RunConfig) -> str:
 def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) -> Forecast:
     run = runs[0]
     finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
-    partition, federation, problem = None, "none", None
-    rounds, epsilons, noise = run.training.rounds, dict.fromkeys(_EPSILONS), None
-    try:
-        partition, federation = federation_of(run, results)
-        rounds, epsilons, noise = _privacy(run, partition, results)
-    except SubjectDPError as error:
-        problem = str(error)
+    partition, stated = _stated(run, results)
     cost = model_cost(run.model, run.data.dataset)
-    work = work_of(run, cost, *_held(partition), rounds)
+    work = work_of(run, cost, *_held(partition), stated["rounds"])
     pace = paces.pace(run)
     hours = work.core_seconds * pace.factor / 3600
-    memory = predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb
     disk = (4 * cost.parameters + _ROW_BYTES * work.steps + _MANIFEST_BYTES) / 1e6
     return Forecast(
         runs=len(runs),
@@ -125,20 +119,35 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
         dataset=run.data.dataset,
         label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
         settings=settings,
-        federation=federation,
-        problem=problem,
-        rounds=rounds,
         local_steps=work.steps,
-        **epsilons,
         size=size_class(run),
         hours_a_run=hours,
         hours=hours * (len(runs) - finished),
         basis=pace.basis,
-        memory_mb=memory,
+        memory_mb=predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb,
         disk_mb=disk * len(runs),
-        noise_a_weight=noise,
         weight_scale=weight_scale(run.model, run.data.dataset),
+        **stated,
     )
+
+
+def _stated(run: RunConfig, results: str) -> tuple[Partition | None, dict[str, Any]]:
+    """The federation if it is known, and the columns that say what the run will state or why it will not start."""
+    partition = None
+    row: dict[str, Any] = {
+        "federation": "none",
+        "problem": None,
+        "rounds": run.training.rounds,
+        "noise_a_weight": None,
+    }
+    row |= dict.fromkeys(_EPSILONS)
+    try:
+        partition, row["federation"] = federation_of(run, results)
+        row["rounds"], epsilons, row["noise_a_weight"] = _privacy(run, partition, results)
+        row |= epsilons
+    except SubjectDPError as error:
+        row["problem"] = str(error)
+    return partition, row
 
 
 _EPSILONS = (

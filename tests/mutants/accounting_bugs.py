@@ -49,6 +49,13 @@ ACCOUNTING = (
         T_SELECTION + "test_the_worst_setting_counts_drawn_or_not",
     ),
     mutant(
+        "claims of the papers have the noise of PLD",
+        "scorecard/paper_accounting.py",
+        "_plan(algorithm, setting, Accountant.OPACUS, cache_dir)",
+        "_plan(algorithm, setting, Accountant.PLD, cache_dir)",
+        "scorecard/test_paper_accounting.py::test_claims_have_the_noise_of_opacus_and_plds_beside_it",
+    ),
+    mutant(
         "repetitions share a seed",
         "config/private_selection.py",
         "zip(drawn, seeds, strict=False)",

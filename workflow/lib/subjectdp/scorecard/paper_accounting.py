@@ -190,16 +190,25 @@ def _claim(target: Target, cache_dir: str | None) -> _Row:
 def _statements(
     algorithm: str, setting: Setting, cache_dir: str | None
 ) -> tuple[float, float, PrivacyUnit, str]:
-    """Published ε, sound ε at the claimed unit, the unit, and the reason if the sound one is infinite.
+    """Published ε, sound ε at the claimed unit, the unit, and a note.
 
-    Cached, because several versions of a paper make the same claim.
+    The noise is what Opacus' RDP accountant asks for, as in the subject-level papers (D-49). The note has the sound ε
+    of the noise that PLD asks for, or the reason if it is infinite. Cached, because several versions make
+    the same claim.
     """
-    plan = _plan(algorithm, setting, "pld", cache_dir)
+    plan = _plan(algorithm, setting, Accountant.OPACUS, cache_dir)
     unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]
+    sound, note = _sound(plan, unit)
+    by_pld, _ = _sound(_plan(algorithm, setting, Accountant.PLD, cache_dir), unit)
+    if math.isfinite(by_pld):
+        note = f"noise by Opacus' accountant; with that by PLD: ε {by_pld:.4g}"
+    return math.nan if published is None else float(published), sound, unit, note
+
+
+def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> tuple[float, str]:
     own = sound_statement(plan, unit, every_silo=True)
     note, constant = own["reason"] or "", own["epsilon_if_constant"]
     if constant is not None:
         note += f" (were it a public constant: ε {constant:.4g})"
-    sound = math.inf if own["epsilon"] is None else float(own["epsilon"])
-    return math.nan if published is None else float(published), sound, unit, note
+    return math.inf if own["epsilon"] is None else float(own["epsilon"]), note

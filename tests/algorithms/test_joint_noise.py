@@ -73,9 +73,17 @@ def silo_average(plan: PrivacyPlan) -> torch.Tensor:
                 gradient = reference.gradient(theta, address)
                 limit = tiny.CLIP * terms.clip_norm_factor
                 total += gradient / max(1.0, float(gradient.norm()) / limit)
-            theta = theta - tiny.RATE * terms.learning_rate_factor * total / tiny.BATCH
+            factor = (plan.settings.step_factors or (1.0,) * (step + 1))[step]
+            theta = theta - tiny.RATE * terms.learning_rate_factor * factor * total / tiny.BATCH
         models.append(theta)
     return torch.stack(models).mean(0)
+
+
+def test_local_steps_of_different_rates_are_the_papers_equation_20() -> None:
+    plan = joint_plan(3, 0.0, None, FACTORS)
+    stepped = replace(plan, settings=replace(plan.settings, step_factors=(2.0, 0.5, 1.5)))
+    assert torch.allclose(after_a_round(stepped), silo_average(stepped), atol=1e-5)
+    assert not torch.allclose(after_a_round(stepped), silo_average(plan), atol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [1, 4])

@@ -13,6 +13,7 @@ from subjectdp.config import RunConfig, data_key, load_run, partition_id, run_id
 from subjectdp.config.messages import walk_fields
 from subjectdp.config.paths import RUN_FILES, run_dir, run_file
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.errors import ConfigError
 
 
 @pytest.mark.parametrize("algorithm", ["fed_avg", "user_ldp", "central_sub_dp", "joint_noise"])
@@ -174,7 +175,7 @@ JOINT_VALUES: dict[str, Any] = {
     "learning_rate_factors": [1.0, 2.0],
     "noise_factors": [1.0, 2.0],
 }
-JOINT_IN_SOUND_MODE = "clipping"  # tested on its own below
+JOINT_ALONE = ("clipping", "step_factors")  # tested on their own below
 SUBJECT_VALUES: dict[str, Any] = {
     "sampling_probability": 0.5,
     "items": 4,
@@ -222,7 +223,7 @@ def test_no_key_is_forgotten() -> None:
 
     leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
     ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
-    joint = {f"joint.{key}" for key in (*JOINT_VALUES, JOINT_IN_SOUND_MODE)}
+    joint = {f"joint.{key}" for key in (*JOINT_VALUES, *JOINT_ALONE)}
     subject = {f"subject.{key}" for key in SUBJECT_VALUES}
     averaging = {
         f"training.averaging.{key}" for key in ("name", *(key for key, _ in AVERAGING_VALUES.values()))
@@ -275,6 +276,24 @@ def test_joint_noise_reads_its_section(key: str) -> None:
     )
     grid = key in ("bits", "ring_bits", "wrap_probability")
     assert (identity("joint_noise", **{key: value}) == identity("joint_noise")) == grid
+
+
+def test_rates_of_local_steps_are_another_run_of_joint_noise() -> None:
+    def run(steps: int | None = 2, **joint: Any) -> dict[str, Any]:
+        return {"algorithm": "joint_noise", "joint": joint, "training": {"local_steps": steps}}
+
+    plain = load_run(run()).run_id
+    assert load_run(run(step_factors=[1.0, 0.5])).run_id != plain
+    assert load_run(run(step_factors=[1.0, 1.0])).run_id == plain
+    for wrong in (run(None, step_factors=[1.0, 0.5]), run(3, step_factors=[1.0, 0.5])):
+        with pytest.raises(ConfigError, match="joint.step_factors.*one number for each"):
+            load_run(wrong)
+    skellam = run(step_factors=[1.0, 0.5], noise="skellam") | {"privacy": {"accountant": "rdp"}}
+    with pytest.raises(ConfigError, match="joint.step_factors.*when joint.noise is skellam"):
+        load_run(skellam)
+    momentum = {"local_steps": 2, "optimizer": {"name": "momentum"}}
+    with pytest.raises(ConfigError, match="sgd without weight decay when joint.step_factors"):
+        load_run(run(step_factors=[1.0, 0.5]) | {"training": momentum})
 
 
 def test_clipping_of_updates_is_another_run_of_joint_noise() -> None:

@@ -20,6 +20,7 @@ VALUES: dict[str, Any] = {
     **{f"subject.{key}": value for key, value in SUBJECT_VALUES.items()},
     **{f"training.augmentation.{key}": value for key, value in AUGMENTATION_VALUES.items()},
     "joint.clipping": "update",
+    "joint.step_factors": [1.0, 2.0],
     "privacy.predicted_subjects": 3500,
     "training.local_steps": 3,
     "training.silo_choice": "random",

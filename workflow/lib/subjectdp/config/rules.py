@@ -228,6 +228,13 @@ def _integer_noise(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("training.optimizer", optimizer.name, allowed)
 
 
+def _step_factors(run: RunSections) -> Iterator[SubjectDPError]:
+    optimizer = run.training.optimizer
+    if run.joint.step_factors and (optimizer.name != "sgd" or optimizer.weight_decay != 0.0):
+        allowed = "sgd without weight decay when joint.step_factors are given (they scale a step)"
+        yield expected("training.optimizer", optimizer.name, allowed)
+
+
 def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
     name, dataset = run.training.augmentation.name, run.data.dataset
     if name == "none":
@@ -252,5 +259,6 @@ _RULES: tuple[Rule, ...] = (
     _joint_factors,
     _one_batch_rule,
     _integer_noise,
+    _step_factors,
     _augmentation,
 )

@@ -98,11 +98,14 @@ def run_ingredients(resolved: RunSections) -> dict[str, Any]:
         del training["sampling_fraction"]
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
+    joint = resolved.joint.model_dump()
+    if not resolved.joint.step_factors:
+        del joint["step_factors"]
     if "joint" not in found.reads and resolved.joint == JointConfig():
         special.pop("joint", None)
     return {
         **partition_ingredients(resolved),
-        **{key: section.model_dump() for key, section in special.items()},
+        **{key: joint if key == "joint" else section.model_dump() for key, section in special.items()},
         "algorithm": resolved.algorithm.model_dump(),
         "privacy": privacy,
         "training": training,

@@ -303,6 +303,11 @@ class JointConfig(Section):
     noise_factors: tuple[Positive, ...] = Field(
         default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
     )
+    step_factors: tuple[Positive, ...] = Field(
+        default=(),
+        description="Each local step's learning rate over training.optimizer.learning_rate; gaussian noise and plain "
+        "sgd only; empty: all 1.",
+    )
 
 
 class SubjectConfig(Section):

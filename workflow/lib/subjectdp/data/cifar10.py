@@ -2,7 +2,7 @@
 
 The archive holds pickles, which may run any code when they are read. The unpickler here knows inert stand-ins for the
 three names that an array needs and refuses every other one; nothing is unpacked to disk. The prepared data are the
-features, so the network runs once for all runs (5.4 GFLOP an image: an hour or two on a core, a minute on a GPU).
+features, so the network runs once for all runs (5.4 billion multiplications an image, some hours on a core).
 """
 
 from __future__ import annotations

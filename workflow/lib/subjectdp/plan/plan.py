@@ -268,6 +268,9 @@ class PlanSettings:
         None  # Skellam: size of the secure aggregation ring; None: the smallest that fits
     )
     wrap_probability: OpenFraction = 1e-9  # Skellam: probability that any sum of the run leaves the ring
+    step_factors: tuple[
+        Positive, ...
+    ] = ()  # joint noise: learning rate of each local step over the common one
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
     noise_source: NoiseSource = NoiseSource.REPRODUCIBLE

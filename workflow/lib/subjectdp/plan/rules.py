@@ -64,6 +64,7 @@ def problems(
     yield from _prediction(settings)
     yield from _sampling(mechanism, settings)
     yield from _integer_noise(settings)
+    yield from _step_factors(settings)
     if settings.mode is AccountingMode.SOUND:
         yield from _soundness(mechanism, settings, cap_enforced)
         yield from _joint_noise(mechanism, settings)
@@ -162,6 +163,19 @@ def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
             "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
         )
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
+
+
+def _step_factors(settings: PlanSettings) -> Iterator[SubjectDPError]:
+    """Rates that differ between local steps: what is noised stays the same, so privacy does."""
+    factors, steps = settings.step_factors, settings.local_steps
+    if not factors:
+        return
+    if steps is None or steps < 2 or len(factors) != steps:
+        allowed = "one number for each of the training.local_steps, of which there are several"
+        yield expected("joint.step_factors", list(factors), allowed)
+    if settings.noise_distribution is NoiseDistribution.SKELLAM:
+        allowed = "[] when joint.noise is skellam (an update is a plain sum of its steps' integers)"
+        yield expected("joint.step_factors", list(factors), allowed)
 
 
 def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool) -> Iterator[SubjectDPError]:

@@ -64,6 +64,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
     vector, schedule = federation.engine.flat.vector, federation.plan.silos[silo]
     federation.engine.flat.load(theta)
     optimiser = make_optimiser(vector, federation.optimiser, schedule.learning_rate_factor)
+    factors = federation.plan.settings.step_factors
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
     for number in range(schedule.steps_per_round):
         step = SiloStep(federation, round_, silo, number)
@@ -72,7 +73,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
         if task is SiloTask.ONE_STEP:
             return direction
         if integers is None:
-            descend(optimiser, vector, direction)
+            descend(optimiser, vector, direction * factors[number] if factors else direction)
         else:
             integers += direction
             vector.sub_((direction * federation.integer_noise.unit).to(vector))

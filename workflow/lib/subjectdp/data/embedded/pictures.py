@@ -2,7 +2,7 @@
 
 Each picture is a form on a background, both coloured; classes differ by form, and by colours that overlap. The
 pickles have the bytes that Python 2 wrote, which no Python 3 writes, so that the reader is tried on them. The network
-has one block a stage: its features are random ones, at a sixtieth of the cost of ResNeXt-29.
+has one block a stage: its features are random ones, at a fortieth of the cost of ResNeXt-29.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ counts = Counter((person, silo) for silo in SILOS for person in silo_data(silo)[
 schedule = subjectdp.Schedule(rounds=ROUNDS, steps=STEPS, batch_size=BATCH, max_items_per_subject=CAP)
 report = subjectdp.calibrate("capped_item_dp", counts, schedule, epsilon=8.0)
 noise = [report.noise_multipliers[str(silo)] for silo in SILOS]
-client, server, strategy = ClientApp(), ServerApp(), FedAvg(fraction_evaluate=0.0, weighted_by_key="one")
+client, server, strategy = (
+    ClientApp(),
+    ServerApp(),
+    FedAvg(fraction_evaluate=0.0, min_available_nodes=3, weighted_by_key="one"),
+)
 
 
 @client.train()

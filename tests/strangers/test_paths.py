@@ -49,6 +49,7 @@ def test_audit_my_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "--algorithm local_item_dp --rounds 10 --steps-per-round 5 --batch-size 60 --noise-multiplier 1.1"
     )
     found = run_json(capsys, "account", "--counts", str(tmp_path / "counts.csv"), *arguments.split())
+    assert "your software" in found["card"] and "the seed" not in found["card"]  # nothing is trained here
     found = found["privacy"]["sound"]
     # The smallest silo samples most: 60 of its 360 items.
     assert found["item"]["epsilon"] == pytest.approx(by_dp_accounting(1.1, 60 / 360, 50, 1e-5), rel=0.01)

@@ -59,6 +59,7 @@ _NOISED_BY = {
 _SOURCES = {
     NoiseSource.REPRODUCIBLE: "the seed, which must stay secret: the model is NOT FOR RELEASE (noise_source: secure)",
     NoiseSource.SECURE: "256 bits of the operating system for this run alone, deleted when it ended",
+    NoiseSource.UNSTATED: "whatever your software draws it from (assumed secret)",
 }
 _ACCOUNTANTS = {
     "pld": "privacy loss distributions",

@@ -61,6 +61,18 @@ _ARITHMETIC = {
         "generators that are no ciphers: Philox (128-bit key, made from the secret) for sampling and integer noise",
         "whoever reads this machine's memory or what its disk keeps of deleted files",
     ),
+    NoiseSource.UNSTATED: (
+        "arithmetic and generators of the software that trains: floating-point attacks, predictable noise",
+    ),
+}
+_DRAWN = {
+    NoiseSource.REPRODUCIBLE: (
+        "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
+    ),
+    NoiseSource.SECURE: (
+        "nobody knows the secret that sampling and noise are drawn from (no file keeps it after the run)"
+    ),
+    NoiseSource.UNSTATED: "nobody can predict or learn the draws of sampling and noise",
 }
 
 
@@ -267,10 +279,7 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     yield from _public_facts(plan, unit)
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
-    if plan.settings.noise_source is NoiseSource.SECURE:
-        yield "nobody knows the secret that sampling and noise are drawn from (no file keeps it after the run)"
-    else:
-        yield "the seed stays secret: all draws are made from it (this is a simulation, whose manifest prints it)"
+    yield _DRAWN[plan.settings.noise_source]
     central = plan.mechanism.trust is TrustModel.CENTRAL
     yield f"silos are honest: they clip {'' if central else 'and add noise '}as planned"
     if central:

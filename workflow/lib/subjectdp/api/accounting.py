@@ -19,6 +19,7 @@ from subjectdp.plan.plan import (
     Horizontal,
     Mechanism,
     NoiseRule,
+    NoiseSource,
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
@@ -163,6 +164,7 @@ def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> 
         local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
         batch_size=schedule.nominal_batch(facts),
         silos_per_round=schedule.silos_per_round,
+        noise_source=NoiseSource.UNSTATED,
         subject=SubjectSettings(q if q is not None and chosen.samples_subjects else 1.0),
     )
 

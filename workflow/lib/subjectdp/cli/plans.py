@@ -20,6 +20,7 @@ from subjectdp.plan.plan import (
     Horizontal,
     Mechanism,
     NoiseRule,
+    NoiseSource,
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
@@ -189,6 +190,7 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         accountant=Accountant(options.accountant),
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
+        noise_source=NoiseSource.UNSTATED,
         subject=SubjectSettings(
             q if subjects else 1.0,
             every=options.every,

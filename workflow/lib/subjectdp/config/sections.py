@@ -245,8 +245,8 @@ class PrivacyConfig(Section):
         description="Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, "
         "which the subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's.",
     )
-    noise_source: NoiseSource = Field(
-        default=PlanSettings.noise_source,
+    noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = Field(
+        default=NoiseSource.REPRODUCIBLE,
         description="What sampling and noise are drawn from: the seed (reproducible; a model that is not for release), "
         "or 256 bits of the operating system that no file keeps after the run (secure; slower noise, on the CPU).",
     )

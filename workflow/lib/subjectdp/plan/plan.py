@@ -92,6 +92,7 @@ class NoiseSource(StrEnum):
 
     REPRODUCIBLE = "reproducible"  # the seed
     SECURE = "secure"  # 256 bits of the operating system, of this run alone
+    UNSTATED = "unstated"  # training by other software, which is accounted for and not run here
 
 
 class DivisorRule(StrEnum):

@@ -15,8 +15,10 @@ from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import make_figure
-from subjectdp.figures.each import accuracy_privacy, cost, epsilon_over_rounds, excess_loss
+from subjectdp.figures.curves import privacy_footnote
+from subjectdp.figures.each import accuracy_privacy, cost, epsilon_over_rounds, excess_loss, privacy
 from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
 from subjectdp.utility.excess_loss_table import COLUMNS
 
 ALGORITHMS = ["fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "joint_noise"]
@@ -174,3 +176,31 @@ def test_one_seed_has_no_bars(tmp_path: Path) -> None:
     for name in ("accuracy_privacy", "epsilon_over_rounds", "cost", "excess_loss"):
         make_figure(name, inputs, tmp_path / name)
         assert values(tmp_path / name, name)["low"].isna().all()
+
+
+def _texts(sheet: panels.Sheet, panel: int) -> list[str]:
+    """What is written inside a panel."""
+    with panels.figure_style():
+        figure, _ = panels._combined(sheet, "abcdefghij"[: len(sheet.panels)])
+    return [text.get_text() for text in figure.axes[panel].texts]
+
+
+def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
+    """The dagger: in legends, beside marks of a subject's ε, and explained; not on runs with an enforced cap."""
+    names = ["local_item_dp", "user_ldp"]
+    fakes = [*grid(names, ["femnist"], [0], rounds=8), Fake("user_ldp", mode="sound", rounds=8)]
+    inputs = collected(tmp_path / "some", fakes)
+    told = privacy.build(inputs, "privacy")
+    assert CONDITIONAL_NOTE in told.notes
+    assert {"2.25†", "231†", "4"} <= set(_texts(told, 0)), "the last one has an enforced cap"
+    beside = accuracy_privacy.build(inputs, "accuracy_privacy")
+    assert CONDITIONAL_NOTE in beside.notes
+    assert (_texts(beside, 0).count("†"), _texts(beside, 1).count("†")) == (2, 0), "of subjects, not of items"
+
+    runs = inputs.read_runs()
+    published, sound = (runs[runs["mode"] == mode] for mode in ("as_published", "sound"))
+    assert "2.25† subject" in privacy_note(published[published["algorithm"] == "user_ldp"])
+    assert "†" not in privacy_note(sound) and "†" not in privacy_footnote(sound)
+    assert CONDITIONAL_NOTE in privacy_footnote(published)
+    enforced = collected(tmp_path / "sound", [Fake("user_ldp", mode="sound", rounds=8)])
+    assert CONDITIONAL_NOTE not in privacy.build(enforced, "privacy").notes

@@ -56,6 +56,13 @@ ACCOUNTING = (
         "scorecard/test_paper_accounting.py::test_claims_have_the_noise_of_opacus_and_plds_beside_it",
     ),
     mutant(
+        "a conditional epsilon stands unmarked in figures",
+        "results/select.py",
+        """rows["subject_guarantee"] == "conditional")""",
+        """rows["subject_guarantee"] == "none")""",
+        "figures/test_figures_privacy.py::test_a_conditional_epsilon_is_marked",
+    ),
+    mutant(
         "repetitions share a seed",
         "config/private_selection.py",
         "zip(drawn, seeds, strict=False)",

@@ -68,9 +68,9 @@ def test_hiding_all_algorithms_is_an_error(tmp_path: Path) -> None:
     ("algorithm", "mode", "words"),
     [
         ("fed_avg", "as_published", "no privacy"),
-        ("local_item_dp", "as_published", "published ε 4*; sound ε 3.99 item, 231 subject"),
+        ("local_item_dp", "as_published", "published ε 4*; sound ε 3.99 item, 231† subject"),
         ("local_group_dp", "as_published", "published ε 4*; no sound ε"),
-        ("joint_noise", "as_published", "published ε 4*; sound ε 2.75 item, 20 subject"),
+        ("joint_noise", "as_published", "published ε 4*; sound ε 2.75 item, 20† subject"),
         ("central_sub_dp", "as_published", "published ε 4*; sound ε ∞ subject"),
         ("higrad_avg_dp:v3", "sound", "sound ε 4 subject"),
     ],
@@ -81,7 +81,7 @@ def test_the_legend_says_what_is_guaranteed(tmp_path: Path, algorithm: str, mode
 
 def test_two_data_sets_are_parted_by_a_slash(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, grid(["higrad_avg_dp:v1"], ["shakespeare", "femnist"], [0]))
-    assert privacy_note(runs) == "published ε 4*; sound ε 145 / 189 subject"
+    assert privacy_note(runs) == "published ε 4*; sound ε 145 / 189† subject"
 
 
 def test_differing_keys() -> None:

@@ -16,7 +16,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import bands
 from subjectdp.results.labels import dataset_name, datasets_in_order
-from subjectdp.results.select import privacy_note
+from subjectdp.results.select import CONDITIONAL_NOTE, is_conditional, privacy_note
 
 METRICS = {
     "test_accuracy": ("accuracy", "test accuracy (%)", 100.0),
@@ -199,8 +199,9 @@ def privacy_footnote(runs: pd.DataFrame) -> str:
     names = datasets_in_order(private["dataset"])
     order = f"; with a slash: {' / '.join(dataset_name(name) for name in names)}" if len(names) > 1 else ""
     star = "* the papers' claim, no guarantee. " if (private["mode"] == "as_published").any() else ""
+    dagger = f"{CONDITIONAL_NOTE}. " if is_conditional(private) else ""
     sound = f"Sound ε: what the same run guarantees an item, or a subject over all its silos{order}"
-    return f"{star}{sound}; δ = {deltas}"
+    return f"{star}{dagger}{sound}; δ = {deltas}"
 
 
 def present(runs: pd.DataFrame) -> list[str]:

@@ -6,12 +6,16 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.claims import claimed_units
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon, format_number
+
+CONDITIONAL_MARK = "†"
+CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"
 
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
@@ -89,8 +93,16 @@ def steps_words(config: str) -> str:
     return f"{steps} local step{'s' if steps > 1 else ''}"
 
 
+def is_conditional(rows: pd.DataFrame) -> bool:
+    """Whether a subject's finite sound ε of any of the runs rests on a bound that was read from private data."""
+    finite = np.isfinite(rows["epsilon_sound_subject"].astype(float))
+    return bool((finite & (rows["subject_guarantee"] == "conditional")).any())
+
+
 def privacy_note(rows: pd.DataFrame) -> str:
-    """The ε that one algorithm's runs claim and guarantee, as one line of a legend; a star marks a mere claim.
+    """The ε that one algorithm's runs claim and guarantee, as one line of a legend.
+
+    A star marks a mere claim, a dagger (:data:`CONDITIONAL_MARK`) a subject's ε that is conditional.
 
     Slashes separate data sets.
     """
@@ -100,8 +112,11 @@ def privacy_note(rows: pd.DataFrame) -> str:
     columns = {"epsilon_sound_subject": "subject"}
     if not claimed & {"", PrivacyUnit.SUBJECT}:
         columns = {"epsilon_sound_item": "item", **columns}
+    marks = {"epsilon_sound_subject": CONDITIONAL_MARK if is_conditional(rows) else ""}
     stated = [
-        f"{_spread(rows, column)} {unit}" for column, unit in columns.items() if rows[column].notna().any()
+        f"{_spread(rows, column)}{marks.get(column, '')} {unit}"
+        for column, unit in columns.items()
+        if rows[column].notna().any()
     ]
     sound = f"sound ε {', '.join(stated)}" if stated else "no sound ε"
     if (rows["mode"] == "sound").all():

@@ -24,7 +24,7 @@ from subjectdp.results.claims import claimed_units
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.results.select import choose_setting
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, choose_setting, is_conditional
 
 UNITS = {
     "subject": ("epsilon_sound_subject", "a subject over all its silos"),
@@ -52,11 +52,12 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     seeds = seed_note(runs.assign(label=runs["series"])).replace("band", "bar")
     told = f"{seeds}; δ = {deltas}; ε: the largest over the seeds"
     strip = "Marks that would cover each other stand side by side. Right strip: no noise, or no finite ε can be stated"
+    marked = (CONDITIONAL_NOTE,) if is_conditional(runs) else ()
     return Sheet(
         name,
         rows,
         _legend(runs, styles),
-        (told, strip, *notes),
+        (told, strip, *marked, *notes),
         tuple(runs["run_id"]),
         row_height=2.9,
     )
@@ -87,10 +88,13 @@ def _unlined(style: Style) -> Style:
 def _panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
     dataset = str(runs["dataset"].iloc[0])
     values = _values(runs, unit)
+    marked = {
+        str(name) for name, part in runs.groupby("series") if unit == "subject" and is_conditional(part)
+    }
     return Panel(
         key=f"{dataset}_{unit}",
         heading=f"{dataset_name(dataset)}, {UNITS[unit][1]}",
-        draw=partial(_draw, values=values, looks=_looks(runs, styles)),
+        draw=partial(_draw, values=values, looks=_looks(runs, styles), conditional=marked),
         values=values,
         synthetic=bool(runs["synthetic"].any()),
         scale=f"accuracy_{dataset}",
@@ -139,7 +143,9 @@ def _finite(values: pd.Series) -> float:
     return largest if math.isfinite(largest) else math.inf
 
 
-def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]) -> None:
+def _draw(
+    axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]], conditional: set[str]
+) -> None:
     finite = values.loc[np.isfinite(values["x"]), "x"]
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
     edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
@@ -149,6 +155,8 @@ def _draw(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style, bool]]
         for _, row in part.sort_values("quantity").iterrows():
             _draw_mark(axes, row, look, min(float(row["x"]), edge), aside[str(series), str(row["quantity"])])
         _draw_gap(axes, part, look[0], edge)
+        if series in conditional:
+            _draw_dagger(axes, part[part["quantity"] == f"accuracy_at_{_SOUND}_epsilon"], edge)
     _join_targets(axes, values, looks)
     axes.set_xscale("log")
     axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
@@ -209,6 +217,20 @@ def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float, s
     if ringed:
         ring = {**look_of, "color": _GREY, "markersize": 9.5, "zorder": 2}
         axes.plot([x], [row["mean"]], "o", markerfacecolor="none", **ring)
+
+
+def _draw_dagger(axes: Axes, part: pd.DataFrame, edge: float) -> None:
+    """The mark of a conditional ε, above a series' mark at its sound ε."""
+    for x, y in zip(part["x"], part["mean"], strict=True):
+        if math.isfinite(x):
+            axes.annotate(
+                CONDITIONAL_MARK,
+                (min(x, edge), y),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=8,
+                color=_GREY,
+            )
 
 
 def _ticks(axes: Axes, low: float, high: float, edge: float, claims: list[float]) -> None:

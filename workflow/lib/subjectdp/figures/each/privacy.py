@@ -17,7 +17,13 @@ from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.results.select import choose_setting, steps_words
+from subjectdp.results.select import (
+    CONDITIONAL_MARK,
+    CONDITIONAL_NOTE,
+    choose_setting,
+    is_conditional,
+    steps_words,
+)
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),
@@ -50,6 +56,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
         f"δ = {deltas}; the largest ε over the seeds"
         f"{'; ∞: no finite ε can be stated' if infinite else ''}; a missing marker: none is stated"
     )
+    if is_conditional(private):
+        notes = [CONDITIONAL_NOTE, *notes]
     return Sheet(
         name,
         tuple((panel,) for panel in panels),
@@ -99,7 +107,8 @@ def _panel(runs: pd.DataFrame) -> Panel:
     }
     if values["mean"].isna().all():
         raise expected(f"privacy statements of {dataset}", "none", "at least one ε in the runs", DataError)
-    draw = partial(_draw, values=values, order=order, colors=colors)
+    conditional = {str(series) for series, part in named.groupby("series") if is_conditional(part)}
+    draw = partial(_draw, values=values, order=order, colors=colors, conditional=conditional)
     return Panel(f"{dataset}_epsilon", dataset_name(dataset), draw, values, bool(runs["synthetic"].any()))
 
 
@@ -113,7 +122,9 @@ def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
     return table.assign(quantity="largest_epsilon", x=statement, low=np.nan, high=np.nan)[VALUE_COLUMNS]
 
 
-def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, str]) -> None:
+def _draw(
+    axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, str], conditional: set[str]
+) -> None:
     places = {name: len(order) - 1 - index for index, name in enumerate(order)}
     finite = values.loc[np.isfinite(values["mean"].astype(float)), "mean"].astype(float)
     low, high = (float(finite.min()), float(finite.max())) if not finite.empty else (1.0, 10.0)
@@ -121,7 +132,8 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     for claim in sorted(set(values.loc[values["x"] == _CLAIM, "mean"])):
         axes.axvline(claim, color=_GREY, linestyle="--", linewidth=1.2, zorder=1)
     for name, place in places.items():
-        _draw_series(axes, values[values["series"] == name], place, colors[name], edge)
+        mark = CONDITIONAL_MARK if name in conditional else ""
+        _draw_series(axes, values[values["series"] == name], place, (colors[name], mark), edge)
     axes.set_xscale("log")
     axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
@@ -133,8 +145,12 @@ def _draw(axes: Axes, values: pd.DataFrame, order: list[str], colors: dict[str, 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value)))
 
 
-def _draw_series(axes: Axes, part: pd.DataFrame, place: int, color: str, edge: float) -> None:
-    """The statements of one series on the line at ``place``; an infinite ε is drawn at ``edge``."""
+def _draw_series(axes: Axes, part: pd.DataFrame, place: int, look: tuple[str, str], edge: float) -> None:
+    """The statements of one series on the line at ``place``; an infinite ε is drawn at ``edge``.
+
+    ``look``: its colour, and what is written behind a subject's ε.
+    """
+    color, mark = look
     shown = part["mean"].astype(float).clip(upper=edge).to_numpy()
     axes.plot([shown.min(), shown.max()], [place, place], color=color, linewidth=2.2, alpha=0.35)
     if set(part["x"]) == {_CLAIM}:
@@ -152,7 +168,7 @@ def _draw_series(axes: Axes, part: pd.DataFrame, place: int, color: str, edge: f
         _, marker = STATEMENTS[str(statement)]
         axes.plot([x], [place], marker=marker, color=color, markersize=6, linestyle="none", zorder=3)
         if statement == "epsilon_sound_subject":
-            _annotate(axes, float(x), place, mean)
+            _annotate(axes, float(x), place, format_epsilon(mean) + mark)
 
 
 def _ticks(ratio: float) -> tuple[float, ...]:
@@ -162,9 +178,9 @@ def _ticks(ratio: float) -> tuple[float, ...]:
     return (1.0, 3.0) if ratio < 3000 else (1.0,)
 
 
-def _annotate(axes: Axes, x: float, y: float, value: float) -> None:
+def _annotate(axes: Axes, x: float, y: float, text: str) -> None:
     axes.annotate(
-        format_epsilon(value),
+        text,
         (x, y),
         xytext=(6, 0),
         textcoords="offset points",

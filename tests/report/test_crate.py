@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def crate(folder: Path) -> Path:
         manifest.write_text(json.dumps({"environment": {"packages": {"torch": version, "opacus": None}}}))
         files.append((f"runs/{run}/manifest.json", manifest))
     (folder / "runs.csv").write_text("run\na\nb\n")
+    for file in folder.iterdir():
+        os.utime(file, (86_400, 86_400))
     write_crate(folder / "crate.zip", ABOUT, [*files, ("tiny/tables/runs.csv", folder / "runs.csv")])
     return folder / "crate.zip"
 
@@ -39,6 +42,17 @@ def test_every_file_is_listed_with_its_hash(tmp_path: Path) -> None:
         assert graph[name]["contentSize"] == str(len(content))
     assert graph[METADATA]["about"] == {"@id": "./"} and graph["./"]["name"] == "tiny"
     assert graph["#subjectdp"]["softwareRequirements"] == ["torch==2.13.0", "torch==2.14.0"]
+
+
+def test_what_the_specification_demands_of_the_root_is_there(tmp_path: Path) -> None:
+    """RO-Crate 1.1, section 4.2: type, name, description, date and a described license."""
+    with zipfile.ZipFile(crate(tmp_path)) as archive:
+        metadata = json.loads(archive.read(METADATA))
+    graph = {node["@id"]: node for node in metadata["@graph"]}
+    root = graph["./"]
+    assert root["@type"] == "Dataset" and root["datePublished"] == "1970-01-02"
+    assert root["description"] and graph[root["license"]["@id"]]["name"] == "Apache License 2.0"
+    assert "sha256" in metadata["@context"][1], "version 1.1 does not know it"
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from subjectdp.io.atomic import atomic_path
 
 METADATA = "ro-crate-metadata.json"
 _SPECIFICATION = "https://w3id.org/ro/crate/1.1"
+_SHA256 = {"sha256": "http://schema.org/sha256"}  # a word of version 1.3
+_LICENSE = {
+    "@id": "https://spdx.org/licenses/Apache-2.0",
+    "@type": "CreativeWork",
+    "name": "Apache License 2.0",
+}
 _TYPES = {
     ".csv": "text/csv",
     ".html": "text/html",
@@ -40,10 +47,13 @@ def write_crate(target: Path, about: Mapping[str, str], files: Iterable[tuple[st
         files: name in the crate and path of each file. Manifests of runs hold configuration, plan, privacy report,
             hashes of data, versions of the software as it ran, and machine.
     """
-    contents = {name: path.read_bytes() for name, path in files}
+    paths = dict(files)
+    contents = {name: path.read_bytes() for name, path in paths.items()}
+    newest = max(path.stat().st_mtime for path in paths.values())
+    dated = {**about, "date": datetime.fromtimestamp(newest, UTC).date().isoformat()}
     contents["scenario.json"] = about["scenario"].encode()
     parts = [_file(name, content) for name, content in sorted(contents.items())]
-    contents[METADATA] = json.dumps(_metadata(about, parts, _software(contents)), indent=1).encode()
+    contents[METADATA] = json.dumps(_metadata(dated, parts, _software(contents)), indent=1).encode()
     with atomic_path(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(contents.items()):
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)  # the same bytes each time
@@ -63,7 +73,8 @@ def _metadata(about: Mapping[str, str], parts: list[dict[str, Any]], software: l
         "@type": "Dataset",
         "name": about["name"],
         "description": about["description"],
-        "license": {"@id": "https://spdx.org/licenses/Apache-2.0"},
+        "datePublished": about["date"],  # of the newest file
+        "license": {"@id": _LICENSE["@id"]},
         "mentions": {"@id": program["@id"]},
         "hasPart": [{"@id": part["@id"]} for part in parts],
     }
@@ -73,7 +84,8 @@ def _metadata(about: Mapping[str, str], parts: list[dict[str, Any]], software: l
         "conformsTo": {"@id": _SPECIFICATION},
         "about": {"@id": root["@id"]},
     }
-    return {"@context": f"{_SPECIFICATION}/context", "@graph": [itself, root, program, *parts]}
+    context = [f"{_SPECIFICATION}/context", _SHA256]
+    return {"@context": context, "@graph": [itself, root, program, _LICENSE, *parts]}
 
 
 def _file(name: str, content: bytes) -> dict[str, Any]:

@@ -69,7 +69,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folders = write_runs(tmp_path / "runs", fakes)
     for folder in folders[:4]:
         environment_of(folder, {"device_name": "cpu", "threads": 1, "git_commit": "abc", "python": "3.11.7"})
-    gpu = {"device_name": "H200", "threads": 2, "git_commit": "abc-dirty", "packages": {"torch": "2.13.0"}}
+    gpu = {
+        "device_name": "H200",
+        "threads": 2,
+        "lock_sha256": "5a" * 32,
+        "git_commit": "abc-dirty",
+        "packages": {"torch": "2.13.0"},
+    }
     environment_of(folders[4], gpu)
     collect_scenario(folders, tmp_path)
     pd.DataFrame(SCORES, columns=list(COLUMNS)).to_csv(tmp_path / "scorecard.csv", index=False)
@@ -120,6 +126,7 @@ def test_the_opening_states_what_was_run_where_and_on_what(scenario: Path) -> No
         "Machine: cpu or H200; threads of a process: 1 or 2",
         "Commit: abc or abc-dirty ( dirty : with changes that were not committed)",
         "torch 2.13.0",
+        f"requirements.lock {'5a' * 32}",
     ):
         assert fact in text
 

@@ -70,6 +70,7 @@ def write_opening(
     parts = [
         *_what_was_run(runs),
         *_machines([manifest.get("environment") or {} for manifest in manifests]),
+        *_origins(manifests),
         *_goals(None if sources.goals is None else _read_judged(sources.goals, _GOAL_COLUMNS)),
         *_verdicts(_read_judged(sources.scorecard, _SCORE_COLUMNS)),
         *_figures(figures),
@@ -113,7 +114,19 @@ def _machines(environments: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"- *Software:* {packages}."
     dirty = any(str(e.get("git_commit") or "").endswith("-dirty") for e in environments)
     note = " (*dirty*: with changes that were not committed)" if dirty else ""
-    yield f"- *Commit:* {commits}{note}.\n"
+    yield f"- *Commit:* {commits}{note}."
+
+
+def _origins(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the runs were made from, with hashes: the data's source files and the lock; where each run says more."""
+    sources = [source for manifest in manifests for source in (manifest.get("data") or {}).get("inputs", ())]
+    files = {(str(source["file"]), str(source["sha256"])) for source in sources}
+    found = [(manifest.get("environment") or {}).get("lock_sha256") for manifest in manifests]
+    locks = {("requirements.lock", str(sha256)) for sha256 in found if sha256}
+    named = [*sorted(files), *sorted(locks)]
+    if named:
+        yield f"- *Made from (sha256):* {'; '.join(f'{plain(name)} ``{sha256}``' for name, sha256 in named)}."
+    yield "- *Privacy of each run:* its ``manifest.json``; ``snakemake crate`` packs them with the scenario.\n"
 
 
 def _versions(environment: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
@@ -22,7 +23,15 @@ from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_se
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, entry, make_figure, outputs
-from subjectdp.figures.each import figure1, figure1_v3, figure2, figure3, paper_scale, privacy
+from subjectdp.figures.each import (
+    figure1,
+    figure1_v3,
+    figure2,
+    figure3,
+    joint_over_rounds,
+    paper_scale,
+    privacy,
+)
 from subjectdp.results.inputs import FigureInputs
 
 ALGORITHMS = [
@@ -476,6 +485,11 @@ def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(tmp_pat
     assert table.loc["loss_best", *cell]["mean"] == pytest.approx(grouped["test_loss"].min().mean())
     assert table.loc["loss_last", *cell]["mean"] == pytest.approx(grouped["test_loss"].last().mean())
     assert table.loc["epsilon", *cell]["mean"] == pytest.approx(runs["epsilon_sound_item"].mean())
+    for panel in joint_over_rounds.build(inputs, "joint_figure3").panels:
+        axes = Figure().subplots()
+        panel.draw(axes)
+        low, high = axes.get_ylim()
+        assert low <= panel.values["mean"].min() and panel.values["mean"].max() <= high, "marks are in sight"
     with pytest.raises(DataError, match="cifar10"):
         make_figure("joint_figure2", inputs, tmp_path)
     with pytest.raises(DataError, match="one for this figure"):

@@ -44,7 +44,8 @@ def line_styles(runs: pd.DataFrame) -> dict[str, Style]:
 def seeds_note(runs: pd.DataFrame) -> str:
     """What bands and bars are, and of how many seeds."""
     seeds = runs.groupby(["dataset", "series", "rounds"])["seed"].nunique()
-    return f"Mean of {int(seeds.min())} seeds, band or bar: standard error"
+    fewest = int(seeds.min())
+    return "One seed" if fewest == 1 else f"Mean of {fewest} seeds, band or bar: standard error"
 
 
 def standard_errors(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -70,6 +71,7 @@ def _panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) 
         draw=partial(_draw, values=values, words=words, styles=styles),
         values=values,
         synthetic=bool(table["synthetic"].any()),
+        weight=2 / 3,  # three beside one another
     )
 
 
@@ -79,4 +81,11 @@ def _draw(axes: Axes, values: pd.DataFrame, words: str, styles: dict[str, Style]
         hollow = str(quantity).endswith("_last")
         draw_marks(axes, part.sort_values("x"), styles[str(series)], hollow, aside[str(series)])
     logarithmic(axes, sorted(values["x"].unique()), _ROUNDS)
+    axes.set_ylim(_limits(values))  # marks stand aside from their places, so that axes do not see them
     axes.set_ylabel(words)
+
+
+def _limits(values: pd.DataFrame) -> tuple[float, float]:
+    low, high = (np.nanmin(values[["low", "mean"]]), np.nanmax(values[["high", "mean"]]))
+    space = 0.06 * float(high - low) or 1.0
+    return max(0.0, float(low) - space), float(high) + space

@@ -128,8 +128,8 @@ def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long
     printed = world.run(*targets(runs), "--configfile", path, SUBJECTDP_SLURM_RUNS_PER_JOB="3")
     numbers = re.findall(r"SLURM jobid (\d+)", printed)
     assert len(numbers) == 2, "one job for all three, and its second attempt"
-    failed = (world.root / re.findall(r"\(log: (\S+)\)", printed)[0]).read_text()  # a good job's log is removed
-    assert failed.count("Building DAG of jobs") == 2, "not once more for each run"
+    failed = re.findall(r"\(log: (\S+)\)", printed)[0]  # the log of a good job is removed
+    assert (world.root / failed).read_text().count("Building DAG of jobs") == 2, "not once more for each run"
     assert [job(number)["TimeLimit"] for number in numbers] == ["00:06:00", "00:12:00"], "the sum of three"
     assert job(numbers[0])["NumCPUs"] == "1"
     assert job(numbers[0])["TresPerJob"] in ("gres:gpu:1", "gres/gpu:1")

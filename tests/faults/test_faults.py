@@ -1,6 +1,6 @@
 """Breaks things around a training and a download: nothing is lost and nothing silently wrong.
 
-Four trials run with every change, all of them with ``make faults``; its last line is ``N faults, N recovered``.
+Four trials run with ``make test-long``, all of them with ``make faults``; its last line is ``N faults, N recovered``.
 Faults that need a mount (disk full, read-only) are skipped where this user may not mount anything.
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from project_copy import copy_parts
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("git") is None, reason="no git here")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("git") is None, reason="no git here")]
 
 
 @pytest.fixture(scope="module")

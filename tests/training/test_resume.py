@@ -128,7 +128,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, Any]) -> None:
     undisturbed = world.train("undisturbed", every=0, **changes)
@@ -144,7 +144,7 @@ def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, 
     assert not (folder / "checkpoints").exists() and not (folder / ".lock").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("real_statements")
 def test_a_run_killed_once_states_the_same_epsilon(world: World) -> None:
     undisturbed = world.train("undisturbed", every=0)
@@ -287,7 +287,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
     world: World, damage: Callable[[Path], None], reason: str
@@ -394,7 +394,7 @@ def test_a_finished_run_is_not_trained_again_when_its_manifest_was_deleted(world
     assert outcome(folder) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["steps.parquet", "model.safetensors", "finished.json"])
 def test_a_finished_run_that_was_damaged_is_trained_again(world: World, name: str) -> None:
     folder = world.train("run")

@@ -96,7 +96,7 @@ def test_two_processes_train_the_run_of_one(name: str, tmp_path: Path) -> None:
     assert outcome(trained(tmp_path, name)) == outcome(trained(tmp_path, name, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["correlated noise, a trusted server", "updates"])
 def test_a_run_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
     """Correlated noise draws that of earlier rounds again: a checkpoint holds none of it."""

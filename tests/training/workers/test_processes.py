@@ -169,7 +169,7 @@ def test_one_device_needs_no_team(recipe: Recipe) -> None:
         assert team is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_ends_when_its_parent_is_gone_whatever_it_does() -> None:
     """The parent's death closes the worker's standard input; work that never ends does not keep it."""
     code = (

@@ -239,13 +239,13 @@ def test_joint_noise_under_adam_counts_own_noise() -> None:
 
 
 def test_epsilon_over_rounds_at_unequal_silos() -> None:
-    """The silo where ε ends largest stands for all: within two per cent of the largest at every number of rounds."""
+    """Never below the largest over the silos, which is not always the silo where ε ends largest."""
     made = make_plan(
         LOCAL_ITEM, replace(facts(3), items=(400, 900, 5000)), settings(rounds=30, batch_size=100)
     )
     for count, epsilon in epsilon_over_rounds(made, ITEM):
         largest = unit_epsilon(replace(made, rounds=count), ITEM, every_silo=True)
-        assert 0.98 * largest <= epsilon <= 1.02 * largest
+        assert largest * (1 - 1e-9) <= epsilon <= 1.02 * largest
 
 
 def test_epsilon_over_rounds_ends_at_the_runs() -> None:

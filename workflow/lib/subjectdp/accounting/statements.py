@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.cache import versions
-from subjectdp.accounting.epsilon import SEARCH, epsilon_of
+from subjectdp.accounting.epsilon import SEARCH
 from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.privacy_report import report_text
@@ -354,23 +353,17 @@ def epsilon_over_rounds(
 ) -> list[tuple[int, float]]:
     """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
 
-    Where every silo takes part in every round, ε is that of the silo (or of the choice of silos) where it is largest in
-    the end: all silos at all numbers of rounds would take most of a light run's time. Data-dependent σ or divisors are
-    taken as constants here, as in ``epsilon_if_constant``. By privacy loss distributions on a coarse grid, or for
-    integer noise by the Rényi bounds that hold for it.
+    The largest over the silos, at each number of rounds. Data-dependent σ or divisors are taken as constants here, as
+    in ``epsilon_if_constant``. By privacy loss distributions on a coarse grid, or for integer noise by the Rényi bounds
+    that hold for it.
     """
     chosen = _spread(plan.rounds) if rounds is None else list(rounds)
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
     accountant = "rdp_integer" if integers else "pld"
-    reached = partial(epsilon_of, delta=plan.settings.delta, accountant=accountant)
-    kept = slice(None)
-    if sound.participants(plan) == len(plan.silos):
-        last = [reached(loss) for loss in sound.unit_losses(plan, unit, every_silo)]
-        worst = last.index(max(last))
-        kept = slice(worst, worst + 1)
-    after = {count: sound.unit_losses(replace(plan, rounds=count), unit, every_silo) for count in chosen}
-    coarse = partial(reached, resolution=SEARCH)
-    return [(count, max(map(coarse, losses[kept]))) for count, losses in after.items()]
+    return [
+        (count, sound.unit_epsilon(replace(plan, rounds=count), unit, every_silo, accountant, SEARCH))
+        for count in chosen
+    ]
 
 
 def _spread(rounds: int) -> list[int]:

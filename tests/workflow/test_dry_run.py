@@ -50,9 +50,9 @@ def write_scenario(folder: Path, content: dict) -> str:
     ],
 )
 def test_every_scenario_plans_its_runs(project, path, monkeypatch):
-    monkeypatch.setenv(
-        "SUBJECTDP_FEMNIST_180", str(path)
-    )  # any file: a dry run reads none, and wants it there
+    # any file and folder: a dry run reads none, and wants them there
+    monkeypatch.setenv("SUBJECTDP_FEMNIST_180", str(path))
+    monkeypatch.setenv("SUBJECTDP_FASHION_MNIST", str(path.parent))
     scenario = load_scenario(path)
     assert scenario.name == path.stem
     printed = project.snakemake(

@@ -10,8 +10,9 @@ from subjectdp.utility.private_selection import select
 
 with job_log(snakemake.log[0]):
     scenario = load_scenario_from_layers(snakemake.params.scenario)
-    table, statements = select(scenario, snakemake.params.results, Path(snakemake.params.cache))
     csv, page, record = snakemake.output
+    results = str(Path(record).parents[1])  # of results/NAME/private_selection.json
+    table, statements = select(scenario, results, Path(snakemake.params.cache))
     write_frame(csv, table)
     write_html_table(csv, page, f"Private selection: {scenario.name}")
     write_json(record, statements)

@@ -18,7 +18,7 @@ from subjectdp.training import run as run_module
 from subjectdp.training.record import checkpoints as checkpoints_module
 from subjectdp.training.record import secret
 from subjectdp.training.record.checkpoints import CheckpointFolder
-from subjectdp.training.run import train_run
+from subjectdp.training.run import CHECKPOINTS, train_run
 from training import small_world
 from training.outcomes import outcome, resumed_after
 
@@ -392,6 +392,17 @@ def test_a_finished_run_is_not_trained_again_when_its_manifest_was_deleted(world
         != []
     )
     assert outcome(folder) == before
+
+
+def test_what_a_run_killed_right_after_its_manifest_left_goes_away(world: World) -> None:
+    """make faults found it: the run counted as finished, and its checkpoints stayed."""
+    folder = world.train("run")
+    before = outcome(folder)
+    (folder / CHECKPOINTS).mkdir()
+    (folder / CHECKPOINTS / "round-0000002.json").write_text("{}")
+    (folder / "manifest.json").unlink()
+    world.train("run")
+    assert outcome(folder) == before and not (folder / CHECKPOINTS).exists()
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -128,7 +129,7 @@ def train_run(
     report = also_to(folder / LOG, report)
     with owned(folder / LOCK, 60.0 * performance.lock_wait_minutes, report) as waited:
         if (waited and is_complete(folder, own)) or take_back_finished(folder, own):
-            forget_secret(folder / CHECKPOINTS)
+            _clear(folder)  # it may have been killed before it did so itself
             report(f"{inputs.run.run_id} was finished by an earlier or another attempt of this job")
             return
         if inputs.plan.settings.noise_source is NoiseSource.SECURE:
@@ -265,9 +266,14 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
     content = manifest(run.inputs, privacy, run.identity, run.federation.device, reached, run.folder)
     write_json(run.folder / MANIFEST, content)
     keep_finished(run.folder)
-    (run.folder / PROGRESS).unlink(missing_ok=True)  # the manifest says it all
-    forget_secret(run.folder / CHECKPOINTS)
-    run.checkpoints.folder.remove()
+    _clear(run.folder)
+
+
+def _clear(folder: Path) -> None:
+    """Deletes what a finished run needs no more: its manifest says it all."""
+    (folder / PROGRESS).unlink(missing_ok=True)
+    forget_secret(folder / CHECKPOINTS)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _privacy(inputs: RunInputs) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,10 +87,6 @@ class CheckpointFolder:
             self._good = [round_]
             return found
         return None
-
-    def remove(self) -> None:
-        """Removes all checkpoints: the run is complete."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, round_: int, suffix: str) -> Path:
         return self.folder / f"round-{round_:07d}.{suffix}"

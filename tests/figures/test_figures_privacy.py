@@ -193,6 +193,11 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     told = privacy.build(inputs, "privacy")
     assert CONDITIONAL_NOTE in told.notes
     assert {"2.25†", "231†", "4"} <= set(_texts(told, 0)), "the last one has an enforced cap"
+    values = told.rows[0][0].values
+    assert set(values.loc[values["x"] == "epsilon_as_published", "series"]) == {
+        "LocalItemDP, as published",
+        "UserLDP, as published",
+    }, "a sound run claims nothing"
     beside = accuracy_privacy.build(inputs, "accuracy_privacy")
     assert CONDITIONAL_NOTE in beside.notes
     assert (_texts(beside, 0).count("†"), _texts(beside, 1).count("†")) == (2, 0), "of subjects, not of items"

@@ -66,7 +66,7 @@ body { max-width: 84rem; margin: 1rem auto; padding: 0 1rem; }
 .tile small { color: #555; display: block; }
 .two { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); gap: 1.5rem; align-items: start; }
 .two ol { padding-left: 1.2rem; } .two li { margin-bottom: 0.7rem; }
-figure { margin: 0; } figure img { max-height: 19rem; } figcaption { color: #555; font-size: 0.85rem; }
+figure { margin: 0; } figure img { max-height: 26rem; max-width: 100%; } figcaption { color: #555; font-size: 0.85rem; }
 .refuted { --tone: #b3261e; } .not-provable { --tone: #c77700; } .differs { --tone: #8e4ec6; }
 .reproduced { --tone: #18794e; } .cannot-fail, .not-at-this-scale, .not-run { --tone: #8a9097; }
 .verdict { white-space: nowrap; color: #fff; background: var(--tone); border-radius: 0.3rem; padding: 0.05rem 0.45rem; }
@@ -153,13 +153,16 @@ def _tiles(scores: pd.DataFrame) -> str:
 def _figure(figures: Figures, folder: Path, runs: pd.DataFrame) -> str:
     if _FRONT_FIGURE not in figures:
         return ""
-    path = folder / "figures" / _FRONT_FIGURE / f"{_FRONT_FIGURE}.svg"
+    drawn = folder / "figures" / _FRONT_FIGURE
+    path = next(
+        drawn.glob(f"{_FRONT_FIGURE}_a_*.svg"), drawn / f"{_FRONT_FIGURE}.svg"
+    )  # all panels are too tall
     words = "Published and sound ε of this scenario's runs"
     size = f"{_range(runs['subjects'])} subjects, {_range(runs['silos'])} silos"
     return (
         f'<figure><a href="{_page_of(_FRONT_FIGURE)}"><img alt="{words}" src="{page.data_uri(path)}"></a>'
-        f'<figcaption><span class="scale">{_THIS_SCENARIO}</span> {words} ({size}): open marks are claims, filled '
-        "marks are proven.</figcaption></figure>"
+        f'<figcaption><span class="scale">{_THIS_SCENARIO}</span> {words} ({size}): dashed, the claim; marks are '
+        "proven.</figcaption></figure>"
     )
 
 

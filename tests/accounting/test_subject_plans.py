@@ -188,11 +188,12 @@ def test_an_item_under_fixed_weights_moves_its_own_silos_part(trust: TrustModel,
     assert found == pytest.approx(printed, abs=0.01)
 
 
-def test_an_item_may_turn_its_subject_around() -> None:
-    plan = release()
+@pytest.mark.parametrize("weights", [BudgetWeights.UNIFORM, BudgetWeights.PROPORTIONAL])
+def test_an_item_may_turn_its_subject_around(weights: BudgetWeights) -> None:
+    plan = release(weights=weights)
     assert unit_epsilon(plan, plans.ITEM, False) == pytest.approx(gaussian_epsilon(2 * MU), rel=1e-3)
-    one = unit_epsilon(plan, plans.SUBJECT, every_silo=False)
-    assert one == pytest.approx(epsilon(plan))
+    uniform = release()
+    assert unit_epsilon(uniform, plans.SUBJECT, every_silo=False) == pytest.approx(epsilon(uniform))
 
 
 @pytest.mark.parametrize("clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_BATCH])

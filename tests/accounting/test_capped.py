@@ -138,7 +138,7 @@ def test_the_bound_spends_delta_once() -> None:
 # --- ε of thousands ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
 def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
@@ -205,7 +205,7 @@ def test_renyi_bounds_are_cut_as_well() -> None:
         assert found <= renyi.renyi_epsilon(loss, DELTA, accountant == "rdp_integer")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_atoms_cost_a_sliver_and_bound_the_loss() -> None:
     """A subject of 120 items: without the tails the same ε, hardly above, and never below a lower one."""
     loss: PrivacyLoss = (MixtureSteps(60.0, items(0.3, 120), 10),)

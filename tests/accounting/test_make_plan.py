@@ -429,7 +429,7 @@ def test_unlikely_groups_cost_more_noise_never_less() -> None:
     assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_very_large_groups_get_finite_noise() -> None:
     from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
     from subjectdp.accounting.published import group_noise

@@ -54,10 +54,10 @@ OTHERS: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("processes", "changes"),
-    [(3, SAMPLED), *(pytest.param(*other, marks=pytest.mark.long) for other in OTHERS)],
+    [(3, SAMPLED), *OTHERS],
 )
 def test_several_processes_train_the_run_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, changes: dict[str, Any]

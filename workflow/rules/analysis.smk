@@ -3,7 +3,7 @@
 
 rule collect:
     input:
-        [paths.run_file(run_id, "manifest.json") for run_id in RUNS],
+        [paths.run_file(run_id, "manifest.json") for run_id in SCENARIO.runs_by_id],
     output:
         [collected(name) for name in COLLECTED],
     log:

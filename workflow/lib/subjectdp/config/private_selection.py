@@ -27,7 +27,7 @@ SEEDS_APART = 1000
 """Repetition j of a run with seed s has the seed 1000 (s + 1) + j: its own split, partition, sampling and noise."""
 
 _CHOSEN = ("privacy.clip_norm", "training.", "model.", "subject.")
-"""What candidates may set: neither data nor partition, nor what the target of privacy is."""
+"""What may be chosen by results: neither data nor partition, nor what the target of privacy is."""
 
 
 class RepetitionsConfig(Section):
@@ -93,7 +93,7 @@ def selection_groups(
         ConfigError: candidates that set other keys than they may, a run that cannot be in a selection, or files that
             give all repetitions one seed.
     """
-    _check_candidates(selection)
+    check_chosen("private_selection.candidates", selection.candidates)
     builder, axes = RunBuilder(layers), selection.candidates
     settings = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     groups = []
@@ -118,16 +118,15 @@ def _made(
     return run
 
 
-def _check_candidates(selection: PrivateSelection) -> None:
-    for key, values in selection.candidates.items():
-        name = f"private_selection.candidates.{key}"
+def check_chosen(block: str, keys: Mapping[str, Any]) -> None:
+    """Refuses keys that may not be chosen by results, and those without a value to choose."""
+    for key, values in keys.items():
         known = key in RUN_KEYS or key.startswith("model.parameters.")
         if not known or not key.startswith(_CHOSEN):
-            raise ConfigError(
-                f"Unknown key {name!r}. Candidates set privacy.clip_norm, training.*, model.*, subject.*."
-            )
-        if not values:
-            raise expected(name, values, "a list with at least one value")
+            allowed = "privacy.clip_norm, training.*, model.*, subject.*"
+            raise ConfigError(f"Unknown key '{block}.{key}'. Allowed: {allowed}.")
+        if values == []:
+            raise expected(f"{block}.{key}", values, "a list with at least one value")
 
 
 def _check_run(run: RunConfig) -> None:

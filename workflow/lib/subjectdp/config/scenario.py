@@ -20,6 +20,7 @@ from subjectdp.config.overrides import RUN_KEYS, check_overrides
 from subjectdp.config.private_selection import PrivateSelection, SelectionGroup, selection_groups
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, Section
+from subjectdp.config.tuning import Tuning, TuningPoint, tuning_points
 from subjectdp.config.where import error_located_in
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
@@ -102,6 +103,11 @@ class Scenario(Section):
         description="Hyperparameters chosen inside the privacy budget: every run of the sweep becomes a random number "
         "of repetitions with drawn settings, and the best one by a noisy score is released.",
     )
+    tuning: Tuning = Field(
+        default=Tuning(),
+        description="A random search of hyperparameters for each point of the sweep, by the target tune. No ε includes "
+        "it.",
+    )
     figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
     selections: dict[Figure, dict[str, Any]] = Field(
         default={},
@@ -140,6 +146,20 @@ class Scenario(Section):
                 "repetitions drawn", 0, "another private_selection.distribution (nothing is released)"
             )
         return groups
+
+    @cached_property
+    def tuning_points(self) -> tuple[TuningPoint, ...]:
+        """With ``tuning``: the points of the sweep, with the runs that are tried for each."""
+        if not self.tuning.wanted:
+            return ()
+        if self.private_selection.wanted:
+            raise expected("tuning.trials", self.tuning.trials, "0 in a scenario with private_selection")
+        return tuning_points(self._expansion, self._layers, self.tuning)
+
+    @cached_property
+    def trials(self) -> dict[str, RunConfig]:
+        """Run id -> run of the search; no figure or table of results shows them."""
+        return {run.run_id: run for point in self.tuning_points for run in point.trials}
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:
@@ -220,7 +240,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     check_overrides(scenario.run, scenario.datasets, scenario.algorithms, scenario.sweep)
-    _ = scenario.datasets_by_key, scenario.partitions_by_id
+    _ = scenario.datasets_by_key, scenario.partitions_by_id, scenario.trials
     _check_selections(scenario)
     return scenario
 

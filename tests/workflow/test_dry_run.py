@@ -66,6 +66,20 @@ def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     assert len(figures_of(jobs)) == len(scenario.figures)
 
 
+def test_tune_trains_the_trials_and_all_does_not(project, tmp_path):
+    search = {"training.optimizer.learning_rate": {"low": 0.1, "high": 1}}
+    content = {
+        "name": "search",
+        "run": {"training": {"rounds": 3, "batch_size": 64}},
+        "sweep": [{"training.rounds": [2, 3], "seed": [0, 1, 2]}],
+        "tuning": {"trials": 4, "search": search},
+    }
+    dry = ("-n", "-q", "rules", "--configfile", write_scenario(tmp_path, content))
+    assert job_counts(project.snakemake("tune", *dry).stdout)["train"] == 2 * 4
+    jobs = job_counts(project.snakemake(*dry).stdout)
+    assert jobs["train"] == 2 * 3 and "tune" not in jobs
+
+
 def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):
     content = {"name": "late", "run": {"data": {"source": "leaf_json", "path": "/nowhere/leaf"}}}
     printed = project.snakemake("-n", "--configfile", write_scenario(tmp_path, content), check=False)

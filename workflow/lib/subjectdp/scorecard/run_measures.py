@@ -56,7 +56,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
     Only runs as published represent a paper. If several settings fit, the one that agrees with the paper's in most
     points is taken, then the one with most seeds.
     """
-    table = _described(runs)
+    table = published_runs(runs)
     first = choose_side(table, target.algorithm, target.setting, target.metric)
     if first is None:
         return None
@@ -75,7 +75,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
     return _compared(target, first, others, rounds)
 
 
-def _described(runs: pd.DataFrame) -> pd.DataFrame:
+def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs as published, with columns that distinguish settings."""
     configs = [json.loads(text) for text in runs["config"]]
     steps = [local_steps_of(text) for text in runs["config"]]
@@ -124,7 +124,7 @@ def choose_side(
         set(rows["setting"]), key=lambda text: _preference(rows[rows["setting"] == text], setting)
     )
     chosen = rows[rows["setting"] == settings[0]].drop_duplicates("seed")
-    return Side(chosen, _at_setting(chosen.iloc[0], setting, metric))
+    return Side(chosen, is_at_setting(chosen.iloc[0], setting, metric))
 
 
 def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
@@ -174,7 +174,7 @@ def _agrees(row: pd.Series, setting: Setting, name: str) -> bool:
     return wanted is None or bool(row[name] == wanted)
 
 
-def _at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
+def is_at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
     """Whether a run was made at the paper's own setting, as far as the metric depends on it."""
     if bool(row["synthetic"]):
         return False
@@ -202,7 +202,7 @@ def _values(side: Side, metric: str) -> pd.Series:
 
 
 def _single(target: Target, side: Side) -> Measured:
-    return _measured(mean_interval(_values(side, target.metric)), side, [], side.at_setting)
+    return measured_on(mean_interval(_values(side, target.metric)), side, [], side.at_setting)
 
 
 def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.DataFrame) -> Measured | None:
@@ -211,7 +211,7 @@ def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.Da
     if len(estimates) < len(others):
         return None
     worst = min(estimates, key=lambda each: each.low if math.isfinite(each.low) else each.mean)
-    return _measured(worst, first, others, all(side.at_setting for side in (first, *others)))
+    return measured_on(worst, first, others, all(side.at_setting for side in (first, *others)))
 
 
 def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
@@ -247,7 +247,8 @@ def _accuracy_at(side: Side, round_: int, rounds: pd.DataFrame) -> pd.Series:
     return table.groupby("seed")["test_accuracy"].last() * 100
 
 
-def _measured(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
+def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
+    """An estimate with the scale and the ε of the runs that it is made from."""
     row, runs = side.runs.iloc[0], side.runs
     unit = row["unit"]
     sound = "epsilon_sound_item" if unit == PrivacyUnit.ITEM else "epsilon_sound_subject"

@@ -16,6 +16,7 @@ import pandas as pd
 from subjectdp.accounting.table1 import rows_as_dicts
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import run_measures, table_measures
+from subjectdp.scorecard.equal_accuracy import measure_rounds
 from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.scorecard.paper_accounting import is_accounted
 from subjectdp.scorecard.targets import Kind, Target, read_targets
@@ -62,6 +63,8 @@ class Evidence:
         """Ours for one target; None if nothing here measures it."""
         if target.metric in run_measures.TRAINED:
             return run_measures.measure_run_target(target, self.runs, self.rounds)
+        if target.metric == "rounds_to_equal_accuracy":
+            return measure_rounds(target, self.runs, self.rounds)
         if target.metric in table_measures.ON_CONVEX_LOSS:
             return _measured(table_measures.measure_bound, target, self.utility)
         if target.metric in table_measures.SAMPLED:

@@ -162,3 +162,9 @@ def test_impossible_numbers_of_directions_are_refused(directions: int) -> None:
         ModelError, match="directions to be 0 .all features. or a whole number from 1 to 3969"
     ):
         build_model("scattering_head", 62, "image", 0, {"directions": directions})
+
+
+def test_no_filter_has_values_that_a_processor_is_slow_with() -> None:
+    least = torch.finfo(torch.float32).tiny ** 0.5  # products of two such values are normal numbers
+    for name, values in Scattering(2, 8).named_buffers():
+        assert values[values != 0].abs().min() > least, name

@@ -21,6 +21,8 @@ from subjectdp.errors import ModelError, expected
 _WIDTH = 0.8  # standard deviation of the finest wavelet and of the low pass at scale 0, in pixels
 _FREQUENCY = 0.75 * math.pi  # centre of the finest wavelet's pass band
 _REPLICAS = range(-2, 3)  # a periodic filter is the sum of the Gaussian at so many neighbouring periods
+_TAIL = 1e-12  # what a filter has below this share of its largest value is 0
+_AT_ONCE = 32  # images, so that intermediate results stay in the cache
 
 
 def gabor(side: int, width: float, angle: float, frequency: float, slant: float) -> NDArray[np.complex128]:
@@ -73,50 +75,76 @@ class Scattering(nn.Module):
         self.side = side // 2**scales
         padded = side + 2 * self.margin
         turned = [math.pi * (angles // 2 - 1 - turn) / angles for turn in range(angles)]
-        waves = [[morlet(padded, scale, turn, 4 / angles) for turn in turned] for scale in range(scales)]
-        self.register_buffer("waves", _spectrum(np.stack([np.stack(row) for row in waves])), persistent=False)
-        self.register_buffer("average", _spectrum(low_pass(padded, scales)), persistent=False)
+        for scale in range(scales):
+            waves = np.stack([morlet(padded, scale, turn, 4 / angles) for turn in turned])
+            self.register_buffer(f"waves_{scale}", _bands(waves, 2**scale), persistent=False)
+            self.register_buffer(f"average_{scale}", averages(padded, scales, scale), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        padded = F.pad(images, [self.margin] * 4, mode="reflect")[:, 0]
+        return torch.cat([self._coefficients(some) for some in torch.split(images, _AT_ONCE)])
+
+    def _coefficients(self, images: Tensor) -> Tensor:
+        padded = F.pad(images, [self.margin] * 4, mode="reflect")
         spectrum = torch.fft.fft2(padded)
-        found = [self._averaged(spectrum, 0).unsqueeze(1)]
-        moduli = [self._moduli(spectrum[:, None], 0, scale) for scale in range(self.scales)]
+        found = [self._averaged(padded, 0)]
+        moduli = [self._moduli(spectrum, scale) for scale in range(self.scales)]
         found += [self._averaged(modulus, scale) for scale, modulus in enumerate(moduli)]
-        for first, second in product(range(self.scales), repeat=2):
-            if second > first:
-                twice = self._moduli(moduli[first][:, :, None], first, second)
-                found.append(self._averaged(twice, second).flatten(1, 2))
+        if self.scales == 2:
+            twice = self._moduli(torch.fft.fft2(moduli[0]).unsqueeze(2), 1)
+            found.append(self._averaged(twice, 1).flatten(1, 2))
         return torch.cat(found, dim=1)
 
-    def _moduli(self, spectra: Tensor, resolution: int, scale: int) -> Tensor:
-        """Spectra of |y ⋆ ψ| for all angles at ``scale``, on a grid coarser by 2^(scale - resolution)."""
-        waves = self.get_buffer("waves")[scale]
-        filtered = folded(spectra * periodised(waves, 2**resolution), 2 ** (scale - resolution))
-        spectrum: Tensor = torch.fft.fft2(torch.fft.ifft2(filtered).abs())
-        return spectrum
+    def _moduli(self, spectra: Tensor, scale: int) -> Tensor:
+        """|y ⋆ ψ| at every 2^scale-th pixel for all angles of ``scale``, of spectra of y (..., 1, n, n)."""
+        moduli: Tensor = torch.fft.ifft2(products(spectra, self.get_buffer(f"waves_{scale}"), 2**scale)).abs()
+        return moduli
 
-    def _averaged(self, spectra: Tensor, resolution: int) -> Tensor:
-        """y ⋆ φ at every 2^scales-th pixel, without the margin."""
-        average = periodised(self.get_buffer("average"), 2**resolution)
-        smooth: Tensor = torch.fft.ifft2(folded(spectra * average, 2 ** (self.scales - resolution))).real
-        return smooth[..., 1:-1, 1:-1]
+    def _averaged(self, maps: Tensor, scale: int) -> Tensor:
+        """y ⋆ φ at every 2^scales-th pixel, without the margin, of maps y on a grid coarser by 2^scale."""
+        smooth: Tensor = maps.flatten(-2) @ self.get_buffer(f"average_{scale}")
+        return smooth.view(*smooth.shape[:-1], self.side, self.side)
 
 
-def _spectrum(filters: NDArray[np.complex128] | NDArray[np.float64]) -> Tensor:
-    """Fourier transform of filters that are even or conjugate-even: real, float32."""
-    return torch.from_numpy(np.fft.fft2(filters).real.astype(np.float32))
+def _bands(filters: NDArray[np.complex128], factor: int) -> Tensor:
+    """The bands of filters' spectra that fall together on a coarser grid, float32 (factor², filters, n, 2 n).
+
+    The filters are conjugate-even, so that their spectra are real. Each value stands twice, for the real and the
+    imaginary part of what it is multiplied by.
+    """
+    side = filters.shape[-1] // factor
+    spectra = np.fft.fft2(filters).real / factor**2
+    bands = spectra.reshape(-1, factor, side, factor, side).transpose(1, 3, 0, 2, 4)
+    return _float32(np.repeat(bands.reshape(factor**2, -1, side, side), 2, axis=-1))
 
 
-def folded(spectra: Tensor, factor: int) -> Tensor:
-    """The spectrum (..., n/factor, n/factor) of every ``factor``-th sample of a signal with spectrum (..., n, n)."""
-    return periodised(spectra, factor) / factor**2
+def products(spectra: Tensor, bands: Tensor, factor: int) -> Tensor:
+    """Spectra of y ⋆ ψ at every ``factor``-th pixel, complex (..., filters, n, n).
 
-
-def periodised(spectra: Tensor, factor: int) -> Tensor:
-    """The spectrum of a filter for a grid coarser by ``factor``: the sum over the bands that fall together."""
-    if factor == 1:
-        return spectra
+    ``spectra``: of y, complex (..., 1, n · factor, n · factor). ``bands``: of the filters ψ, made by ``_bands``.
+    """
     side = spectra.shape[-1] // factor
-    parts = spectra.reshape(*spectra.shape[:-2], factor, side, factor, side)
-    return parts.sum(dim=(-4, -2))
+    grid = torch.view_as_real(spectra).reshape(*spectra.shape[:-2], factor, side, factor, 2 * side)
+    parts = [grid[..., down, :, right, :] for down, right in product(range(factor), repeat=2)]
+    total: Tensor = parts[0] * bands[0]
+    for part, band in zip(parts[1:], bands[1:], strict=True):
+        total.addcmul_(part, band)
+    return torch.view_as_complex(total.view(*total.shape[:-1], side, 2))
+
+
+def averages(side: int, scales: int, resolution: int) -> Tensor:
+    """Convolution with φ and subsampling as one matrix, float32 (n², m²), for maps (n, n) on a grid coarser by
+    2^resolution, n = side / 2^resolution; the outer pixels of the result are left out: m = side / 2^scales - 2.
+    """
+    factor = 2**resolution
+    average = low_pass(side, scales)[::factor, ::factor] * factor**2
+    size, step = side // factor, 2**scales // factor
+    kept = np.arange(1, side // 2**scales - 1) * step
+    shift = (kept[:, None] - np.arange(size)) % size
+    matrix = average[shift[:, None, :, None], shift[None, :, None, :]]
+    return _float32(matrix.reshape(len(kept) ** 2, size**2).T)
+
+
+def _float32(values: NDArray[np.float64]) -> Tensor:
+    """As a tensor, with 0 for the tails: numbers next to the least float32 make a processor many times slower."""
+    large = np.abs(values) > _TAIL * np.abs(values).max()
+    return torch.from_numpy(np.ascontiguousarray(np.where(large, values, 0.0), dtype=np.float32))

@@ -14,7 +14,7 @@ from PIL import Image
 
 from subjectdp.data import femnist
 from subjectdp.data.embedded import generate, handwriting
-from subjectdp.data.embedded.glyphs import CLASSES
+from subjectdp.data.embedded.glyphs import CLASSES, stroke_fields
 from subjectdp.data.embedded.handwriting import draw_writer
 from subjectdp.data.embedded.nist_layout import encode_png, writer_name
 from subjectdp.errors import ConfigError, DataError
@@ -134,7 +134,7 @@ def test_items_are_recognisable_and_writers_differ():
 
 
 def test_a_writer_bends_each_character_in_one_way():
-    style = handwriting._draw_style(np.random.default_rng(0))
+    style = handwriting._draw_style(np.random.default_rng(0), stroke_fields())
     steady = dataclasses.replace(style, unsteadiness=0.0)
     x, y, scale = handwriting._source_coordinates(np.random.default_rng(1), steady, np.array([4, 4, 7]))
     assert (x[0] == x[1]).all() and (y[0] == y[1]).all() and len(set(scale.ravel())) == 1

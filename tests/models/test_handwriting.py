@@ -14,11 +14,14 @@ import torch
 import torch.nn.functional as F
 import yaml
 from safetensors.torch import load_file
+from torch import Tensor
 
 from subjectdp.cli import pretraining as pretraining_module
 from subjectdp.cli.main import main
 from subjectdp.cli.pretraining import (
+    OF_TYPEFACES,
     Settings,
+    characters_of,
     fit_head,
     pretrain,
     project,
@@ -27,11 +30,20 @@ from subjectdp.cli.pretraining import (
     warped,
 )
 from subjectdp.config.sections import EmbeddedConfig
+from subjectdp.data.embedded import typefaces as typefaces_module
+from subjectdp.data.embedded.glyphs import Face, stroke_fields
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import FEATURES, WEIGHTS, HandwritingFeatures, load_weights, provenance
+from subjectdp.models.handwriting import (
+    FEATURES,
+    TYPEFACES,
+    WEIGHTS,
+    HandwritingFeatures,
+    load_weights,
+    provenance,
+)
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.items.device_data import FixedFeatures, ResidentData
@@ -47,19 +59,20 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_the_weights_say_how_they_were_made() -> None:
+@pytest.mark.parametrize(("file", "settings"), [(WEIGHTS, Settings()), (TYPEFACES, OF_TYPEFACES)])
+def test_the_weights_say_how_they_were_made(file: Path, settings: Settings) -> None:
     """What a new ``subjectdp pretrain`` would do is what was done."""
-    made = provenance()
-    assert {key: made[key] for key in asdict(Settings())} == asdict(Settings())
+    made = provenance(file)
+    assert {key: made[key] for key in asdict(settings)} == asdict(settings)
     assert made["training_accuracy"] > 0.6
-    assert WEIGHTS.stat().st_size < 450_000
+    assert file.stat().st_size < 450_000
 
 
 def test_no_scenario_and_no_default_draws_the_writers_of_the_pretraining() -> None:
     seeds = {EmbeddedConfig().seed}
     for path in (ROOT / "config").rglob("*.yaml"):
         seeds |= set(seeds_in(yaml.safe_load(path.read_text())))
-    assert len(seeds) >= 1 and Settings().seed not in seeds
+    assert len(seeds) >= 1 and not seeds & {Settings().seed, OF_TYPEFACES.seed}
 
 
 def seeds_in(node: Any, key: str = "") -> list[int]:
@@ -84,6 +97,19 @@ def test_pretraining_reads_generated_data_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+def test_characters_drawn_at_once_are_those_of_the_prepared_data_set() -> None:
+    drawn = characters_of(stroke_fields(), TINY)
+    assert rows_of(*drawn) == rows_of(*synthetic_characters(TINY)), "in another order"
+
+
+def rows_of(images: Tensor, labels: Tensor) -> list[tuple[int, bytes]]:
+    grey = ((images * 0.33 + 0.17) * 255).round().to(torch.uint8)
+    return sorted(
+        (int(label), bytes(image.flatten().tolist())) for image, label in zip(grey, labels, strict=True)
+    )
+
+
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     state = torch.random.get_rng_state()
     for name in ("one", "other"):
@@ -97,9 +123,10 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers() -> None:
+@pytest.mark.parametrize("typefaces", [False, True])
+def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers(typefaces: bool) -> None:
     images, labels = synthetic_characters(Settings(writers=8, items_per_writer=40, seed=77))
-    model = build_model("handwriting_head", 62, "image", 0)
+    model = build_model("handwriting_head", 62, "image", 0, {"typefaces": typefaces})
     with torch.no_grad():
         accuracy = float((model(images).argmax(1) == labels).float().mean())
         features = model.features(images)  # type: ignore[operator]
@@ -208,14 +235,17 @@ def test_the_command_pretrains_with_what_it_is_given(
 ) -> None:
     asked = []
 
-    def pretrained(settings: Settings, target: Path) -> None:
-        asked.append(settings)
+    def pretrained(settings: Settings, target: Path, faces: tuple[Face, ...] | None) -> None:
+        asked.append((settings, faces))
         target.write_bytes(b"abc")
 
     monkeypatch.setattr(pretraining_module, "pretrain", pretrained)
-    for options in ([], ["--writers", "9", "--epochs", "2"]):
+    face = Face(Path("hand.woff"), 1.0)
+    monkeypatch.setattr(typefaces_module, "typefaces", lambda folder: (face,))
+    for options in ([], ["--writers", "9", "--epochs", "2"], ["--typefaces", "node_modules"]):
         assert main(["pretrain", "--output", str(tmp_path / "w"), *options]) == 0
-    assert asked == [Settings(), Settings(writers=9, epochs=2)] and torch.get_num_threads() == 1
+    assert asked == [(Settings(), None), (Settings(writers=9, epochs=2), None), (OF_TYPEFACES, (face,))]
+    assert torch.get_num_threads() == 1
     assert "sha256 ba7816bf8f01cfea" in capsys.readouterr().out, "of 'abc', as FIPS 180 prints it"
     assert main(["pretrain", "--output", str(tmp_path / "w"), "--writers", "1"]) == 2
     assert "error: Expected writers to be at least 2, got 1." in capsys.readouterr().err

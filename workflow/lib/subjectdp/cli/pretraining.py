@@ -1,7 +1,8 @@
 """Trains features of handwriting on synthetic characters, for ``subjectdp pretrain``.
 
-The data are an embedded data set (:mod:`subjectdp.data.embedded`), prepared like that of any run. No scenario uses its
-seed, so even runs on embedded data share no writer with it. A network is trained to classify the 62 characters under
+The data are an embedded data set (:mod:`subjectdp.data.embedded`), prepared like that of any run, or the same writers
+with handwritten typefaces (:mod:`subjectdp.data.embedded.typefaces`). No scenario uses these seeds, so even runs on
+embedded data share no writer with them. A network is trained to classify the 62 characters under
 random warps. Its outputs on warped characters give the projection, and a linear head fitted to the projected characters
 is the start of a run's head. All randomness is keyed and one thread is used: the same machine gives the same bytes.
 """
@@ -14,12 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
+from subjectdp.data.embedded.glyphs import Face, StrokeFields, stroke_fields
+from subjectdp.data.embedded.handwriting import draw_writer
+from subjectdp.data.images import SIDE
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import expected
@@ -30,6 +36,7 @@ from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.training.items.device_data import INK_SCALE, INK_SHIFT, ResidentData
 
 _PAPER = -INK_SHIFT / INK_SCALE  # value of paper in ``ResidentData``
+_SIDES, _LANCZOS = (SIDE, SIDE), Image.Resampling.LANCZOS
 _CHUNK = 250
 _FEWEST_STEPS = 20  # the schedule warms up over a tenth of them
 _LOG = logging.getLogger(__name__)
@@ -59,9 +66,18 @@ class Settings:
                 raise expected(name, getattr(self, name), f"at least {least}")
 
 
-def pretrain(settings: Settings, target: Path) -> None:
-    """Generates the data, trains, and writes the weights with their provenance (safetensors, float16)."""
-    images, labels = synthetic_characters(settings)
+OF_TYPEFACES = Settings(writers=1800, items_per_writer=80, seed=20_261_122)
+"""Settings of the package's weights that were learned from handwritten typefaces."""
+
+
+def pretrain(settings: Settings, target: Path, faces: tuple[Face, ...] | None = None) -> None:
+    """Generates the data, trains, and writes the weights with their provenance (safetensors, float16).
+
+    ``faces``: the typefaces that the writers choose from; None: those of the embedded data set.
+    """
+    images, labels = (
+        synthetic_characters(settings) if faces is None else characters_of(stroke_fields(faces), settings)
+    )
     net, accuracy = train_net(images, labels, settings)
     projection, mean = project(outputs_of(net, images, settings), settings.power)
     tensors = half({f"net.{name}": value for name, value in net.state_dict().items()})
@@ -84,6 +100,21 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
         prepare_dataset(data, source, prepared)
         resident = ResidentData(load_prepared(prepared), torch.device("cpu"))
         return resident.at(torch.arange(len(resident.labels)))
+
+
+def characters_of(fields: StrokeFields, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Characters of writers who choose from these faces, through LEAF's resize: as ``synthetic_characters``."""
+    writers = [
+        draw_writer(settings.seed, writer, settings.items_per_writer, fields)
+        for writer in range(settings.writers)
+    ]
+    paper = (image for items in writers for image in ~items.images)
+    grey = np.stack(
+        [np.asarray(Image.fromarray(image).convert("L").resize(_SIDES, _LANCZOS)) for image in paper]
+    )
+    ink = (1.0 - torch.from_numpy(grey).float() / 255.0 - INK_SHIFT) / INK_SCALE
+    labels = np.concatenate([items.labels for items in writers])
+    return ink.unsqueeze(1), torch.from_numpy(labels).long()
 
 
 def _batches(characters: int, settings: Settings) -> int:

@@ -88,7 +88,11 @@ MODELS: dict[str, ModelFacts] = {
         fixed_features=True,
     ),
     "handwriting_head": ModelFacts(
-        "image", "fixed.handwriting_head", {"from_synthetic": Parameter(True)}, 15_872, fixed_features=True
+        "image",
+        "fixed.handwriting_head",
+        {"from_synthetic": Parameter(True), "typefaces": Parameter(False)},
+        15_872,
+        fixed_features=True,
     ),
     "leaf_lstm": ModelFacts(
         "text",

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
-from subjectdp.models.handwriting import CLASSES, FEATURES, HandwritingFeatures, load_weights
+from subjectdp.models.handwriting import (
+    CLASSES,
+    FEATURES,
+    TYPEFACES,
+    TYPEFACES_SHA256,
+    HandwritingFeatures,
+    load_weights,
+)
 from subjectdp.models.scattering import Scattering
 from subjectdp.noise.keys import Purpose, numpy_generator
 
@@ -101,19 +108,23 @@ def scattering_head(
     return FixedFeatureModel(features, features.width, classes)
 
 
-def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool) -> FixedFeatureModel:
+def handwriting_head(
+    classes: int, shape: tuple[int, ...], from_synthetic: bool, typefaces: bool
+) -> FixedFeatureModel:
     """A head on 128 features learned from synthetic characters; 7,936 weights for 62 classes.
 
     ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the
-    features; otherwise from zero. Raises ModelError if the classes are not those of the synthetic characters.
+    features; otherwise from zero. ``typefaces``: the characters were drawn with handwritten typefaces too. Raises
+    ModelError if the classes are not those of the synthetic characters.
     """
     _check_shape(shape)
-    if type(from_synthetic) is not bool:
-        raise expected("model.parameters.from_synthetic", from_synthetic, "true or false", ModelError)
+    for name, value in (("from_synthetic", from_synthetic), ("typefaces", typefaces)):
+        if type(value) is not bool:
+            raise expected(f"model.parameters.{name}", value, "true or false", ModelError)
     if from_synthetic and classes != CLASSES:
         allowed = f"false where there are {classes} classes (the synthetic characters are of {CLASSES})"
         raise expected("model.parameters.from_synthetic", True, allowed, ModelError)
-    tensors = load_weights()
+    tensors = load_weights(TYPEFACES, TYPEFACES_SHA256) if typefaces else load_weights()
     start = tensors["head"].float() if from_synthetic else None
     return FixedFeatureModel(HandwritingFeatures(tensors), FEATURES, classes, start)
 

@@ -1,8 +1,10 @@
 """Fixed features of handwriting, learned only from the project's own synthetic characters.
 
-The weights come with the package (``weights/handwriting.safetensors``). ``subjectdp pretrain`` makes them: it
-generates an embedded data set, which is public by construction, and trains on it (:mod:`subjectdp.cli.pretraining`).
-They depend on no protected data, so the features cost no privacy and may be computed once.
+Two files of weights come with the package: ``weights/handwriting.safetensors``, learned from characters drawn with
+printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. ``subjectdp pretrain``
+makes them: it generates characters, which are public by construction, and trains on them
+(:mod:`subjectdp.cli.pretraining`). They depend on no protected data, so the features cost no privacy and may be
+computed once.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from subjectdp.io.atomic import sha256_of
 WEIGHTS = Path(__file__).parent / "weights" / "handwriting.safetensors"
 SHA256 = "17a060ee7eb83d86f133809d341bbdfcdb5beb5429a1cada59f7e2066f58779b"
 """SHA-256 of the file of weights. It is part of the code, so a run's code fingerprint changes with the weights."""
+
+TYPEFACES = WEIGHTS.with_name("typefaces.safetensors")
+TYPEFACES_SHA256 = "0"
 
 CLASSES = 62
 FEATURES = 128

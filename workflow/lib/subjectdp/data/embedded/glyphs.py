@@ -1,4 +1,4 @@
-"""Pen strokes of the 62 FEMNIST classes, taken from the fonts that matplotlib ships.
+"""Pen strokes of the 62 FEMNIST classes, taken from typefaces: those that matplotlib ships, or a given list.
 
 Each glyph is thinned to its one-pixel skeleton, and the distance of every pixel to that skeleton is kept. Drawing the
 glyph with a pen of radius r is then "distance <= r", after any smooth warp of the plane. Distances and coordinates are
@@ -30,58 +30,70 @@ CAP_HEIGHT = 60
 DISTANCE_UNIT = 32
 """Distances are stored as integers in units of 1/32 grid pixel."""
 
-# Faces whose skeleton looks like something a hand could have written. Each entry: file, characters that the
-# face lends (cmmi10's digits are old-style figures and cmsy10 has script capitals only).
-_LETTERS = CLASSES[10:]
-_FACES: tuple[tuple[str, str], ...] = (
-    ("cmss10.ttf", CLASSES),
-    ("DejaVuSans.ttf", CLASSES),
-    ("DejaVuSansMono.ttf", CLASSES),
-    ("cmti10.ttf", CLASSES),
-    ("STIXGeneralItalic.ttf", CLASSES),
-    ("DejaVuSerif-Italic.ttf", CLASSES),
-    ("cmtt10.ttf", CLASSES),
-    ("STIXGeneral.ttf", CLASSES[:10] + _LETTERS),
-    ("cmmi10.ttf", _LETTERS),
-    ("cmsy10.ttf", CLASSES[10:36]),
+
+@dataclass(frozen=True)
+class Face:
+    """A typeface: its file, its share of the writers, and the characters that it lends."""
+
+    file: Path
+    share: float
+    lends: str = CLASSES
+
+
+# Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
+# has script capitals only).
+_SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+PRINT = (
+    Face(_SHIPPED / "cmss10.ttf", 3),
+    Face(_SHIPPED / "DejaVuSans.ttf", 3),
+    Face(_SHIPPED / "DejaVuSansMono.ttf", 2),
+    Face(_SHIPPED / "cmti10.ttf", 2),
+    Face(_SHIPPED / "STIXGeneralItalic.ttf", 3),
+    Face(_SHIPPED / "DejaVuSerif-Italic.ttf", 2),
+    Face(_SHIPPED / "cmtt10.ttf", 1),
+    Face(_SHIPPED / "STIXGeneral.ttf", 1),
+    Face(_SHIPPED / "cmmi10.ttf", 2, CLASSES[10:]),
+    Face(_SHIPPED / "cmsy10.ttf", 0.5, CLASSES[10:36]),
 )
-FACES = len(_FACES)
+"""The faces of the embedded data set."""
+FACES = len(PRINT)
 
 
 @dataclass(frozen=True)
 class StrokeFields:
-    """Distance fields of all faces: what a pen is drawn through.
+    """Distance fields of some faces: what a pen is drawn through.
 
-    ``distance`` is uint16 of shape (FACES, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face,
+    ``distance`` is uint16 of shape (faces, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face,
     class]`` says whether the face has a shape of its own for the class (where it has none, face 0's shape
-    stands in).
+    stands in); ``shares`` (faces,) are the shares of the writers and add up to 1.
     """
 
     distance: NDArray[np.uint16]
     lends: NDArray[np.bool_]
+    shares: NDArray[np.float64]
 
 
 @lru_cache(maxsize=1)
-def stroke_fields() -> StrokeFields:
-    """The distance fields of every face and class; computed once a process (about a second)."""
-    lends = np.array([[character in lent for character in CLASSES] for _, lent in _FACES])
+def stroke_fields(faces: tuple[Face, ...] = PRINT) -> StrokeFields:
+    """The distance fields of every face and class; computed once a process (about a second for ten faces)."""
+    lends = np.array([[character in face.lends for character in CLASSES] for face in faces])
     bitmaps = np.zeros((int(lends.sum()), GRID, GRID), dtype=bool)
     owners = np.argwhere(lends)
-    for face, (name, _) in enumerate(_FACES):
-        rows = np.flatnonzero(owners[:, 0] == face)
-        bitmaps[rows] = _rasterise(name, [CLASSES[owners[row, 1]] for row in rows])
+    for index, face in enumerate(faces):
+        rows = np.flatnonzero(owners[:, 0] == index)
+        bitmaps[rows] = _rasterise(face.file, [CLASSES[owners[row, 1]] for row in rows])
     skeletons = thin(bitmaps)
-    distance = np.zeros((FACES, len(CLASSES), GRID, GRID), dtype=np.uint16)
+    distance = np.zeros((len(faces), len(CLASSES), GRID, GRID), dtype=np.uint16)
     for (face, character), skeleton in zip(owners, skeletons, strict=True):
         exact = distance_transform_edt(~skeleton)
         distance[face, character] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
     distance = np.where(lends[:, :, None, None], distance, distance[:1])
-    return StrokeFields(distance=distance, lends=lends)
+    shares = np.array([face.share for face in faces], dtype=np.float64)
+    return StrokeFields(distance=distance, lends=lends, shares=shares / shares.sum())
 
 
-def _rasterise(face: str, characters: list[str]) -> NDArray[np.bool_]:
+def _rasterise(path: Path, characters: list[str]) -> NDArray[np.bool_]:
     """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's box in the centre."""
-    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / face
     probe = ImageFont.truetype(str(path), 200, layout_engine=ImageFont.Layout.BASIC)
     _, top, _, bottom = probe.getbbox("H")
     size = round(200 * CAP_HEIGHT / (bottom - top))

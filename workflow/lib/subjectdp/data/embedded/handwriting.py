@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.embedded.glyphs import CAP_HEIGHT, CLASSES, DISTANCE_UNIT, FACES, GRID, stroke_fields
+from subjectdp.data.embedded.glyphs import (
+    CAP_HEIGHT,
+    CLASSES,
+    DISTANCE_UNIT,
+    GRID,
+    StrokeFields,
+    stroke_fields,
+)
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 PAPER = 128
@@ -35,6 +42,7 @@ _Floats = NDArray[np.float64]
 class WriterStyle:
     """What one writer's items share. Lengths in paper pixels, angles as tangents."""
 
+    fields: StrokeFields
     faces: NDArray[np.int64]  # (62,) face of each class
     bends: _Floats  # (62, 2, KNOTS, KNOTS) the writer's own bend of each class
     cap_height: float
@@ -68,15 +76,18 @@ _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
 
 
-def draw_writer(seed: int, writer: int, items_per_subject: int) -> WriterItems:
+def draw_writer(
+    seed: int, writer: int, items_per_subject: int, fields: StrokeFields | None = None
+) -> WriterItems:
     """Draws one writer: about ``items_per_subject`` items (70 to 130 %), at least two.
 
     :param seed: seed of the embedded data set.
     :param writer: index of the writer, from 0.
     :param items_per_subject: mean number of items of a writer.
+    :param fields: the faces that writers choose from; None: those of the embedded data set.
     """
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "femnist", writer)
-    style = _draw_style(generator)
+    style = _draw_style(generator, stroke_fields() if fields is None else fields)
     items = max(2, round(items_per_subject * generator.uniform(0.7, 1.3)))
     labels, printed = _draw_labels(generator, items)
     images = np.zeros((items, PAPER, PAPER), dtype=bool)
@@ -103,15 +114,15 @@ def _draw_labels(generator: np.random.Generator, items: int) -> tuple[NDArray[np
     return np.where(printed, drawn, drawn - len(CLASSES) + 10), printed
 
 
-def _draw_style(generator: np.random.Generator) -> WriterStyle:
-    fields = stroke_fields()
-    weights = np.array([3, 3, 2, 2, 3, 2, 1, 1, 2, 0.5])
-    favourite, second = generator.choice(FACES, size=2, replace=False, p=weights / weights.sum())
-    other = generator.choice(FACES, size=len(CLASSES), p=weights / weights.sum())
+def _draw_style(generator: np.random.Generator, fields: StrokeFields) -> WriterStyle:
+    faces_there = len(fields.shares)
+    favourite, second = generator.choice(faces_there, size=2, replace=False, p=fields.shares)
+    other = generator.choice(faces_there, size=len(CLASSES), p=fields.shares)
     fate = generator.random(len(CLASSES))
     faces = np.where(fate < 0.6, favourite, np.where(fate < 0.85, second, other))
     faces = np.where(fields.lends[faces, np.arange(len(CLASSES))], faces, 0)
     return WriterStyle(
+        fields=fields,
         faces=faces,
         bends=generator.normal(0.0, 3.0, size=(len(CLASSES), 2, _KNOTS, _KNOTS)),
         cap_height=float(np.clip(generator.normal(56.0, 7.0), 40.0, 72.0)),
@@ -130,7 +141,7 @@ def _draw_images(
     """Draws items of one writer: (n, PAPER, PAPER), True where there is ink."""
     count = len(labels)
     source_x, source_y, scale = _source_coordinates(generator, style, labels)
-    distance = _distance_at(style.faces[labels], labels, source_x, source_y)
+    distance = _distance_at(style, labels, source_x, source_y)
     knots = 9
     pressure = _smooth(generator.normal(0.0, 0.16, size=(count, knots, knots)))
     radius = style.pen * (1.0 + pressure) * np.exp(generator.normal(0.0, 0.08, size=(count, 1, 1)))
@@ -171,16 +182,14 @@ def _source_coordinates(
     return source_x, source_y, scale
 
 
-def _distance_at(
-    faces: NDArray[np.int64], labels: NDArray[np.int64], x: _Floats, y: _Floats
-) -> NDArray[np.int32]:
+def _distance_at(style: WriterStyle, labels: NDArray[np.int64], x: _Floats, y: _Floats) -> NDArray[np.int32]:
     """Bilinear distance to the stroke in 1/DISTANCE_UNIT grid pixel, in integers after one rounding."""
-    field = stroke_fields().distance.reshape(-1)
+    field = style.fields.distance.reshape(-1)
     highest = (GRID - 1) * _SUBPIXEL - 1
     fixed_x = np.clip(np.rint(x * _SUBPIXEL).astype(np.int32), 0, highest)
     fixed_y = np.clip(np.rint(y * _SUBPIXEL).astype(np.int32), 0, highest)
     part_x, part_y = fixed_x % _SUBPIXEL, fixed_y % _SUBPIXEL
-    base = ((faces * len(CLASSES) + labels) * GRID * GRID).astype(np.int32)[:, None, None]
+    base = ((style.faces[labels] * len(CLASSES) + labels) * GRID * GRID).astype(np.int32)[:, None, None]
     corner = base + (fixed_y // _SUBPIXEL) * GRID + fixed_x // _SUBPIXEL
 
     def row(offset: int) -> Any:

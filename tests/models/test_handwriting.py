@@ -30,8 +30,7 @@ from subjectdp.cli.pretraining import (
     warped,
 )
 from subjectdp.config.sections import EmbeddedConfig
-from subjectdp.data.embedded import typefaces as typefaces_module
-from subjectdp.data.embedded.glyphs import Face, stroke_fields
+from subjectdp.data.embedded.glyphs import stroke_fields
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model
@@ -235,16 +234,18 @@ def test_the_command_pretrains_with_what_it_is_given(
 ) -> None:
     asked = []
 
-    def pretrained(settings: Settings, target: Path, faces: tuple[Face, ...] | None) -> None:
-        asked.append((settings, faces))
+    def pretrained(settings: Settings, target: Path, folder: Path | None) -> None:
+        asked.append((settings, folder))
         target.write_bytes(b"abc")
 
     monkeypatch.setattr(pretraining_module, "pretrain", pretrained)
-    face = Face(Path("hand.woff"), 1.0)
-    monkeypatch.setattr(typefaces_module, "typefaces", lambda folder: (face,))
     for options in ([], ["--writers", "9", "--epochs", "2"], ["--typefaces", "node_modules"]):
         assert main(["pretrain", "--output", str(tmp_path / "w"), *options]) == 0
-    assert asked == [(Settings(), None), (Settings(writers=9, epochs=2), None), (OF_TYPEFACES, (face,))]
+    assert asked == [
+        (Settings(), None),
+        (Settings(writers=9, epochs=2), None),
+        (OF_TYPEFACES, Path("node_modules")),
+    ]
     assert torch.get_num_threads() == 1
     assert "sha256 ba7816bf8f01cfea" in capsys.readouterr().out, "of 'abc', as FIPS 180 prints it"
     assert main(["pretrain", "--output", str(tmp_path / "w"), "--writers", "1"]) == 2

@@ -39,13 +39,11 @@ def run(options: argparse.Namespace) -> None:
     import torch  # here, to keep --help light
 
     from subjectdp.cli.pretraining import OF_TYPEFACES, Settings, pretrain
-    from subjectdp.data.embedded.typefaces import typefaces
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)  # sums in one order, on any machine
     given = {name: getattr(options, name) for name in ("writers", "epochs")}
-    faces = None if options.typefaces is None else typefaces(options.typefaces)
-    usual = Settings() if faces is None else OF_TYPEFACES
+    usual = Settings() if options.typefaces is None else OF_TYPEFACES
     settings = replace(usual, **{name: value for name, value in given.items() if value is not None})
-    pretrain(settings, Path(options.output), faces)
+    pretrain(settings, Path(options.output), options.typefaces)
     print(f"{options.output}: sha256 {sha256_of(options.output)}")

@@ -23,8 +23,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
-from subjectdp.data.embedded.glyphs import Face, StrokeFields, stroke_fields
+from subjectdp.data.embedded.glyphs import StrokeFields, stroke_fields
 from subjectdp.data.embedded.handwriting import draw_writer
+from subjectdp.data.embedded.typefaces import typefaces
 from subjectdp.data.images import SIDE
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
@@ -70,14 +71,18 @@ OF_TYPEFACES = Settings(writers=1800, items_per_writer=80, seed=20_261_122)
 """Settings of the package's weights that were learned from handwritten typefaces."""
 
 
-def pretrain(settings: Settings, target: Path, faces: tuple[Face, ...] | None = None) -> None:
+def pretrain(settings: Settings, target: Path, folder: Path | None = None) -> None:
     """Generates the data, trains, and writes the weights with their provenance (safetensors, float16).
 
-    ``faces``: the typefaces that the writers choose from; None: those of the embedded data set.
+    ``folder``: where npm installed handwritten typefaces; None: the writers are those of an embedded data set.
+
+    Raises:
+        ConfigError: a typeface is missing or another one.
     """
-    images, labels = (
-        synthetic_characters(settings) if faces is None else characters_of(stroke_fields(faces), settings)
-    )
+    if folder is None:
+        images, labels = synthetic_characters(settings)
+    else:
+        images, labels = characters_of(stroke_fields(typefaces(folder)), settings)
     net, accuracy = train_net(images, labels, settings)
     projection, mean = project(outputs_of(net, images, settings), settings.power)
     tensors = half({f"net.{name}": value for name, value in net.state_dict().items()})

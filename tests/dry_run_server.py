@@ -1,4 +1,4 @@
-"""Dry runs in forks of one process that has imported Snakemake already: a second each instead of three.
+"""Dry runs in forks of one process that has imported Snakemake and its packages: a second each instead of three.
 
 Each line of stdin is a JSON mapping with the folder, Snakemake's arguments and the environment; the answer is a line of
 JSON with the exit status and what was printed. Nothing of the project's own library is imported before the fork: the
@@ -11,8 +11,12 @@ import sys
 import tempfile
 
 import grimp  # noqa: F401
+import nbformat  # noqa: F401
 import pydantic  # noqa: F401
+import smart_open  # noqa: F401
 import snakemake.cli
+import snakemake.report
+import yte  # noqa: F401
 
 
 def dry_run(folder: str, arguments: list[str], environment: dict[str, str]) -> tuple[int, str]:

@@ -83,10 +83,13 @@ def texts(folder: Path, name: str) -> list[str]:
 
 @pytest.mark.usefixtures("as_published")
 @pytest.mark.slow
-def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs, tmp_path: Path) -> None:
+def test_figure1_has_eight_lettered_panels(
+    main: FigureInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "_SAVED", {"svg": panels._SAVED["svg"]})  # each panel, in one format
     paths = make_figure("figure1", main, tmp_path)
-    assert set(outputs("figure1")) <= {path.name for path in paths}
     assert sorted(path.name for path in paths) == sorted(path.name for path in tmp_path.iterdir())
+    assert len(list(tmp_path.glob("figure1_?_*.svg"))) == 8
     facts = json.loads((tmp_path / "figure1.json").read_text())
     assert [panel["key"] for panel in facts["panels"]] == [
         f"{dataset}_{what}"
@@ -103,9 +106,15 @@ def test_figure1_has_eight_lettered_panels_and_all_its_files(main: FigureInputs,
     assert "(h) Shakespeare" in said
     assert {"HiGradAvgDP (v1)", "HiGradAvgDP (v3)"} <= set(values(tmp_path, "figure1")["series"])
     assert said.count("most frequent class 18.8 %") == 1
-    for path in tmp_path.glob("*.png"):
+
+
+def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "_TYPICAL_DPI", 200)
+    monkeypatch.setattr(panels, "_SAVED", {"png": {}})
+    for inches, pixels in ((4.0, 800), (16.0, panels.MAX_PIXELS)):
+        (path,) = panels._save(Figure(figsize=(1.0, inches)), tmp_path / "tall")
         with Image.open(path) as picture:
-            assert picture.height <= panels.MAX_PIXELS
+            assert picture.height == pixels
 
 
 @pytest.mark.slow
@@ -305,9 +314,16 @@ def test_partition_counts_items_of_each_subject_and_silo(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("as_published")
 @pytest.mark.slow
-def test_figures_are_the_same_to_the_byte_when_made_again(femnist: FigureInputs, tmp_path: Path) -> None:
+def test_a_figure_has_all_its_files_and_they_are_the_same_to_the_byte_when_made_again(
+    femnist: FigureInputs, tmp_path: Path
+) -> None:
     for folder in ("one", "two"):
-        make_figure("figure2_v3", femnist, tmp_path / folder)
+        paths = make_figure("figure2_v3", femnist, tmp_path / folder)
+        assert set(outputs("figure2_v3")) <= {path.name for path in paths}
+        assert {path.suffix for path in paths} == {".svg", ".png", ".pdf", ".csv", ".json"}
+        assert sorted(path.name for path in paths) == sorted(
+            path.name for path in (tmp_path / folder).iterdir()
+        )
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 

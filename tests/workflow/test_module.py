@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dry_runs import dry_run
 from subjectdp.config.paths import RUN_FILES
 
 TINY = """
@@ -51,13 +52,23 @@ def host(folder: Path, root: Path, target: str, more: str = "", **scenarios: str
     return folder
 
 
-def snakemake(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / ".cache"), "PYTHONPATH": ""}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, printed[-4000:]
-    return printed
+def plan(folder: Path, *arguments: str) -> str:
+    """What a dry run prints."""
+    done = dry_run(folder, ["--dry-run", *arguments], environment(folder))
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(folder / ".cache"), "PYTHONPATH": ""}
+
+
+def train(folder: Path) -> None:
+    """Runs the host's workflow."""
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", "--quiet", "all"]
+    settings = {**os.environ, **environment(folder)}
+    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
 def planned(printed: str) -> dict[str, int]:
@@ -65,41 +76,43 @@ def planned(printed: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
 
 
+PREFIX = 'prefix: "dp"'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "place"),
-    [
-        ("", "results"),
-        ('prefix: "dp"', "dp/results"),
-        ('pathvars: {"results": "elsewhere"}', "elsewhere"),
-    ],
+    [("", "results"), (PREFIX, "dp/results"), ('pathvars: {"results": "elsewhere"}', "elsewhere")],
     ids=["as it is", "prefix", "pathvars"],
 )
-def test_a_module_trains_a_run_where_it_is_told(
+def test_a_module_plans_a_run_where_it_is_told(
     make_project: Callable, tmp_path: Path, more: str, place: str
 ) -> None:
     """The host's own rule comes first, stays the default target, and stays no local rule."""
     root = make_project(tmp_path / "subjectdp").root
     folder = host(tmp_path / "host", root, f"{place}/tiny/tables/runs_summary.csv", more, tiny="fed_avg")
-    jobs = planned(snakemake(folder, "--quiet", "rules", "--dry-run"))
+    jobs = planned(plan(folder, "--quiet", "rules"))
     steps = ("fetch", "prepare", "partition", "train", "collect", "runs_summary")
     assert jobs == {"host": 1, **{f"tiny_{step}": 1 for step in steps}}
-    if place == "dp/results":
-        snakemake(folder, "--quiet", "all")
-        (run,) = folder.glob(f"{place}/runs/*")
-        assert {file.name for file in run.iterdir()} == set(RUN_FILES)
-        assert {path.name for path in folder.iterdir()} <= {
-            *(".cache", ".snakemake", "Snakefile", "tiny.yaml"),
-            place.partition("/")[0],
-        }
-        assert "Nothing to be done" in snakemake(folder, "--dry-run", "--rerun-triggers", "params", "input")
+
+
+@pytest.mark.long
+def test_a_module_trains_a_run_where_it_is_told(make_project: Callable, tmp_path: Path) -> None:
+    root = make_project(tmp_path / "subjectdp").root
+    folder = host(tmp_path / "host", root, "dp/results/tiny/tables/runs_summary.csv", PREFIX, tiny="fed_avg")
+    train(folder)
+    (run,) = folder.glob("dp/results/runs/*")
+    assert {file.name for file in run.iterdir()} == set(RUN_FILES)
+    ours = {".cache", ".snakemake", "Snakefile", "tiny.yaml", "dp"}
+    assert {path.name for path in folder.iterdir()} <= ours
+    assert "Nothing to be done" in plan(folder, "--rerun-triggers", "params", "input")
 
 
 def test_two_scenarios_share_data_partitions_and_runs(make_project: Callable, tmp_path: Path) -> None:
     root = make_project(tmp_path / "subjectdp").root
     target = 'results/one/runs.parquet", "results/two/runs.parquet'
     folder = host(tmp_path / "host", root, target, one="fed_avg", two="fed_avg, local_item_dp")
-    assert planned(snakemake(folder, "--quiet", "rules", "--dry-run")) == {
+    assert planned(plan(folder, "--quiet", "rules")) == {
         "host": 1,
         **{f"one_{step}": 1 for step in ("fetch", "prepare", "partition", "train", "collect")},
         **{"two_train": 1, "two_collect": 1},

@@ -68,14 +68,17 @@ PYTEST := $(BIN)/pytest --numprocesses $(CORES)
 test test-fast test-long: export OMP_NUM_THREADS := 1
 test test-fast test-long: export PYTHONDONTWRITEBYTECODE :=
 
+# A process takes the next file in the order of tests/conftest.py.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+
 test: venv
-	$(PYTEST) --dist loadfile $(ARGS)
+	$(PYTEST) $(BY_FILE) $(ARGS)
 
 test-fast: venv
-	$(PYTEST) --dist loadfile -m "not slow and not workflow and not long and not mutants and not faults" $(ARGS)
+	$(PYTEST) $(BY_FILE) -m "not slow and not workflow and not long and not mutants and not faults" $(ARGS)
 
 test-long: venv
-	$(PYTEST) --dist loadfile -m long $(ARGS)
+	$(PYTEST) $(BY_FILE) -m long $(ARGS)
 
 # Starts and stops Slurm itself; where that is impossible the tests are skipped and say why. SUBJECTDP_SLURM_TESTS=long
 # runs more.

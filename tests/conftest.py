@@ -13,6 +13,14 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that run Snakemake start first: alone at the end, one of them would keep the other processes waiting."""
+    first = {item.path for item in items if item.get_closest_marker("workflow") is not None}
+    items.sort(key=lambda item: item.path not in first)
+
+
 _TALLIES: dict[tuple[str, ...], Counter[str]] = {}
 
 

@@ -82,7 +82,7 @@ def test_the_chance_that_any_step_exceeds_its_cap() -> None:
 
 def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
     """One step, both directions, by integrating the densities."""
-    x = np.linspace(-14 * sigma, shift.sensitivities[-1] + 14 * sigma, 400_001)
+    x = np.linspace(-14 * sigma, shift.sensitivities[-1] + 14 * sigma, 40_001)
     width = x[1] - x[0]
     without = stats.norm.pdf(x, 0, sigma) * width
     with_unit = sum(

@@ -17,6 +17,7 @@ import yaml
 
 from subjectdp.config import load_scenario_from_mapping
 
+SNAKEMAKE = Path(__file__).with_name("watchful_snakemake.py")
 LIMIT = 1800  # seconds that one submission may take on a machine with much else to do
 _SUBMITTED = re.compile(r"^Job (\d+) has been submitted with SLURM jobid (\d+)", re.MULTILINE)
 
@@ -64,7 +65,7 @@ class World:
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """``snakemake --profile slurm`` in the background, in a session of its own; its output goes to a pipe."""
         return subprocess.Popen(
-            ["snakemake", "--profile", "slurm", "--nocolor", *arguments],
+            [sys.executable, SNAKEMAKE, "--profile", "slurm", "--nocolor", *arguments],
             cwd=self.root,
             env={**self.environment, **environment},
             stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ from subjectdp.report.figure_page import MOST_ROWS, write_figure_page
 def test_a_figures_page_carries_the_figure_once_and_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
+    monkeypatch.setattr(panels, "_SAVED", {"svg": panels._SAVED["svg"]})  # the page carries no other
     inputs = collected(tmp_path, grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4))
     written = make_figure("figure1_v3", inputs, tmp_path / "figure")
     page = write_figure_page("figure1_v3", "Figure <1>", tmp_path / "figure").read_text()

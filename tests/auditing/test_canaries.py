@@ -31,6 +31,7 @@ def engine_and_data() -> tuple[ClippingEngine, CanaryData, int]:
     return ClippingEngine(FlatParameters(model)), data, setup.size
 
 
+@pytest.mark.slow
 def test_a_canarys_clipped_gradient_is_a_unit_vector() -> None:
     engine, data, size = engine_and_data()
     where = canary_slice(engine.flat.shapes)

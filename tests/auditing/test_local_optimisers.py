@@ -59,6 +59,7 @@ def bound(optimiser: str, sigma: float) -> float:
     return split_bound(present, absent, plans.DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_adam_leaves_a_silo_with_its_own_noise_alone() -> None:
     joint = plan_of("sgd")
     sigma = joint.silos[0].noise_multiplier

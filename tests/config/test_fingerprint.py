@@ -297,6 +297,7 @@ def test_stages_start_where_the_scripts_do(script: Path) -> None:
     assert unseen <= excepted
 
 
+@pytest.mark.slow
 def test_every_algorithm_is_a_stage(copy: Path) -> None:
     def of_algorithms() -> dict[str, str]:
         forget()

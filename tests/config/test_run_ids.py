@@ -385,6 +385,7 @@ def test_a_copy_has_an_id_of_its_own() -> None:
     assert run.model_copy(update={"seed": 1}).run_id == load_run({"seed": 1}).run_id
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 2**63 - 1),

@@ -67,6 +67,7 @@ def test_all_regions_are_listed_with_a_mirror() -> None:
     assert len(set(REGIONS)) == 51
 
 
+@pytest.mark.slow
 def test_generated_regions_become_silos_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at least 1530"):
         generate("acs_income", tmp_path, 10, 10, 0)

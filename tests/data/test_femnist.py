@@ -131,6 +131,7 @@ def test_other_colour_modes_are_converted(mode: str) -> None:
     assert images.leaf_pixels(png(0, mode=mode)).shape == (28, 28)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [27, 5000])
 def test_odd_sizes_are_refused(side: int) -> None:
     with pytest.raises(DataError, match="expected a square"):

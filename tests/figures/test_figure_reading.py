@@ -86,6 +86,7 @@ def test_epsilon_over_rounds_is_the_largest_as_well(tmp_path: Path) -> None:
     assert any("largest ε over the seeds" in note for note in sheet.notes)
 
 
+@pytest.mark.slow
 def test_claims_that_lie_close_together_do_not_hide_each_other(tmp_path: Path) -> None:
     algorithms = ["user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3", "central_sub_dp"]
     fakes = grid(["fed_avg", *algorithms], ["femnist"], [0], rounds=8)
@@ -99,6 +100,7 @@ def test_claims_that_lie_close_together_do_not_hide_each_other(tmp_path: Path) -
     assert {"none", "4"} <= set(told), "the claim that most algorithms share has a label"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     targets = (1.0, 4.0)
     fakes = [
@@ -158,6 +160,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
     return collected(tmp_path_factory.mktemp("uneven"), fakes)
 
 
+@pytest.mark.slow
 def test_the_sweep_over_alpha_says_where_there_is_one_seed(uneven: FigureInputs) -> None:
     notes = figure2.build(uneven, "figure2").notes
     assert any("Mean of 1 to 3 seeds" in note and "no band where there is one seed" in note for note in notes)

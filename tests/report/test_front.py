@@ -134,6 +134,7 @@ def test_rows_hold_printed_and_ours_with_their_scale_and_link(front: Path) -> No
     assert "&lt;differentially private&gt;" in page
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome here")
 def test_a_tile_narrows_the_scorecard_and_nothing_is_cut_off(front: Path) -> None:
     script = """

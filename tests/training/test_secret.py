@@ -53,6 +53,7 @@ def killed(folder: Path, name: str) -> Path:
     return folder / name
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_configuration_share_no_noise(tmp_path: Path) -> None:
     one, other = (load_file(train(tmp_path, name) / "model.safetensors") for name in ("one", "other"))
     noisy = [name for name in one if (one[name] != other[name]).any()]

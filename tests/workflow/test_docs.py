@@ -100,6 +100,7 @@ def test_commands_of_the_readme_exist() -> None:
                 assert (ROOT / argument).is_file(), command
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_its_account_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     (command,) = [command for command in _commands() if command.startswith("subjectdp account")]
     (shown,) = [text for language, text in _FENCE.findall(README) if language == "text"]

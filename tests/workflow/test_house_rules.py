@@ -227,6 +227,7 @@ def test_analysis_never_imports_torch():
     assert not loaded & {"torch", "opacus"}
 
 
+@pytest.mark.slow
 def test_accounting_needs_no_package_of_the_pipeline():
     """``pip install subjectdp`` brings none of these; ``subjectdp[pipeline]`` does."""
     loaded = loaded_by(["subjectdp.api.accounting", "subjectdp.cli.plan_records"])

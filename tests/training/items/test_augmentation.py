@@ -273,6 +273,7 @@ def test_views_cost_nothing_and_are_stated(changes: dict[str, Any], tmp_path: Pa
     assert "views" not in cards[1]
 
 
+@pytest.mark.slow
 def test_views_are_work_and_memory() -> None:
     """Passes of the model and features for each view; nothing more of the evaluation."""
 

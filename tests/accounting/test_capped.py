@@ -51,6 +51,15 @@ def _one_way(loss: PrivacyLoss, delta: float, grid: float, size: int, removed: b
     return float(optimize.brentq(gap, 0.0, float(values.max()))) if gap(0.0) > 0 else 0.0
 
 
+def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
+    """Such a part has nothing left once its tail is cut: dp-accounting refuses a Gaussian of sensitivity 0."""
+    large = MixtureSteps(0.2, items(0.1, 40), 250)
+    rare = MixtureSteps(0.2, sampled_gaussian(1e-12), 250)
+    alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
+    assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
+    assert capped_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
+
+
 # --- the cut -----------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from subjectdp.accounting.events import (
     subject_sampling_probability,
     unit_shift,
 )
-from subjectdp.accounting.mixture_pld import mixture_pld
+from subjectdp.accounting.mixture_pld import _fast_loss, mixture_pld
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Adjacency, Clipping
 
@@ -182,6 +182,34 @@ def test_the_fast_inverse_is_dp_accountings(k: int, q: float, sigma: float) -> N
     for epsilon in (0.01, 0.1, 0.5, 2.0):
         expected = theirs.get_delta_for_epsilon(epsilon)
         assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize(("k", "q", "sigma"), [(1, 0.02, 0.7), (8, 0.02, 1.7), (20, 0.5, 4.0)])
+def test_masses_on_the_grid_are_dp_accountings_to_the_last_digit(
+    k: int, q: float, sigma: float, adds: bool
+) -> None:
+    """Its own discretisation of the same loss, whose inverse alone is ours."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
+
+    shift, grid = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1000), 2e-3
+    adjacency = AdjacencyType.ADD if adds else AdjacencyType.REMOVE
+    loss = _fast_loss()(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
+    theirs = pld._create_pld_pmf_from_monotone_privacy_loss(loss, True, grid, use_connect_dots=True)
+    found = mixture_pld(sigma, shift, grid)
+    ours = found._pmf_add if adds else found._pmf_remove
+    theirs = theirs.to_dense_pmf()
+    assert (ours._lower_loss, ours._infinity_mass) == (theirs._lower_loss, theirs._infinity_mass)
+    assert np.array_equal(ours._probs, theirs._probs)
+
+
+@pytest.mark.parametrize("q", [0.0024, 0.0201773, 0.05287, 0.3, 1 / 3, 1.0])
+def test_one_item_has_the_very_loss_of_a_sampled_gaussian(q: float) -> None:
+    """In the same digits, so that a claim's ε and the provable one are accounted once."""
+    assert unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, 1, 1000) == sampled_gaussian(q)
+    assert unit_shift(Clipping.PER_ITEM, ITEM, POISSON, q, 20, 1000) == sampled_gaussian(q)
+    assert unit_shift(Clipping.PER_SUBJECT, ITEM, POISSON, q, 20, 1000) == sampled_gaussian(q, 2.0)
 
 
 def at_silos(silos: int, probability: float) -> Shift:

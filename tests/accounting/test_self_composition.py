@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from subjectdp.accounting.events import Shift
 from subjectdp.accounting.mixture_pld import mixture_pld
-from subjectdp.accounting.self_composition import self_composed, self_convolved
+from subjectdp.accounting.self_composition import epsilon_at, self_composed, self_convolved
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,24 @@ def test_masses_are_those_of_plain_convolution(times: int) -> None:
     kept = whole[low : low + len(found)]
     assert np.allclose(found[: len(kept)], kept, atol=1e-14)
     assert whole.sum() - kept.sum() < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("sigma", "shift", "times", "grid"),
+    [
+        (3.6, Shift((0.0, 1.0), (0.77, 0.23)), 200, 5e-3),
+        (0.5, Shift((0.0, 1.0, 9.0), (0.9, 0.09, 0.01)), 40, 2e-1),  # ε in the hundreds
+        (0.3, Shift((0.0, 30.0), (0.01, 0.99)), 30, 50.0),  # losses above 745, whose e^-loss is 0
+        (40.0, Shift((0.0, 1.0), (0.99, 0.01)), 3, 1e-4),  # ε = 0
+        (2.0, Shift((1.0,), (1.0,)), 5, 1e-3),  # symmetric
+    ],
+)
+def test_epsilon_is_dp_accountings_to_rounding(sigma: float, shift: Shift, times: int, grid: float) -> None:
+    if len(shift.sensitivities) == 1:
+        step = pld.from_gaussian_mechanism(sigma, value_discretization_interval=grid)
+    else:
+        step = mixture_pld(sigma, shift, grid)
+    composed = self_composed(step, times)
+    for delta in (0.5, 1e-2, 1e-5, 1e-9, 1e-14, 1e-20):
+        expected = composed.get_epsilon_for_delta(delta)
+        assert epsilon_at(composed, delta) == pytest.approx(expected, rel=1e-11, abs=0)

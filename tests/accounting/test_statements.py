@@ -26,6 +26,8 @@ from accounting.plans import (
     settings,
     sound,
 )
+from subjectdp.accounting import epsilon as epsilon_module
+from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import (
@@ -33,6 +35,8 @@ from subjectdp.accounting.statements import (
     epsilon_over_rounds,
     privacy_report_text,
     privacy_statements,
+    sound_statement,
+    stated_epsilons,
 )
 from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
 
@@ -66,6 +70,43 @@ def test_statements_are_json_and_complete(mechanism: Mechanism) -> None:
         assert set(record) >= KEYS
         assert (record["epsilon"] is None) == (record["reason"] is not None)
     assert "Privacy report" in privacy_report_text(made, statements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", [FED_AVG, LOCAL_ITEM, USER_LDP, HIGRAD_V3, sound(HIGRAD_V1), JOINT])
+def test_what_a_forecast_states_is_what_the_manifest_will(mechanism: Mechanism) -> None:
+    made = make_plan(mechanism, facts(), settings(rounds=20))
+    statements, found = privacy_statements(made, over_rounds=False), stated_epsilons(made)
+    assert found.pop("as_published") == statements["as_published"]["epsilon"]
+    assert found == {name: statements["sound"][name]["epsilon"] for name in found}
+
+
+@pytest.mark.slow
+def test_no_loss_is_accounted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claim, calibration and statements share what they evaluate; losses that differ by rounding count as equal."""
+    seen: list[tuple[object, ...]] = []
+    plain = epsilon_module.pld_epsilon
+
+    def counted(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
+        parts = [(p.noise_multiplier, *p.shift.sensitivities, *p.shift.probabilities, p.steps) for p in loss]
+        seen.append(tuple(f"{number:.9g}" for part in parts for number in (*part, delta, grid)))
+        return plain(loss, delta, grid)
+
+    monkeypatch.setattr(epsilon_module, "pld_epsilon", counted)
+    unheard = settings(rounds=19, accountant="pld")  # other tests have not accounted for it
+    stated_epsilons(make_plan(LOCAL_ITEM, facts(silos=2, cap=3), unheard))
+    assert len(seen) > 3
+    assert len(seen) == len(set(seen))
+
+
+def test_one_silo_costs_a_subject_no_more_than_all_of_them() -> None:
+    """At ε of ten thousands the two grids differ: here the bound for one silo alone would come out above."""
+    run = plan(LOCAL_ITEM, 0.3, silos=2, steps=20, rounds=50, k=40, q=0.5)
+    tail = replace(run.silos[1], sampling_probability=1e-9, max_items_per_subject=1)
+    spread = replace(run, silos=(run.silos[0], tail), silos_per_subject=2)
+    one, every = (sound_statement(spread, SUBJECT, each)["epsilon"] for each in (False, True))
+    assert every > 10_000
+    assert one <= every
 
 
 @pytest.mark.slow

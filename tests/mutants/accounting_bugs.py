@@ -391,8 +391,8 @@ TAILS = (
     mutant(
         "the tail's share of delta is spent twice",
         "accounting/capped.py",
-        "return bound(parts, delta - missed)",
-        "return bound(parts, delta)",
+        "return (bound(moving, delta - missed)",
+        "return (bound(moving, delta)",
         "accounting/test_capped.py::test_the_bound_spends_delta_once",
     ),
     mutant(

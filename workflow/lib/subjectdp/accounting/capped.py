@@ -57,4 +57,5 @@ def capped_bound(
     ``bound`` takes a loss and a δ and returns an ε that holds for them.
     """
     parts, missed = capped(loss, share * delta)
-    return bound(parts, delta - missed) - math.log1p(-missed)
+    moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
+    return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)

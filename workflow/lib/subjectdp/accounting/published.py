@@ -222,11 +222,16 @@ def published_epsilon(plan: PrivacyPlan) -> float:
         loss = with_noise(published_loss(plan.mechanism, facts, plan.settings, schedule), sigma)
         if (loss, size) not in seen:
             seen.add((loss, size))
-            _, log_delta = group_target(plan.settings.epsilon, plan.settings.delta, size)
-            worst = max(worst, size * epsilon_of(loss, math.exp(log_delta), plan.settings.accountant))
+            delta = _delta_of_one(plan.settings, size)
+            worst = max(worst, size * epsilon_of(loss, delta, plan.settings.accountant))
         if plan.mechanism.published_local_bound:
             worst = max(worst, local_bound_epsilon(sigma, plan.settings.delta))
     return worst
+
+
+def _delta_of_one(settings: PlanSettings, size: int) -> float:
+    """δ of one item of a group; for one item the plan's own, not rounded by a logarithm and back."""
+    return settings.delta if size == 1 else math.exp(group_target(settings.epsilon, settings.delta, size)[1])
 
 
 def _published_copies(plan: PrivacyPlan) -> float:

@@ -1,8 +1,8 @@
-"""A privacy loss distribution composed with itself, several times faster than dp-accounting does it.
+"""A privacy loss distribution composed with itself, and its ε: several times faster than dp-accounting does it.
 
 Hand-written because nearly all of dp-accounting's time goes into the tails: it takes 40 moments of a step's loss by
 scipy's logsumexp. Their exponents lie within 20 of 0, so that plain sums do (to be offered upstream). The bounds and
-the truncated mass are dp-accounting's.
+the truncated mass are dp-accounting's. So is the search for ε, which there is a loop over the points of the grid.
 """
 
 from __future__ import annotations
@@ -28,6 +28,35 @@ def self_composed(step: Any, times: int) -> Any:
         return step
     sides = [step._pmf_remove] if step._symmetric else [step._pmf_remove, step._pmf_add]
     return pld.PrivacyLossDistribution(*(_composed(side.to_dense_pmf(), times) for side in sides))
+
+
+def epsilon_at(composed: Any, delta: float) -> float:
+    """``composed.get_epsilon_for_delta(delta)`` of a dense distribution: the smallest ε ≥ 0 at δ, or infinity."""
+    sides = [composed._pmf_remove] if composed._symmetric else [composed._pmf_remove, composed._pmf_add]
+    return max(_epsilon(side.to_dense_pmf(), delta) for side in sides)
+
+
+def _epsilon(side: Any, delta: float) -> float:
+    """Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one."""
+    if side._infinity_mass > delta:
+        return math.inf
+    masses, width = side._probs[::-1], side._discretization
+    steps = np.full(len(masses), -width)
+    steps[0] = (side._lower_loss + len(masses) - 1) * width
+    losses = np.add.accumulate(steps)  # downwards, by additions as in dp-accounting
+    losses = losses[losses > 0]
+    masses = masses[: len(losses)]
+    above = np.cumsum(np.append(side._infinity_mass, masses))
+    shrunk = np.cumsum(np.append(0.0, np.exp(-losses) * masses))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        solutions = np.log((above - delta) / shrunk)  # with the losses before each point
+    unseen = (above >= delta) & (shrunk == 0)  # e^-loss is 0 for losses above 745
+    unseen[0] = False
+    if unseen.any():
+        return float(losses[int(np.argmax(unseen)) - 1])
+    found = (above[:-1] > delta) & (shrunk[:-1] > 0) & (solutions[:-1] >= losses)
+    last = int(np.argmax(found)) if found.any() else len(losses)
+    return 0.0 if above[last] <= shrunk[last] + delta else float(solutions[last])
 
 
 def _composed(side: Any, times: int) -> Any:

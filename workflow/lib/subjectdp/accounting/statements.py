@@ -83,6 +83,28 @@ class ItemFacts:
     copies: int = 1  # the most equal items of one subject
 
 
+_SCOPES = {  # unit, and whether at all silos that may hold it
+    "item": (PrivacyUnit.ITEM, False),
+    "subject_one_silo": (PrivacyUnit.SUBJECT, False),
+    "subject": (PrivacyUnit.SUBJECT, True),
+}
+
+
+def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
+    """The ε of :func:`privacy_statements` alone, at a fraction of its time: ``as_published`` and the sound ones."""
+    sound_ones = {name: _sound_epsilon(plan, unit, every) for name, (unit, every) in _SCOPES.items()}
+    return {"as_published": _claimed_epsilon(plan), **sound_ones}
+
+
+def _sound_epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> float | None:
+    if plan.mechanism.data_dependence:
+        return None
+    try:
+        return _finite(_epsilon(plan, unit, every_silo)[0])
+    except PrivacyError:
+        return None
+
+
 def privacy_statements(
     plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None
 ) -> dict[str, Any]:
@@ -95,13 +117,12 @@ def privacy_statements(
     where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
     a public constant.
     """
-    scopes = [("item", PrivacyUnit.ITEM, False), ("subject_one_silo", PrivacyUnit.SUBJECT, False)]
-    scopes.append(("subject", PrivacyUnit.SUBJECT, True))
+    scopes = dict(_SCOPES)
     if plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
-        scopes.append(("silo", PrivacyUnit.SILO, False))
+        scopes["silo"] = (PrivacyUnit.SILO, False)
     return {
         "as_published": published_statement(plan),
-        "sound": {name: sound_statement(plan, unit, every) for name, unit, every in scopes},
+        "sound": {name: sound_statement(plan, unit, every) for name, (unit, every) in scopes.items()},
         "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
         "items": [] if items is None else list(_items(plan, items)),
@@ -142,13 +163,11 @@ def _of_copies(plan: PrivacyPlan, copies: int) -> str:
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     """The paper's claim for the plan: never a guarantee of ours."""
     mechanism, settings = plan.mechanism, plan.settings
-    if mechanism.clipping is Clipping.PER_UPDATE or mechanism.beyond_papers:
-        return _no_claim(mechanism, "none: the papers of this project do not publish this mechanism")
-    if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
-        return _no_claim(mechanism, "no privacy is claimed")
+    if (nothing := _claims_nothing(mechanism)) is not None:
+        return _no_claim(mechanism, nothing)
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
-    epsilon = _finite(published.published_epsilon(plan))
+    epsilon = _claimed_epsilon(plan)
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
     return {
@@ -166,6 +185,20 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
         "reference": mechanism.reference,
     }
+
+
+def _claimed_epsilon(plan: PrivacyPlan) -> float | None:
+    nothing = _claims_nothing(plan.mechanism)
+    return _finite(published.published_epsilon(plan)) if nothing is None else None
+
+
+def _claims_nothing(mechanism: Mechanism) -> str | None:
+    """Why there is no claim of a paper; None where there is one."""
+    if mechanism.clipping is Clipping.PER_UPDATE or mechanism.beyond_papers:
+        return "none: the papers of this project do not publish this mechanism"
+    if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
+        return "no privacy is claimed"
+    return None
 
 
 def _by_pld(plan: PrivacyPlan, epsilon: float | None) -> float | None:
@@ -236,6 +269,20 @@ def _guarantee(plan: PrivacyPlan, unit: PrivacyUnit, epsilon: float | None) -> b
 
 
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
+    """ε, the accountant that proves it, and the losses that it is proven of.
+
+    A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, since the grid of an
+    ε of thousands may round the one further up than the other.
+    """
+    found = _accounted(plan, unit, every_silo)
+    if unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
+        found = min(found, _accounted(plan, unit, every_silo=True), key=lambda each: each[0])
+    return found
+
+
+def _accounted(
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool
+) -> tuple[float, str, list[PrivacyLoss]]:
     """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
     losses = sound.unit_losses(plan, unit, every_silo)
     chosen = Accountant(plan.settings.accountant)

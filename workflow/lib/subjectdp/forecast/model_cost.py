@@ -1,4 +1,4 @@
-"""Cost of one item in a model: operations and memory, counted by torch on tensors without data."""
+"""Cost of one item in a model: operations and memory, counted by torch."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def model_cost(model: ModelConfig, dataset: str) -> ModelCost:
 @lru_cache(maxsize=64)
 def _model_cost(name: str, parameters: str, dataset: str) -> ModelCost:
     facts = DATASETS[dataset]
-    # on the device "meta" tensors have shapes and no data, and an LSTM is the matrix products that are counted
     shape = facts.shape or SHAPES[facts.kind]
-    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters), shape).to("meta")
-    kind = torch.int64 if facts.kind == "text" else torch.float32
-    item = torch.zeros((1, *shape), dtype=kind, device="meta")
+    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters), shape)
+    item = torch.zeros((1, *shape), dtype=torch.int64 if facts.kind == "text" else torch.float32)
     feature_map, feature_flops, features = fixed_features(model), 0, 0
     if feature_map is not None:
         with torch.no_grad(), _flop_counter() as counter:
             item = feature_map(item)
         feature_flops, features = counter.get_total_flops(), item.numel()
+    # on the device "meta" tensors have shapes and no data, and an LSTM is the matrix products that are counted
+    model, item = model.to("meta"), item.to("meta")
     with _flop_counter() as counter:
         saved = saved_values(model, item)
     size = sum(p.numel() for p in model.parameters())

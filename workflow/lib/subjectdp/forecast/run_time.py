@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dp_accounting.pld.privacy_loss_distribution  # noqa: F401 (once, not in each forked process)
+
 from subjectdp.accounting.plan_run import draft_run, plan_run
-from subjectdp.accounting.statements import privacy_statements
+from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
 from subjectdp.config.differences import settings_apart
 from subjectdp.config.run import RunConfig
@@ -86,10 +88,17 @@ def forecast(
     tasks = [(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
     if processes == 1 or len(tasks) == 1:
         return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
-    # A fork has torch loaded already; nothing has used its threads yet.
+    _count_costs(list(families.values()))
+    # Nothing has used torch's threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
         return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
+
+
+def _count_costs(families: list[list[RunConfig]]) -> None:
+    """The costs of the models, which every forked process would count again."""
+    for run, *_ in families:
+        model_cost(run.model, run.data.dataset)
 
 
 def _told(rows: Iterable[Forecast], count: int, tell: Callable[[int, int], None]) -> Iterator[Forecast]:
@@ -150,12 +159,12 @@ def _stated(run: RunConfig, results: str) -> tuple[Partition | None, dict[str, A
     return partition, row
 
 
-_EPSILONS = (
-    "epsilon_as_published",
-    "epsilon_sound_item",
-    "epsilon_sound_subject_one_silo",
-    "epsilon_sound_subject",
-)
+_EPSILONS = {  # column: name of the statement
+    "epsilon_as_published": "as_published",
+    "epsilon_sound_item": "item",
+    "epsilon_sound_subject_one_silo": "subject_one_silo",
+    "epsilon_sound_subject": "subject",
+}
 
 
 def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
@@ -173,13 +182,14 @@ def _privacy(
     published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
-        return draft.rounds, {name: target if name == _EPSILONS[0] else None for name in _EPSILONS}, None
+        return draft.rounds, dict.fromkeys(_EPSILONS) | {"epsilon_as_published": target}, None
     plan = plan_run(run, partition, Path(paths.calibration_cache_dir(results)))
-    stated = privacy_statements(plan, over_rounds=False)
-    found = {"epsilon_as_published": stated["as_published"]["epsilon"]}
-    for name, statement in stated["sound"].items():
-        found[f"epsilon_sound_{name}"] = statement["epsilon"]
-    return plan.rounds, {name: found[name] for name in _EPSILONS}, noise_a_weight(run, plan)
+    stated = stated_epsilons(plan)
+    return (
+        plan.rounds,
+        {column: stated[name] for column, name in _EPSILONS.items()},
+        noise_a_weight(run, plan),
+    )
 
 
 def predicted_memory_mb(run: RunConfig) -> float:

@@ -188,8 +188,9 @@ def _claimed(scores: pd.DataFrame) -> str:
     found = ", ".join(
         f"{counts[name]} {name}" for name in sorted(counts.index, key=lambda one: _ORDER[str(one)])
     )
+    many = "guarantee" if len(claims) == 1 else "guarantees"
     return (
-        f"The papers state {len(claims)} guarantees of ε per subject; at their own scale: {found}."
+        f"The papers state {len(claims)} {many} of ε per subject; at their own scale: {found}."
         if found
         else ""
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
+from subjectdp.config import expansion, load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
 from subjectdp.config.overrides import merge, set_dotted
 from subjectdp.config.run import RunConfig
-from subjectdp.config.scenario import Scenario
+from subjectdp.config.scenario import Scenario, load_scenario_from_layers
+from subjectdp.errors import ConfigError
 from subjectdp.io.yaml_files import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -431,3 +433,41 @@ def test_a_run_survives_json() -> None:
                 run.partition_id,
                 run.data_key,
             )
+
+
+def test_seeds_of_one_run_are_checked_once_and_equal_runs_checked_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[Any] = []
+
+    def counted(content: Any) -> Any:
+        checked.append(content)
+        return load_run(content)
+
+    monkeypatch.setattr(expansion, "load_run", counted)
+    block = {
+        "algorithm": ["fed_avg", "local_item_dp"],
+        "training.rounds": [3, 4],
+        "seed": [0, 5, 2, 2**63 - 1],
+    }
+    found = load_scenario_from_mapping({"name": "x", "sweep": [block]})
+    assert len(checked) == 4
+    alone = [
+        load_run({"algorithm": name, "training": {"rounds": rounds}, "seed": seed})
+        for name, rounds, seed in itertools.product(*block.values())
+    ]
+    assert list(found.runs) == alone
+    assert [run.run_id for run in found.runs] == [run.run_id for run in alone]
+    assert [run.partition_id for run in found.runs] == [run.partition_id for run in alone]
+
+
+@pytest.mark.parametrize("seed", [True, -1, 2**63, 0.5, "zero", None, [1]])
+def test_a_wrong_seed_beside_a_right_one_is_refused(seed: Any) -> None:
+    with pytest.raises(ConfigError, match="seed"):
+        load_scenario_from_mapping({"name": "x", "sweep": [{"seed": [0, seed]}]})
+
+
+def test_a_seed_of_a_later_file_overrules_the_sweep() -> None:
+    sweep = {"name": "x", "sweep": [{"seed": [0, 1, 2]}]}
+    (run,) = load_scenario_from_layers([sweep, {"run": {"seed": 0}}]).runs
+    assert run.seed == 0

@@ -12,6 +12,7 @@ from subjectdp.config.messages import MOST_LINES, join_errors
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import DataConfig
 from subjectdp.errors import ConfigError, expected
+from subjectdp.plan.ranges import LARGEST_INTEGER
 
 
 @dataclass
@@ -66,12 +67,12 @@ class Expansion:
 
 def expand(sweep: Sequence[Mapping[str, Any]], layers: Sequence[Layer]) -> Expansion:
     """The resolved runs of a sweep; raises ConfigError with each problem once."""
-    builder, result = RunBuilder(layers), Expansion()
+    runs, result = _Runs(RunBuilder(layers)), Expansion()
     sources: dict[str, DataConfig] = {}
     problems: dict[str, None] = {}
     for block, assignment in _assignments(sweep):
         try:
-            run = load_run(builder.content(assignment))
+            run = runs.of(assignment)
             _require_one_source(run, sources)
         except ConfigError as problem:
             problems.update(dict.fromkeys(str(problem).split("\n")))
@@ -82,6 +83,25 @@ def expand(sweep: Sequence[Mapping[str, Any]], layers: Sequence[Layer]) -> Expan
     if problems:
         raise join_errors(problems)
     return result
+
+
+class _Runs:
+    """The checked and resolved runs of a sweep. Seeds of one run share checks and defaults: neither reads the seed."""
+
+    def __init__(self, builder: RunBuilder) -> None:
+        self._builder = builder
+        self._known: dict[str, RunConfig] = {}  # by all of an assignment but its seed
+
+    def of(self, assignment: Mapping[str, Any]) -> RunConfig:
+        """The run of one combination. Raises ConfigError with a line for each problem."""
+        others = repr({key: value for key, value in assignment.items() if key != "seed"})
+        seed = assignment.get("seed")
+        if others in self._known and type(seed) is int and 0 <= seed <= LARGEST_INTEGER:
+            return self._known[others].with_seed(seed)
+        run = load_run(self._builder.content(assignment))
+        if not self._builder.overrules("seed", assignment):
+            self._known[others] = run
+        return run
 
 
 def values_of_axis(value: Any) -> list[Any]:

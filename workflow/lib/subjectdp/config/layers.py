@@ -98,13 +98,21 @@ class RunBuilder:
 
     def content(self, assignment: Mapping[str, Any]) -> dict[str, Any]:
         """The nested mapping of the run at one place of the sweep."""
-        choices = self._choices(assignment)
-        if choices not in self._merged:
-            self._merged[choices] = _merged(self._below, choices), _merged(self._above, choices)
-        content, above = self._merged[choices]
+        content, above = self._around(assignment)
         for key, value in assignment.items():
             content = set_dotted(content, key, value)
         return merge(content, above) if above else content
+
+    def overrules(self, key: str, assignment: Mapping[str, Any]) -> bool:
+        """Whether a file after the sweep sets a key of the top level, whatever the sweep says."""
+        return key in self._around(assignment)[1]
+
+    def _around(self, assignment: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What lies below and above the values of the sweep."""
+        choices = self._choices(assignment)
+        if choices not in self._merged:
+            self._merged[choices] = _merged(self._below, choices), _merged(self._above, choices)
+        return self._merged[choices]
 
     def _choices(self, assignment: Mapping[str, Any]) -> tuple[str, str, str | None]:
         """(data set, algorithm, variant) that the overrides are chosen by; the values are not checked yet."""

@@ -52,6 +52,12 @@ class RunConfig(RunSections):
             copy.__dict__.pop(name, None)
         return copy
 
+    def with_seed(self, seed: int) -> Self:
+        """A resolved run with another seed, unchecked: nothing else of a run depends on its seed."""
+        copy = self.model_copy(update={"seed": seed})
+        copy.__dict__.update(data_key=self.data_key, run_id=run_ids.resolved_run_id(copy))
+        return copy
+
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
     """A validated and resolved run of a nested mapping such as a ``config.json``.

@@ -47,7 +47,11 @@ def partition_id(run: RunSections) -> str:
 
 def run_id(run: RunSections) -> str:
     """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    resolved = resolve_defaults(run)
+    return resolved_run_id(resolve_defaults(run))
+
+
+def resolved_run_id(resolved: RunSections) -> str:
+    """:func:`run_id` of a run whose defaults are filled in already."""
     algorithm = resolved.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
     return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest(run_ingredients(resolved))}"

@@ -1,4 +1,4 @@
-"""``subjectdp pretrain``: trains the public features of ``handwriting_head`` again."""
+"""``subjectdp pretrain``: trains the public features of ``handwriting_head`` or ``english_head`` again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from subjectdp.errors import expected
 from subjectdp.io.atomic import sha256_of
 
 
@@ -15,7 +16,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "pretrain",
-        help="train the public handwriting features on synthetic characters",
+        help="train the public features again: handwriting or English",
         description="Generates an embedded data set with a seed of its own, trains the network of handwriting_head on "
         "it and writes the weights with their provenance. The package holds the results of the default settings, "
         "without and with --typefaces; their sha256 are in subjectdp.models.handwriting. About 20 minutes on one core.",
@@ -31,6 +32,12 @@ def add_parser(commands: Any) -> None:
         type=Path,
         help="draw with handwritten typefaces too: node_modules, filled by npm ci --prefix envs/typefaces",
     )
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        type=Path,
+        help="train the features of english_head instead, on this public text",
+    )
     parser.set_defaults(run=run)
 
 
@@ -38,12 +45,19 @@ def run(options: argparse.Namespace) -> None:
     """Trains the features and prints the file's hash."""
     import torch  # here, to keep --help light
 
-    from subjectdp.cli.pretraining import OF_TYPEFACES, Settings, pretrain
+    from subjectdp.cli import pretraining, pretraining_text
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)  # sums in one order, on any machine
-    given = {name: getattr(options, name) for name in ("writers", "epochs")}
-    usual = Settings() if options.typefaces is None else OF_TYPEFACES
-    settings = replace(usual, **{name: value for name, value in given.items() if value is not None})
-    pretrain(settings, Path(options.output), options.typefaces)
+    target = Path(options.output)
+    given = {name: getattr(options, name) for name in ("writers", "epochs", "typefaces")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.text is not None:
+        if given:
+            raise expected(f"--{next(iter(given))}", next(iter(given.values())), "left out beside --text")
+        pretraining_text.pretrain_text(pretraining_text.TextSettings(), options.text, target)
+    else:
+        folder = given.pop("typefaces", None)
+        usual = pretraining.Settings() if folder is None else pretraining.OF_TYPEFACES
+        pretraining.pretrain(replace(usual, **given), target, folder)
     print(f"{options.output}: sha256 {sha256_of(options.output)}")

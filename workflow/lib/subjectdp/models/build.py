@@ -9,12 +9,20 @@ import torch
 from torch import nn
 
 from subjectdp.errors import ModelError, in_words, unknown
-from subjectdp.models import fixed, image, linear, ngram, text, vector
+from subjectdp.models import english, fixed, image, linear, ngram, text, vector
 from subjectdp.models.catalogue import MODELS, SHAPES, model_names, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
 
 # Imported by name, so that a run's code fingerprint covers them.
-_MODULES = {"fixed": fixed, "image": image, "linear": linear, "ngram": ngram, "text": text, "vector": vector}
+_MODULES = {
+    "english": english,
+    "fixed": fixed,
+    "image": image,
+    "linear": linear,
+    "ngram": ngram,
+    "text": text,
+    "vector": vector,
+}
 
 
 def build_model(

@@ -113,6 +113,9 @@ MODELS: dict[str, ModelFacts] = {
         0,
         not_all_zero=("singles", "pairs"),
     ),
+    "english_head": ModelFacts(
+        "text", "english.english_head", {"from_public": Parameter(True)}, 20_640, fixed_features=True
+    ),
     "linear": ModelFacts("vector", "vector.Linear", {}, 292),
     "mlp": ModelFacts("vector", "vector.Perceptron", {"hidden": Parameter(64)}, 9_600),
 }

@@ -30,7 +30,7 @@ _FLAT = 1e-6  # a coefficient map whose spread is below this is an image of one 
 
 
 class FixedFeatureModel(nn.Module):
-    """Logits W φ(x), no bias: (B, classes) of items (B, 1, 28, 28), or of their features (B, ``width``).
+    """Logits W φ(x), no bias: (B, classes) of items, or of their features float (B, ``width``).
 
     Attributes:
         features: φ, without parameters; a public function of one item, of mean square norm about 1.
@@ -46,7 +46,10 @@ class FixedFeatureModel(nn.Module):
             self.head.weight.copy_(torch.zeros(()) if start is None else start)
 
     def forward(self, items: Tensor) -> Tensor:
-        logits: Tensor = self.head(items if items.dim() == 2 else self.features(items))
+        computed = (
+            items.dim() == 2 and items.is_floating_point()
+        )  # images have four dimensions, text is int64
+        logits: Tensor = self.head(items if computed else self.features(items))
         return logits
 
 

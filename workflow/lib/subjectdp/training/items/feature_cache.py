@@ -41,7 +41,7 @@ class FeatureCache:
         self._content = {
             "data": dict(data),
             "model": dict(model),
-            "code": fingerprint("subjectdp.models.fixed"),  # the hash of learned weights is in the code
+            "code": fingerprint(f"model:{model['name']}"),  # the hash of learned weights is in the code
             "torch": torch.__version__,
             "processor": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),

@@ -466,7 +466,8 @@ class ModelConfig(Section):
     name: ModelName | None = Field(
         default=None,
         description="leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head or "
-        "handwriting_head (FEMNIST); leaf_lstm, small_lstm or char_ngram (convex; Shakespeare); null: LEAF's.",
+        "handwriting_head (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: "
+        "LEAF's.",
     )
     parameters: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str] = (
         Field(

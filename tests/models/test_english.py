@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,12 +20,15 @@ from subjectdp.cli.pretraining_text import (
     plain,
     pretrain_text,
 )
-from subjectdp.data.shakespeare import VOCABULARY, encode
+from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
+from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH
+from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishFeatures
 from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import load_weights, provenance
+from subjectdp.training.items.device_data import FixedFeatures, ResidentData
+from subjectdp.training.items.feature_cache import FeatureCache
 
 TINY = TextSettings(steps=20, batch_size=16, seed=5)
 LINES = "\n  1 In the beginning was the word,\nand the word was good.\n  12 And it was so. \u00a7\n"
@@ -118,3 +122,17 @@ def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
 def test_the_command_refuses_what_a_text_does_not_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--output", "w", "--text", "t", "--epochs", "2"]) == 2
     assert "Expected --epochs to be left out beside --text, got 2." in capsys.readouterr().err
+
+
+def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path) -> None:
+    texts = {"HAMLET": "the time is out of joint " * 8, "OPHELIA": "there is rosemary " * 9}
+    write_prepared(tmp_path / "prepared", text_content(texts, ["play", "play"], {}), "upstream", [], 0.2)
+    prepared, cpu = load_prepared(tmp_path / "prepared"), torch.device("cpu")
+    features = EnglishFeatures(load_weights(ENGLISH, ENGLISH_SHA256))
+    used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
+    windows_of_text, wanted = ResidentData(prepared, cpu).batch(used)
+    cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})
+    for kept in (None, cache, cache):
+        found, labels = ResidentData(prepared, cpu, FixedFeatures(features, used, kept=kept)).batch(used)
+        torch.testing.assert_close(found, features(windows_of_text), rtol=1e-4, atol=1e-5)
+        assert torch.equal(labels, wanted)

@@ -77,7 +77,12 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
     ("name", "kind", "sizes", "message"),
     [
         ("leaf_cmn", "image", {}, r"Unknown model.name 'leaf_cmn'. Did you mean 'leaf_cnn'\?"),
-        ("leaf_cnn", "text", {}, r"to fit text data \(leaf_lstm, small_lstm, char_ngram\), got 'leaf_cnn'"),
+        (
+            "leaf_cnn",
+            "text",
+            {},
+            r"to fit text data \(leaf_lstm, small_lstm, char_ngram, english_head\), got 'leaf_cnn'",
+        ),
         ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
         ("small_lstm", "text", {"hidden": -1}, r"'small_lstm' takes, got {'hidden': -1}"),
         (
@@ -98,7 +103,7 @@ def test_errors(name: str, kind: str, sizes: dict[str, float], message: str) -> 
 def test_the_catalogue_describes_the_models(name: str) -> None:
     """Every parameter is stated, and a fixed feature map is one that needs no gradient."""
     facts = MODELS[name]
-    model = build_model(name, 62, facts.kind, 0)
+    model = build_model(name, 80 if facts.kind == "text" else 62, facts.kind, 0)
     assert (fixed_features(model) is not None) == facts.fixed_features
     builder = getattr(
         import_module(f"subjectdp.models.{facts.builder.split('.')[0]}"), facts.builder.split(".")[1]

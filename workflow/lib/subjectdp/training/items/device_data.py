@@ -95,7 +95,7 @@ class ResidentData:
     def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """The same for addresses int64 (n,) on the device; does not wait for it."""
         if self._computed:
-            return self._computed[0].index_select(0, where), self.labels.index_select(0, where).long()
+            return self._computed[0].index_select(0, where), self._targets(where)
         return self._items(where)
 
     def augmented(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -103,7 +103,7 @@ class ResidentData:
         where = to_device(np.ascontiguousarray(addresses, dtype=np.int64), self.device)
         if self._computed:
             copies = [table[where] for table in self._computed]
-            labels = self.labels[where].long()
+            labels = self._targets(where)
         else:
             plain, labels = self._items(where)
             copies = [self._copy(plain, warp) for warp in self._copies]
@@ -112,19 +112,28 @@ class ResidentData:
     def _copy(self, items: Tensor, warp: Warp | None) -> Tensor:
         return items if warp is None else warped_images(items, warp, self._background)
 
+    def _targets(self, where: Tensor) -> Tensor:
+        if self.kind == "text":
+            return self.features[where + self.window].long()
+        return self.labels.index_select(0, where).long()
+
+    def _count(self) -> int:
+        """Items; of a text all windows of the stream, those over the end of a subject's text too."""
+        return len(self.features) - self.window if self.kind == "text" else len(self.labels)
+
     def _items(self, where: Tensor) -> tuple[Tensor, Tensor]:
         if self.kind == "image":
             levels = self._shade[self.features[where].int()]
             channels_first = levels.unsqueeze(1) if levels.dim() == 3 else levels.permute(0, 3, 1, 2)
-            return channels_first.contiguous(), self.labels[where].long()
+            return channels_first.contiguous(), self._targets(where)
         if self.kind == "vector":
-            return self.features[where], self.labels[where].long()
+            return self.features[where], self._targets(where)
         windows = self.features[where.unsqueeze(1) + self._positions]
-        return windows.long(), self.features[where + self.window].long()
+        return windows.long(), self._targets(where)
 
     def _table(self, features: FixedFeatures, warp: Warp | None) -> Tensor:
         """The features (items, width) of one copy: of all items if they are kept for other runs, else of used ones."""
-        every = np.arange(len(self.labels))
+        every = np.arange(self._count())
         if features.kept is not None:
             compute = partial(self._of_items, features.compute, every, warp)
             return features.kept.of_warp(warp).table(len(every), compute)
@@ -140,7 +149,7 @@ class ResidentData:
         Portions start at multiples of their size and are computed whole: an item's features have the same bits
         whatever other items are used.
         """
-        count, table = len(self.labels), None
+        count, table = self._count(), None
         for portion in np.unique(used // _FEATURES_AT_ONCE):
             start = int(portion) * _FEATURES_AT_ONCE
             end = min(start + _FEATURES_AT_ONCE, count)

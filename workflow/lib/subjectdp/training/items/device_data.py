@@ -144,7 +144,7 @@ class ResidentData:
     def _of_items(
         self, features: Callable[[Tensor], Tensor], used: NDArray[np.integer[Any]], warp: Warp | None
     ) -> Tensor:
-        """The features (n, width) of the used items, at their addresses; zeros elsewhere, which cost no memory.
+        """The features (n, width) of the used items, sorted, at their addresses; zeros elsewhere cost no memory.
 
         Portions start at multiples of their size and are computed whole: an item's features have the same bits
         whatever other items are used.
@@ -157,7 +157,8 @@ class ResidentData:
             found = features(self._copy(items, warp))
             if table is None:
                 table = torch.zeros((count, found.shape[1]), device=self.device)
-            inside = to_device(used[(start <= used) & (used < end)].astype(np.int64), self.device)
+            first, last = np.searchsorted(used, (start, end))
+            inside = to_device(used[first:last].astype(np.int64), self.device)
             table[inside] = found[inside - start]
         return torch.zeros((count, 0), device=self.device) if table is None else table
 

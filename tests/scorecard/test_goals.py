@@ -122,7 +122,11 @@ def test_the_projects_goals_are_as_they_were_set() -> None:
     published = {"UserLDP", "LocalGroupDP", "HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "CentralSubDP"}
     lead = [goal for name, goal in goals.items() if "-lead-" in name]
     assert len(lead) == 3 and all(set(goal.versus) == published for goal in lead)
-    own = {name: (goal.noise_subjects, goal.epsilon, goal.limit) for name, goal in goals.items() if "-own-" in name}
+    own = {
+        name: (goal.noise_subjects, goal.epsilon, goal.limit)
+        for name, goal in goals.items()
+        if "-own-" in name
+    }
     wanted = {"femnist-own-4": (180, 4, 81), "femnist-own-1": (180, 1, 70), "shakespeare-own-4": (660, 4, 38)}
     assert own == wanted
     assert all(goal.noise_subjects == 3500 for name, goal in goals.items() if name not in own)

@@ -141,7 +141,7 @@ def test_features_of_views_are_the_same_to_the_bit_with_without_and_from_the_cac
 ) -> None:
     monkeypatch.setattr("subjectdp.training.items.device_data._FEATURES_AT_ONCE", 16)
     prepared = load_prepared(small_world.build(tmp_path, small_world.config())[0])
-    cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "any"})
+    cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "handwriting_head"})
     used, trained = np.array([3, 40, 100], dtype=np.int32), np.array([40, 100], dtype=np.int32)
     shown = warps(3, 1.0)
     alone, first, second = (
@@ -162,11 +162,11 @@ def test_features_of_views_are_the_same_to_the_bit_with_without_and_from_the_cac
 
 def test_a_view_has_its_file_by_its_warp_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer views share the files of more, plain items that of runs without views; other code of warps has others."""
-    cache = FeatureCache(tmp_path, {"x": "1"}, {"name": "any"})
+    cache = FeatureCache(tmp_path, {"x": "1"}, {"name": "handwriting_head"})
     assert cache.of_warp(None).path == cache.path
     paths = {cache.of_warp(warp).path for size in (1.0, 2.0) for warp in (*warps(9, size), *warps(4, size))}
     assert len(paths) == 16 and cache.path not in paths
-    other = FeatureCache(tmp_path, {"x": "2"}, {"name": "any"})
+    other = FeatureCache(tmp_path, {"x": "2"}, {"name": "handwriting_head"})
     first = warps(2, 1.0)[0]
     assert other.of_warp(first).path != cache.of_warp(first).path
     assert (

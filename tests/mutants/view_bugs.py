@@ -78,8 +78,8 @@ VIEWS = (
     mutant(
         "evaluation sees a warped view",
         RESIDENT,
-        "return self._computed[0].index_select(0, where), self.labels.index_select(0, where).long()",
-        "return self._computed[-1].index_select(0, where), self.labels.index_select(0, where).long()",
+        "return self._computed[0].index_select(0, where), self._targets(where)",
+        "return self._computed[-1].index_select(0, where), self._targets(where)",
         T_DATA + "test_features_of_views_are_the_same_to_the_bit_with_without_and_from_the_cache",
     ),
     mutant(

@@ -76,6 +76,26 @@ def test_rates_are_uniform_on_a_logarithmic_scale() -> None:
     assert {each[CLIP] for each in drawn} == {0.1, 0.2, 0.5}
 
 
+@pytest.mark.parametrize(
+    "search", [{RATE: SEARCH[RATE]}, {RATE: SEARCH[RATE], CLIP: {"low": 0.1, "high": 1.0}}]
+)
+def test_a_short_search_leaves_no_wide_gap(search: dict[str, Any]) -> None:
+    """Eight independent draws have a mean largest gap of 2.7 eighths of the range, with the gaps at the ends."""
+    for seed in range(20):
+        drawn = scenario_of({"trials": 8, "search": search, "seed": seed}, sweep=[]).tuning_points[0].drawn
+        shares = np.sort([math.log(each[RATE] / 0.01) / math.log(100 / 0.01) for each in drawn])
+        assert np.diff(shares, prepend=0.0, append=1.0).max() < 2.6 / 8
+
+
+def test_two_keys_are_searched_together_and_evenly() -> None:
+    """No empty quarter of the square, as the rates of all trials with small clip norms would be."""
+    search = {RATE: SEARCH[RATE], CLIP: {"low": 0.1, "high": 1.0}}
+    for seed in range(20):
+        drawn = scenario_of({"trials": 16, "search": search, "seed": seed}, sweep=[]).tuning_points[0].drawn
+        quarters = [(each[RATE] > 1.0, each[CLIP] > math.sqrt(0.1)) for each in drawn]
+        assert min(quarters.count((rate, clip)) for rate in (False, True) for clip in (False, True)) >= 2
+
+
 def test_trials_leave_the_test_items_of_their_point_alone(tmp_path: Path) -> None:
     """Neither trained on nor judged by: the test part does not depend on the validation fraction."""
     scenario = scenario_of(sweep=[])

@@ -105,8 +105,8 @@ class Scenario(Section):
     )
     tuning: Tuning = Field(
         default=Tuning(),
-        description="A random search of hyperparameters for each point of the sweep, by the target tune. No ε includes "
-        "it.",
+        description="A quasi-random search of hyperparameters for each point of the sweep, by the target tune. No ε "
+        "includes it.",
     )
     figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
     selections: dict[Figure, dict[str, Any]] = Field(

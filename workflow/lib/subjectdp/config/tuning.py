@@ -1,10 +1,9 @@
-"""The block ``tuning`` of a scenario: a random search of hyperparameters, and the runs that it tries."""
+"""The block ``tuning`` of a scenario: a quasi-random search of hyperparameters, and the runs that it tries."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ Objective = Literal["validation_loss", "validation_accuracy"]
 
 
 class LogRange(Section):
-    """Numbers between two ends; a trial draws the logarithm uniformly."""
+    """Numbers between two ends, searched on a logarithmic scale."""
 
     low: Positive = Field(description="Smallest value.")
     high: Positive = Field(description="Largest value.")
@@ -35,14 +34,14 @@ class LogRange(Section):
             raise ConfigError(f"Expected high to be larger than low ({self.low:g}), got {self.high:g}.")
         return self
 
-    def drawn(self, generator: random.Random) -> float:
-        """A number of the range, to three digits."""
-        value = math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
+    def at(self, share: float) -> float:
+        """The number at this share of the way from low to high, to three digits."""
+        value = self.low * (self.high / self.low) ** share
         return float(f"{value:.3g}")
 
 
 class Tuning(Section):
-    """A random search for each point of the sweep. No ε includes it (compare ``private_selection``)."""
+    """A quasi-random search for each point of the sweep. No ε includes it (compare ``private_selection``)."""
 
     trials: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=0, description="Settings that are tried for each point of the sweep. 0: no search."
@@ -50,7 +49,7 @@ class Tuning(Section):
     search: dict[str, LogRange | list[Any]] = Field(
         default={},
         description="Searched keys, of privacy.clip_norm and keys of training, model and subject: each with "
-        "{low, high}, drawn uniformly on a logarithmic scale, or with a list of values.",
+        "{low, high}, spread evenly on a logarithmic scale, or with a list of values.",
     )
     validation_fraction: OpenFraction = Field(
         default=0.3, description="Share of the training items that a trial leaves out and is judged by."
@@ -118,10 +117,27 @@ def _draw(tuning: Tuning, settings: Mapping[str, Any]) -> tuple[dict[str, Any], 
     """Trial i is the same for any number of trials: a search that is made longer keeps what it has."""
     digest = hashlib.sha256(f"tuning\x1f{tuning.seed}\x1f{_name(settings)}".encode()).digest()
     generator = random.Random(int.from_bytes(digest, "little"))
+    starts = [generator.random() for _ in tuning.search]
+    steps = _steps(len(tuning.search))
     return tuple(
         {
-            key: space.drawn(generator) if isinstance(space, LogRange) else generator.choice(space)
-            for key, space in tuning.search.items()
+            key: _value(space, (start + trial * step) % 1)
+            for (key, space), start, step in zip(tuning.search.items(), starts, steps, strict=True)
         }
-        for _ in range(tuning.trials)
+        for trial in range(tuning.trials)
     )
+
+
+def _steps(keys: int) -> list[float]:
+    """Steps of Roberts' R_d sequence, which covers a cube of so many dimensions evenly; for one key the golden ratio.
+
+    Source: M. Roberts, *The Unreasonable Effectiveness of Quasirandom Sequences* (2018). Independent draws leave gaps.
+    """
+    root = 1.5
+    for _ in range(60):  # the root of x^(keys + 1) = x + 1
+        root = (1 + root) ** (1 / (keys + 1))
+    return [root**-power for power in range(1, keys + 1)]
+
+
+def _value(space: LogRange | list[Any], share: float) -> Any:
+    return space.at(share) if isinstance(space, LogRange) else space[int(share * len(space))]

@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 
 from forecast.small_runs import folders, prepare, run_of, train
+from subjectdp.accounting.cache import forget
 from subjectdp.config import load_scenario_from_mapping
+from subjectdp.forecast import run_time
 from subjectdp.forecast.measured import Paces, measurements
 from subjectdp.forecast.run_time import forecast, predicted_memory_mb
 from training import small_world
@@ -45,6 +47,24 @@ def test_finished_runs_are_counted_and_their_pace_is_used(tmp_path):
     assert row.hours == row.hours_a_run, "one of two is left"
     assert row.memory_mb == manifest["peak_memory_mb"]
     assert row.basis == "by finished runs of the same algorithm and model on cpu"
+
+
+def test_a_second_forecast_computes_no_epsilon_again_but_another_plan_or_code_does(tmp_path, monkeypatch):
+    def planned(epsilon: float):
+        run = small_world.config(algorithm="local_item_dp", privacy={"epsilon": epsilon, "delta": 1e-5})
+        return forecast(load_scenario_from_mapping({"name": "x", "run": run}), str(tmp_path))
+
+    first, other = planned(4), planned(2)
+    assert first[0].epsilon_sound_item != other[0].epsilon_sound_item
+    forget()
+    monkeypatch.setattr(run_time, "stated_epsilons", None)
+    assert (planned(4), planned(2)) == (first, other)
+    with pytest.raises(TypeError):
+        planned(3)
+    forget()
+    monkeypatch.setattr(run_time, "fingerprint", lambda *stages: "edited")
+    with pytest.raises(TypeError):
+        planned(4)
 
 
 def test_larger_models_and_batches_take_more_memory():

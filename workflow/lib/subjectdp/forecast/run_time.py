@@ -14,10 +14,12 @@ from typing import Any
 
 import dp_accounting.pld.privacy_loss_distribution  # noqa: F401 (once, not in each forked process)
 
+from subjectdp.accounting.cache import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
 from subjectdp.config.differences import settings_apart
+from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
@@ -29,6 +31,7 @@ from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
 from subjectdp.forecast.model_cost import model_cost
 from subjectdp.plan.minibatches import expected_batch
+from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.results.labels import run_label
 
 BASE_MEMORY_MB = 450.0
@@ -76,8 +79,9 @@ def forecast(
 ) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
-    Nothing is fetched, prepared or trained. Noise is calibrated in so many ``processes``, which takes seconds for each
-    row; the runs find it in the results' cache. ``tell`` hears of each row that is done. The reason why a run will not
+    Nothing is fetched, prepared or trained. Noise is calibrated and ε computed in so many ``processes``, which takes up
+    to seconds for each row. Both are kept in the results' cache: the runs find the noise there, a second forecast both.
+    ``tell`` hears of each row that is done. The reason why a run will not
     start is in ``problem``.
     """
     families: dict[str, list[RunConfig]] = {}
@@ -89,6 +93,7 @@ def forecast(
     if processes == 1 or len(tasks) == 1:
         return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
     _count_costs(list(families.values()))
+    fingerprint("subjectdp.accounting.statements")  # keeps the graph of imports, which each process would read
     # Nothing has used torch's threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
@@ -183,13 +188,23 @@ def _privacy(
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
         return draft.rounds, dict.fromkeys(_EPSILONS) | {"epsilon_as_published": target}, None
-    plan = plan_run(run, partition, Path(paths.calibration_cache_dir(results)))
-    stated = stated_epsilons(plan)
+    folder = paths.calibration_cache_dir(results)
+    plan = plan_run(run, partition, Path(folder))
+    stated = _kept_epsilons(plan, folder)
     return (
         plan.rounds,
         {column: stated[name] for column, name in _EPSILONS.items()},
         noise_a_weight(run, plan),
     )
+
+
+def _kept_epsilons(plan: PrivacyPlan, folder: str) -> dict[str, float | None]:
+    """The ε that the plan states, computed once for each plan and version of the accounting code."""
+    facts = plan.to_dict()
+    facts["settings"].pop("cache_dir")  # a place, which changes no ε
+    inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
+    kept: dict[str, float | None] = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
+    return kept
 
 
 def predicted_memory_mb(run: RunConfig) -> float:

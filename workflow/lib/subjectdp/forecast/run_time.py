@@ -37,6 +37,7 @@ from subjectdp.results.labels import run_label
 BASE_MEMORY_MB = 450.0
 """Interpreter, torch and the rest of the libraries, before anything is loaded."""
 
+_STATING = "subjectdp.accounting.statements"  # the module that states ε
 _COPIES = 8  # of the parameters: model, gradient, noise, optimisers, updates of silos
 _BUFFERS = 3  # of the saved values: themselves, their gradients, unfolded inputs of convolutions
 _ROW_BYTES = 40  # of steps.parquet, a row a local step
@@ -93,7 +94,7 @@ def forecast(
     if processes == 1 or len(tasks) == 1:
         return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
     _count_costs(list(families.values()))
-    fingerprint("subjectdp.accounting.statements")  # keeps the graph of imports, which each process would read
+    fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
     # Nothing has used torch's threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
@@ -202,7 +203,7 @@ def _kept_epsilons(plan: PrivacyPlan, folder: str) -> dict[str, float | None]:
     """The ε that the plan states, computed once for each plan and version of the accounting code."""
     facts = plan.to_dict()
     facts["settings"].pop("cache_dir")  # a place, which changes no ε
-    inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
+    inputs = {"plan": facts, "code": fingerprint(_STATING)}
     kept: dict[str, float | None] = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     return kept
 

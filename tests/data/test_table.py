@@ -150,3 +150,14 @@ def test_inspecting_says_whose_the_items_are(tmp_path: Path) -> None:
         )
     )
     assert "users left" in named
+
+
+def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    names = [f"level{number}" for number in range(784)]
+    rows = [["outcome", *names], *([word, *["0.5"] * 784] for word in ("well", "ill") * 5)]
+    path.write_text("\n".join(",".join(row) for row in rows))
+    printed = format_summary(inspect_source(SourceOptions("table", "table", str(path), label="outcome")))
+    assert "784: level0, level1, … level783" in printed
+    assert "ill, well" in printed and "[" not in printed
+    assert max(map(len, printed.splitlines())) < 100

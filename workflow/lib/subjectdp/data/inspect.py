@@ -119,6 +119,16 @@ def format_summary(summary: Mapping[str, Any]) -> str:
             f"{summary['train_items']:,} / {summary['test_items']:,}",
         )
     )
-    rows += [(key.replace("_", " "), str(value)) for key, value in summary["notes"].items()]
+    rows += [(key.replace("_", " "), _in_words(value)) for key, value in summary["notes"].items()]
     width = max(len(label) for label, _ in rows)
     return "\n".join(lines + [f"  {label:<{width}}  {value}" for label, value in rows])
+
+
+def _in_words(value: Any) -> str:
+    """A note on one line: of a long list its number of entries, the first and the last."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_in_words(each)}" for key, each in value.items())
+    if not isinstance(value, list):
+        return str(value)
+    names = [str(each) for each in value]
+    return ", ".join(names) if len(names) <= 12 else f"{len(names):,}: {names[0]}, {names[1]}, … {names[-1]}"

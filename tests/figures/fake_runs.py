@@ -30,7 +30,7 @@ _FEMNIST = {
     "joint_noise": (0.66, 1.40, 2.75, 20.0, 20.0),
     "subject_release": (0.78, 0.80, 8.4, 4.0, 4.0),
 }
-_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10}
+_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10}
 _LIMITED = ("user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")
 
 

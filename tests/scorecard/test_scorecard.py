@@ -174,6 +174,17 @@ def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("steps", [None, 1])
+def test_runs_of_one_schedule_do_not_compare_with_themselves(tmp_path: Path, steps: int | None) -> None:
+    own = (("data", (("source", "upstream"),)), ("model", (("name", "tanh_cnn"),)))
+    fakes = [
+        Fake("joint_noise", "fashion_mnist", s, rounds=20, local_steps=steps, synthetic=False, changes=own)
+        for s in (0, 1, 2)
+    ]
+    table = card(evidence(tmp_path, fakes), "joint-fashion-mnist-local-steps")
+    assert table["verdict"].tolist() == ["not run"]
+
+
 def test_accuracy_at_equal_rounds_reads_the_others_curve(paper: Evidence) -> None:
     row = card(paper, "v1-femnist-higrad-competitive").iloc[0]
     runs = paper.runs.set_index(["label", "seed"])

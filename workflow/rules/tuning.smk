@@ -1,4 +1,4 @@
-# A search of hyperparameters: the trials of each point of the sweep, and a scenario file with the best (docs/tuning.md).
+# A search of hyperparameters: the trials of each point of the sweep, and a scenario file with the best (docs/privacy-model.md).
 rule tune:
     input:
         [paths.run_file(run_id, "manifest.json") for run_id in SCENARIO.trials],

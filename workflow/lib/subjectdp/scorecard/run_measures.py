@@ -53,7 +53,7 @@ class Side:
 def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
     """Measures a target on the runs of a scenario (``runs``, ``rounds``: its collected tables); None if none fits.
 
-    Only runs as published represent a paper. If several settings fit, the one that agrees with the paper's in most
+    None too where a run would be compared with itself. Only runs as published represent a paper. If several settings fit, the one that agrees with the paper's in most
     points is taken, then the one with most seeds.
     """
     table = published_runs(runs)
@@ -70,7 +70,8 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
         if (side := choose_side(table, name, target.versus_setting, target.metric, first, target.setting))
         is not None
     ]
-    if len(others) < len(target.versus):
+    own = set(first.runs["run_id"])
+    if len(others) < len(target.versus) or any(own & set(other.runs["run_id"]) for other in others):
         return None
     return _compared(target, first, others, rounds)
 

@@ -53,8 +53,8 @@ class Side:
 def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
     """Measures a target on the runs of a scenario (``runs``, ``rounds``: its collected tables); None if none fits.
 
-    None too where a run would be compared with itself. Only runs as published represent a paper. If several settings fit, the one that agrees with the paper's in most
-    points is taken, then the one with most seeds.
+    None too where a run would be compared with itself. Only runs as published represent a paper. If several settings
+    fit, the one that agrees with the paper's in most points is taken, then the one with most seeds.
     """
     table = published_runs(runs)
     first = choose_side(table, target.algorithm, target.setting, target.metric)

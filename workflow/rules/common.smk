@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -102,9 +103,15 @@ def settings(table, key):
     return lambda wildcards, input: table[wildcards[key]].model_dump_json()
 
 
+read_code = cache(fingerprint)
+
+
 def code_of(script, *stages):
-    """What a rule's parameter `code` holds: its script, what the stages import, versions of numerical packages."""
-    return fingerprint(f"script:{script}", *stages)
+    """A rule's parameter `code`: its script, what the stages import, versions of numerical packages.
+
+    It is a function, so that a cluster job reads the code of its own rule alone.
+    """
+    return lambda wildcards: read_code(f"script:{script}", *stages)
 
 
 def log_of(rule, wildcard=None):
@@ -144,7 +151,9 @@ def fetching(wildcards):
 
 def preparing_code(wildcards):
     """The code that prepares a data set."""
-    return code_of("prepare", f"prepare:{DATA[wildcards.data_key].dataset}")
+    return read_code(
+        "script:prepare", f"prepare:{DATA[wildcards.data_key].dataset}"
+    )
 
 
 def source_record(wildcards):

@@ -23,7 +23,7 @@ rule fetch:
         data=settings(DATA, "data_key"),
         content=lambda wildcards: CONTENT[wildcards.data_key],
         addresses=lambda wildcards: checked(source_addresses, DATA[wildcards.data_key]),
-        code=lambda wildcards: code_of("fetch", *fetching(wildcards)),
+        code=lambda wildcards: read_code("script:fetch", *fetching(wildcards)),
     script:
         "../scripts/fetch.py"
 
@@ -70,7 +70,7 @@ rule partition:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 2),
+        **asks(2000, 1),
         partition_slot=1,
     params:
         run=settings(PARTITIONS, "partition_id"),

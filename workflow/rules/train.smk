@@ -2,10 +2,6 @@
 # rule would be repeated inside a cluster job.
 
 
-TRAINING_CODE = {
-    stages: code_of("train", *stages)
-    for stages in {trained_by(run) for run in RUNS.values()}
-}
 # Group only if several short runs share a job; a constant group makes every run a group job.
 shared_job = (
     (lambda wildcards: CLUSTER.group_of(RUNS[wildcards.run_id]))
@@ -40,6 +36,8 @@ rule train:
     params:
         cache=placed.calibration_cache_dir(),
         run=settings(RUNS, "run_id"),
-        code=lambda wildcards: TRAINING_CODE[trained_by(RUNS[wildcards.run_id])],
+        code=lambda wildcards: read_code(
+            "script:train", *trained_by(RUNS[wildcards.run_id])
+        ),
     script:
         "../scripts/train.py"

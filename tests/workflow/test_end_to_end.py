@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -88,7 +89,8 @@ def test_a_run_leaves_six_files_and_its_log_is_one_of_them(smoke):
 @pytest.fixture(scope="module")
 def report(smoke) -> Path:
     """The report of the smoke scenario."""
-    printed = smoke.snakemake(*SMOKE, "--report", "results/smoke/report.html").stdout
+    options = ("--report-metadata", "workflow/report/metadata.yaml", "--report", "results/smoke/report.html")
+    printed = smoke.snakemake(*SMOKE, *options).stdout
     assert "ERROR" not in printed and "WARNING" not in printed, "docutils complains of a caption"
     return smoke.root / "results/smoke/report.html"
 
@@ -99,6 +101,22 @@ def test_the_report_is_one_self_contained_file(smoke, report):
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', page), "opens offline"
     for figure in scenario(smoke)["figures"]:
         assert figure in page
+    assert "Report made by" in page, "from metadata.yaml"
+
+
+def test_the_report_says_what_the_results_come_from(smoke):
+    page = html.unescape((smoke.root / "results/smoke/provenance.html").read_text())
+    manifests = [
+        json.loads((smoke.root / f"results/runs/{run_id}/manifest.json").read_text())
+        for run_id in runs(smoke)["run_id"]
+    ]
+    for manifest in manifests:
+        assert manifest["data"]["sha256"]["labels"] in page
+        assert manifest["environment"]["packages"]["torch"] in page
+    assert sum("\n".join(manifest["privacy"]["card"]) in page for manifest in manifests) == 3, "one a setting"
+    assert (smoke.root / "requirements.lock").read_text() in page
+    written = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)
+    assert written and json.loads(written[1])["sweep"] == scenario(smoke)["sweep"]
 
 
 def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
@@ -107,7 +125,13 @@ def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
         pytest.skip("no Chromium or Chrome here (apt-get install chromium, or SUBJECTDP_BROWSER=/path)")
     found = check_report(look_at(browser, report), " ".join(SMOKE))
     shown = {Path(path).name for path in found["results"]}
-    assert shown >= {"scorecard.html", "runs_summary.html", "figure1.html", "partition.html"}
+    assert shown >= {
+        "scorecard.html",
+        "runs_summary.html",
+        "figure1.html",
+        "partition.html",
+        "provenance.html",
+    }
     opening = " ".join(found["opening"].split())
     for words in (
         "Runs: 6 (FedAvg 2, LocalItemDP 2, HiGradAvgDP (v1) 2)",

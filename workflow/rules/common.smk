@@ -151,9 +151,7 @@ def fetching(wildcards):
 
 def preparing_code(wildcards):
     """The code that prepares a data set."""
-    return read_code(
-        "script:prepare", f"prepare:{DATA[wildcards.data_key].dataset}"
-    )
+    return read_code("script:prepare", f"prepare:{DATA[wildcards.data_key].dataset}")
 
 
 def source_record(wildcards):

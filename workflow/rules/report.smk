@@ -9,6 +9,10 @@ config["configuration_option"] = configuration_option()
 config["phrases"] = checked(read_yaml, TEMPLATE.with_name("phrases.yaml"))
 
 
+LOCK = str(WORKFLOW.parent / "requirements.lock")
+SCENARIO_TEXT = json.dumps(overlaid(SETTINGS), indent=1, default=str)
+
+
 # Until the opening page is written, its template stands in for it.
 WRITTEN = Path(placed.scenario_dir(SCENARIO.name), "opening.rst").absolute()
 
@@ -26,6 +30,12 @@ rule opening:
     output:
         OPENING,
         f"{paths.scenario_dir(SCENARIO.name)}/index.html",
+        report(
+            f"{paths.scenario_dir(SCENARIO.name)}/provenance.html",
+            caption="../report/provenance.rst",
+            category="Provenance",
+            labels={"page": "Scenario, data, software, lock file, privacy cards"},
+        ),
     log:
         log_of("opening"),
     benchmark:
@@ -54,7 +64,14 @@ rule opening:
             "synthetic_note": SCENARIO.synthetic_note,
             "command": f"snakemake --cores all RULE {configuration_option()}",
         },
-        code=code_of("opening", "subjectdp.report.opening", "subjectdp.report.front"),
+        # Depends on `input` and is not compared: what of it matters has made other runs.
+        provenance=lambda wildcards, input: {"scenario": SCENARIO_TEXT, "lock": LOCK},
+        code=code_of(
+            "opening",
+            "subjectdp.report.opening",
+            "subjectdp.report.front",
+            "subjectdp.report.provenance",
+        ),
     script:
         "../scripts/opening.py"
 
@@ -79,11 +96,11 @@ rule crate:
     conda:
         "../envs/pipeline.yaml"
     params:
-        lock=lambda wildcards, input: str(WORKFLOW.parent / "requirements.lock"),
+        lock=lambda wildcards, input: LOCK,
         about={
             "name": SCENARIO.name,
             "description": SCENARIO.description,
-            "scenario": json.dumps(overlaid(SETTINGS), indent=1, default=str),
+            "scenario": SCENARIO_TEXT,
         },
         code=code_of("crate", "subjectdp.report.crate"),
     script:

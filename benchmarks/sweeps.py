@@ -1,7 +1,7 @@
 """A sweep of thousands of tiny runs through the Slurm profile, with faked training: what the workflow itself costs.
 
     python -m benchmarks.sweeps --runs 2000                   every job is executed
-    python -m benchmarks.sweeps --runs 10000 --execute 2      two jobs of each kind are executed, the others stubbed
+    python -m benchmarks.sweeps --runs 10000 --minutes 10     jobs are executed for so long, the others stubbed
 
 One run of each algorithm is trained, and its results stand for all runs of the algorithm. A faked training moves them
 to where the run's belong, so that tables and figures are made as ever. A stub makes all outputs of a job at once.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import resource
@@ -18,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ from subjectdp.io.atomic import sha256_of
 from subjectdp.io.checksummed_json import SEAL, sealed
 from subjectdp.places import CHECKOUT
 
-ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
+ALGORITHMS = ["user_ldp", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
+EPSILONS = [number / 2 for number in range(1, 26)]
 PARTS = ("Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm", "profiles")
 FAKED = "faked"
 SCRIPT = f'''"""Faked training: the run's results lie ready."""
@@ -52,16 +54,19 @@ _TARGETS = re.compile(r"\b(train|partition):(?:run_id|partition_id)=([\w.+-]+)")
 
 
 def scenario_file(folder: Path, runs: int) -> Path:
-    """The scenario of a sweep over four algorithms and a quarter as many seeds."""
+    """The scenario of a sweep over four algorithms, 25 values of ε and a hundredth as many seeds."""
     run = {
         "partition": {"silos": 2},
         "data": {"embedded": {"subjects": 8, "items_per_subject": 30}},
         "training": {"rounds": 2, "batch_size": 16},
         "model": {"name": "small_cnn", "parameters": {"width": 8}},
     }
-    axes = {"seed": list(range(runs // len(ALGORITHMS))), "algorithm": ALGORITHMS}
+    seeds = list(range(runs // (len(ALGORITHMS) * len(EPSILONS))))
+    axes = {"seed": seeds, "algorithm": ALGORITHMS, "privacy.epsilon": EPSILONS}
     path = folder / f"sweep-{runs}.json"
-    path.write_text(json.dumps({"name": "sweep", "run": run, "sweep": [axes], "figures": ["figure1"]}))
+    path.write_text(
+        json.dumps({"name": "sweep", "run": run, "sweep": [axes], "figures": ["accuracy_privacy"]})
+    )
     return path
 
 
@@ -131,20 +136,18 @@ def _fake(run: RunConfig, trained: Path, folder: Path) -> None:
 
 
 class Stub:
-    """Makes the outputs of a job at once, unless it is one of the first of its kind."""
+    """Makes the outputs of a job at once when the minutes are over, unless it is the first of its kind."""
 
-    def __init__(self, sweep: Sweep, execute: int | None) -> None:
-        self.sweep, self.execute = sweep, execute
-        self.seen: Counter[str] = Counter()
+    def __init__(self, sweep: Sweep, minutes: float) -> None:
+        self.sweep, self.end = sweep, time.monotonic() + 60 * minutes
+        self.seen: set[str] = set()
 
     def __call__(self, command: str) -> bool:
         made = _TARGETS.findall(command)
-        if not made or self.execute is None:
+        if not made or made[0][0] not in self.seen or time.monotonic() < self.end:
+            self.seen |= {rule for rule, _ in made}
             return False
         rule = made[0][0]
-        self.seen[rule] += 1
-        if self.seen[rule] <= self.execute:
-            return False
         results = self.sweep.folder / "results"
         for _, key in made:
             folder = results / ("runs" if rule == "train" else "partitions") / key
@@ -166,11 +169,11 @@ def files_in(folder: Path) -> int:
     return sum(file.is_file() for file in folder.rglob("*"))
 
 
-def measure(runs: int, execute: int | None, folder: Path) -> dict[str, Any]:
+def measure(runs: int, minutes: float, folder: Path) -> dict[str, Any]:
     """What the sweep takes; DataError if something of it fails."""
     sweep = Sweep(folder, runs)
     fake_trainings(sweep)
-    with LocalSlurm(folder / "slurm", Stub(sweep, execute)) as slurm:
+    with LocalSlurm(folder / "slurm", Stub(sweep, minutes)) as slurm:
         sweep.environment["PATH"] = f"{folder}/slurm/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
         submitting = sweep.snakemake("--profile", "slurm")
         calls = slurm.calls()
@@ -211,11 +214,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=2000, help="a multiple of four (default: %(default)s)")
-    parser.add_argument("--execute", type=int, help="jobs of each kind that are executed (default: all)")
+    parser.add_argument("--runs", type=int, default=2000, help="a multiple of 100 (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="see above (default: to the end)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(options.runs, options.execute, Path(folder)), indent=1))
+        print(json.dumps(measure(options.runs, options.minutes, Path(folder)), indent=1))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU time of everything: {(used.ru_utime + used.ru_stime) / 60:.1f} minutes")
 

@@ -93,9 +93,7 @@ def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path)
 
 def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     target = Path(paths.scenario_dir(scenario.name)) / "report.html"
-    styles = Path("workflow/report")
-    options = ["--report", str(target), "--report-stylesheet", str(styles / "report.css")]
-    options += ["--report-metadata", str(styles / "metadata.yaml")]
+    options = ["--report", str(target), "--report-stylesheet", "workflow/report/report.css"]
     with log.open("a") as stream:
         done = subprocess.run([*command, *options], stdout=stream, stderr=subprocess.STDOUT, check=False)
     if done.returncode == 0:

@@ -205,6 +205,17 @@ def test_an_epsilon_of_millions_is_bounded_without_a_grid() -> None:
     assert 0.1 * largest < epsilon_of(loss, DELTA) <= rough < largest
 
 
+def test_a_far_tail_that_never_happens_does_not_decide() -> None:
+    """A subject with 3,000 items at a silo, rarely sampled: 46,131 was stated where 710 can be proven."""
+    sizes = np.arange(1, 23)
+    often, rest = stats.binom.pmf(sizes, 3_036, 0.000542), 7e-19
+    shift = Shift.of([0.0, *sizes.tolist(), 194.0], [1 - often.sum() - rest, *often.tolist(), rest])
+    loss = (MixtureSteps(0.35457, shift, 10),)
+    found = epsilon_of(loss, DELTA)
+    assert renyi.rough_bound(loss, DELTA) > 100_000
+    assert lower_epsilon(loss, DELTA, 0.05) <= found <= 1.05 * lower_epsilon(loss, DELTA, 0.05)
+
+
 def test_renyi_bounds_are_cut_as_well() -> None:
     loss = (MixtureSteps(0.40057, items(0.003126832, 2459), 12),)
     exact = epsilon_of(loss, DELTA)

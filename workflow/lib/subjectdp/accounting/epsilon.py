@@ -94,10 +94,19 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
-        return min(bound, capped_bound(loss, delta, large_epsilon))
+        return min(bound, capped_bound(loss, delta, _large_or_fine))
     grid = grid_width(loss, mu, resolution)
     epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
+
+
+def _large_or_fine(loss: PrivacyLoss, delta: float) -> float:
+    """:func:`large_epsilon`, or the grid for a smaller ε where a loss without its far tails is too small for that."""
+    epsilon = large_epsilon(loss, delta)
+    if math.isfinite(epsilon):
+        return epsilon
+    grid = grid_width(loss, gaussian.clt_mu(loss), FINAL)
+    return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * renyi.rough_bound(loss, delta)))
 
 
 def large_epsilon(loss: PrivacyLoss, delta: float) -> float:

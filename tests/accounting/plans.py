@@ -114,6 +114,12 @@ RELEASE = replace(
     one_step_per_round=True,
     shared_budget=True,
 )
+ULDP_FL = replace(
+    RELEASE,
+    algorithm="uldp_fl",
+    clipping=Clipping.PER_SUBJECT_UPDATE,
+    trust=TrustModel.SECURE_AGGREGATION,
+)
 
 
 def sound(mechanism: Mechanism) -> Mechanism:

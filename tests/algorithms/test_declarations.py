@@ -35,6 +35,7 @@ PAPERS = [
 BEYOND = [
     ("subject_release", None, plans.RELEASE),
     ("subject_sampling", None, plans.SUBJECT_SAMPLING),
+    ("uldp_fl", None, plans.ULDP_FL),
     ("capped_item_dp", None, plans.CAPPED),
 ]  # of no paper: only sound mode exists
 

@@ -60,6 +60,7 @@ def test_no_sound_plan_is_refuted(rows: pd.DataFrame) -> None:
         "joint_noise",
         "subject_release",
         "subject_sampling",
+        "uldp_fl",
         "capped_item_dp",
     }
     assert (sound["lower_bound"] < 3).all() and (sound["lower_bound"] > 0.8).all(), "and none is trivial"

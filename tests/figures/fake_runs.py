@@ -28,6 +28,7 @@ _FEMNIST = {
     "higrad_avg_dp:v3": (0.54, 1.90, 0.9, 3.69, 8.33),
     "central_sub_dp": (0.45, 2.30, 0.4, 3.1, "inf"),
     "joint_noise": (0.66, 1.40, 2.75, 20.0, 20.0),
+    "uldp_fl": (0.77, 0.80, 8.4, 4.0, 4.0),
     "subject_release": (0.78, 0.80, 8.4, 4.0, 4.0),
 }
 _CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10}

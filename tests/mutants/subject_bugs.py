@@ -235,6 +235,13 @@ SUBJECTS = (
         "figures/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
     ),
     mutant(
+        "ULDP-FL divides by silos",
+        "algorithms/uldp_fl.py",
+        "vector_sum(updates) / server.divisor",
+        "vector_sum(updates) / server.silo_count",
+        "algorithms/test_uldp_fl.py::test_a_round_is_the_float64_loop",
+    ),
+    mutant(
         "who is honest is not read by a release under secure aggregation",
         "algorithms/subject_release.py",
         '"subject", "joint.colluding_silos", "joint.own_noise_only")',

@@ -50,6 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 def row(kind: str, versus: str = "", limit: object = 0, **changed: object) -> dict[str, object]:
     facts = {"goal": "g", "statement": "s", "dataset": "femnist", "noise_subjects": 3500, "epsilon": 4}
+    facts["silos_per_subject"] = ""
     return {**facts, "kind": kind, "versus": versus, "limit": limit, **changed}
 
 
@@ -100,13 +101,27 @@ def test_of_several_algorithms_the_closest_decides(runs: pd.DataFrame, tmp_path:
 def test_what_was_not_run_or_proves_nothing_is_not_met(runs: pd.DataFrame, tmp_path: Path) -> None:
     easy = row("accuracy", limit=1)
     others = [{**easy, "epsilon": 1}, {**easy, "noise_subjects": 60}, {**easy, "dataset": "shakespeare"}]
-    others.append(row("lead", "user_ldp capped_item_dp"))
+    others += [{**easy, "silos_per_subject": 4}, row("lead", "user_ldp capped_item_dp")]
     table = judged(tmp_path, runs, *others)
     assert set(table["verdict"]) == {"not run"}
     assert table["reason"].str.contains("SubjectRelease|CappedItemDP").all()
     assert judged(tmp_path, runs[runs["seed"] == 0], easy)["verdict"].tolist() == ["undecided"]
     assert judged(tmp_path, runs.assign(synthetic=True), easy)["reason"].tolist() == ["generated data"]
     assert judged(tmp_path, runs, easy)["verdict"].tolist() == ["met"]
+
+
+def test_a_goal_may_be_about_subjects_at_few_silos(runs: pd.DataFrame, tmp_path: Path) -> None:
+    few = runs.assign(
+        run_id=runs["run_id"] + "x",
+        config=runs["config"].str.replace('"silos_per_subject": 16', '"silos_per_subject": 4'),
+        final_test_accuracy=runs["final_test_accuracy"] - 0.2,
+    )
+    places: list[dict[str, object]] = [{}, {"silos_per_subject": 16}, {"silos_per_subject": 4}]
+    table = judged(
+        tmp_path, pd.concat([runs, few]), *[row("accuracy", limit=80, **place) for place in places]
+    )
+    assert table["verdict"].tolist() == ["met", "met", "missed"]
+    assert table["ours"][0] - table["ours"][2] == pytest.approx(20, abs=2e-3)
 
 
 def test_the_privacy_of_the_runs_own_subjects_stands_beside(runs: pd.DataFrame, tmp_path: Path) -> None:
@@ -129,7 +144,11 @@ def test_the_projects_goals_are_as_they_were_set() -> None:
     }
     wanted = {"femnist-own-4": (180, 4, 81), "femnist-own-1": (180, 1, 70), "shakespeare-own-4": (660, 4, 38)}
     assert own == wanted
-    assert all(goal.noise_subjects == 3500 for name, goal in goals.items() if name not in own)
+    peer = {goal.silos_per_subject: goal for name, goal in goals.items() if "-uldp-" in name}
+    assert set(peer) == {None, 4, 1} and {goal.versus for goal in peer.values()} == {("ULDP-FL",)}
+    assert {(goal.noise_subjects, goal.epsilon, goal.limit) for goal in peer.values()} == {(180, 4, 0)}
+    others = [goal for name, goal in goals.items() if name not in own and "-uldp-" not in name]
+    assert all(goal.noise_subjects == 3500 for goal in others)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +164,7 @@ def test_the_projects_goals_are_as_they_were_set() -> None:
         ({"epsilon": ""}, "none of them empty"),
         ({"limit": "high"}, "limit"),
         ({"noise_subjects": "3.5"}, "whole number"),
+        ({"silos_per_subject": "few"}, "silos_per_subject"),
         ({"statement": " "}, "statement"),
     ],
 )

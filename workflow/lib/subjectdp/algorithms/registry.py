@@ -22,6 +22,7 @@ ALGORITHMS: dict[str, str] = {
     "joint_noise": "subjectdp.algorithms.joint_noise",
     "subject_release": "subjectdp.algorithms.subject_release",
     "subject_sampling": "subjectdp.algorithms.subject_sampling",
+    "uldp_fl": "subjectdp.algorithms.uldp_fl",
     "capped_item_dp": "subjectdp.algorithms.capped_item_dp",
 }
 

@@ -26,7 +26,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
     of_updates = "update" in (run.joint.clipping, run.subject.contribution)
     if of_updates and found.of_updates is not None:
         chosen = found.of_updates
-    return replace(chosen, trust=run.subject.trust) if chosen.shared_budget else chosen
+    return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:

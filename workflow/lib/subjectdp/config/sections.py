@@ -311,7 +311,8 @@ class JointConfig(Section):
 
 
 class SubjectConfig(Section):
-    """Algorithms that sample whole subjects: subject_release (all keys) and subject_sampling (the first two)."""
+    """Algorithms that sample whole subjects: subject_release (all keys), subject_sampling (the first two) and uldp_fl
+    (sampling_probability and weights)."""
 
     sampling_probability: Probability = Field(
         default=SubjectSettings.sampling_probability,
@@ -526,7 +527,7 @@ class RunSections(Section):
         default=JointConfig(), description="Noise under secure aggregation (joint_noise, subject_release)."
     )
     subject: SubjectConfig = Field(
-        default=SubjectConfig(), description="Sampled subjects (subject_release, subject_sampling)."
+        default=SubjectConfig(), description="Sampled subjects (subject_release, subject_sampling, uldp_fl)."
     )
     training: TrainingConfig = Field(default=TrainingConfig(), description="Rounds, steps and optimisers.")
     model: ModelConfig = Field(default=ModelConfig(), description="Model.")

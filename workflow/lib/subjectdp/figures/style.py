@@ -39,12 +39,13 @@ ALGORITHM_STYLES: dict[str, Style] = {
     "JointNoise": Style("#6A4C93", "*", (0, (4, 2, 1, 2))),
     "SubjectRelease": Style("#0000FC", "p", (0, (12, 1))),
     "SubjectSampling": Style("#6C2400", ">", (0, (6, 2, 2, 2))),
+    "ULDP-FL": Style("#7766FF", "H", (0, (5, 1, 2, 1))),
     "CappedItemDP": Style("#000090", "d", (0, (1, 2))),
 }
 _SPARE = (
     Style("#8C6D1F", "h", (0, (3, 1))),
     Style("#4D4D4D", "<", (0, (2, 2))),
-    Style("#332288", "H", (0, (9, 2))),
+    Style("#332288", "4", (0, (9, 2))),
     Style("#999933", "8", (0, (2, 1))),
     Style("#44AA99", "1", (0, (5, 3))),
 )

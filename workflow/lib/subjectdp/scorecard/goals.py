@@ -1,7 +1,7 @@
 """The project's own goals beyond the papers (config/goals.csv), judged by rule on the sound runs of a scenario.
 
-A goal is about SubjectRelease on subjects spread evenly over all silos, at one ε and with the noise of one number of
-subjects. :mod:`subjectdp.scorecard.leads` computes the numbers that are compared.
+A goal is about SubjectRelease on subjects spread evenly over some or all silos, at one ε and with the noise of one
+number of subjects. :mod:`subjectdp.scorecard.leads` computes the numbers that are compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from subjectdp.scorecard.csv_fields import (
 from subjectdp.scorecard.leads import REFERENCE, leads
 from subjectdp.scorecard.thresholds import Direction, Interval, Threshold, Verdict
 
-COLUMNS = ["goal", "statement", "kind", "dataset", "noise_subjects", "epsilon", "versus", "limit"]
+COLUMNS = ["goal", "statement", "kind", "dataset", "noise_subjects", "epsilon", "silos_per_subject"]
+COLUMNS += ["versus", "limit"]
 """Columns of the file, in order."""
 Rows = dict[str, dict[Hashable, Any]]  # of the leads, by algorithm
 
@@ -59,6 +60,7 @@ class Goal:
     dataset: str
     noise_subjects: int
     epsilon: float
+    silos_per_subject: int | None  # None: all
     versus: tuple[str, ...]
     limit: float
 
@@ -110,6 +112,7 @@ def _goal(row: dict[str, str], where: str) -> Goal:
         one_of(row["dataset"], list(DATASETS), f"{where}, dataset"),
         subjects,
         epsilon,
+        whole_number(row["silos_per_subject"], f"{where}, silos_per_subject"),
         tuple(_label(name) for name in names),
         limit,
     )
@@ -121,7 +124,9 @@ def _label(name: str) -> str:
 
 
 def _judged(goal: Goal, table: pd.DataFrame, synthetic: bool) -> dict[str, object]:
+    silos = table["silos"] if goal.silos_per_subject is None else goal.silos_per_subject
     at = table["noise_subjects"].eq(goal.noise_subjects) & table["epsilon"].eq(goal.epsilon)
+    at &= table["silos_per_subject"].eq(silos)
     shown = table[at & table["dataset"].eq(goal.dataset)]
     rows: Rows = {str(row["algorithm"]): row for row in shown.to_dict("records")}
     missing = [name for name in (REFERENCE, *goal.versus) if name not in rows]
@@ -129,7 +134,7 @@ def _judged(goal: Goal, table: pd.DataFrame, synthetic: bool) -> dict[str, objec
     verdict, reason = Threshold(goal.limit, _DIRECTIONS[goal.kind]).judge(found.interval)
     if missing:
         verdict = Verdict.NOT_RUN
-        reason = f"no sound runs of {', '.join(missing)} at this ε and number of subjects"
+        reason = f"no sound runs of {', '.join(missing)} at this ε and these numbers of subjects and silos"
     elif synthetic:
         verdict, reason = Verdict.UNDECIDED, "generated data"
     return {

@@ -9,7 +9,6 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
 from subjectdp.results.labels import datasets_in_order
-from subjectdp.results.select import silos_of_subject
 from subjectdp.results.sound_runs import sound_runs
 
 _REFERENCE_NAME = "subject_release"
@@ -19,6 +18,8 @@ COLUMNS = (
     "dataset",
     "noise_subjects",  # number of subjects that the noise is for: predicted, or the runs' own
     "epsilon",  # the target
+    "silos",
+    "silos_per_subject",  # the most that may hold a subject
     "algorithm",
     "unit",  # that ε is for; empty: no privacy
     "seeds",
@@ -30,34 +31,38 @@ COLUMNS = (
     "epsilon_stated",  # at the unit, for noise_subjects
     "epsilon_own_subject",  # of the same runs, for their own subjects over all silos
 )
+_PLACE = ("noise_subjects", "epsilon", "silos_per_subject")
 
 
 def leads(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each data set, number of subjects, ε and algorithm (:data:`COLUMNS`).
+    """A row for each data set, number of subjects, ε, number of silos of a subject, and algorithm (:data:`COLUMNS`).
 
-    Only runs whose subjects lie evenly over all silos count; algorithms without privacy have a row at every ε.
+    Only runs whose subjects lie evenly over their silos count; algorithms without privacy have a row at every ε.
 
     Raises:
         DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
     """
-    everywhere = runs["config"].map(silos_of_subject) == runs["silos"]
-    runs = runs[everywhere & (runs["alpha"] == 1)]
+    runs = runs[runs["alpha"] == 1]
     if not (runs["algorithm"] == _REFERENCE_NAME).any():
-        allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over all silos"
+        allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over their silos"
         raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
-    runs, _ = sound_runs(runs, vary=("epsilon", "subjects", "noise_subjects"))
+    runs, _ = sound_runs(runs, vary=(*_PLACE, "subjects"))
     private = runs[runs["unit"] != ""]
     rows = []
-    for (dataset, number, epsilon), part in private.groupby(["dataset", "noise_subjects", "epsilon"]):
-        plain = runs[(runs["unit"] == "") & (runs["dataset"] == dataset)]
-        own = part["subjects"].max()
-        shown = pd.concat([plain[plain["subjects"] == own], part])
+    for place, part in private.groupby(["dataset", "silos", *_PLACE]):
+        facts = dict(zip(["dataset", "silos", *_PLACE], place, strict=True))
+        shown = pd.concat([_without_privacy(runs, part), part])
         reference = _by_seed(shown, REFERENCE)
-        rows += [
-            {"dataset": dataset, "noise_subjects": number, "epsilon": epsilon} | _row(shown, name, reference)
-            for name in in_order(shown["name"])
-        ]
+        rows += [facts | _row(shown, name, reference) for name in in_order(shown["name"])]
     return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def _without_privacy(runs: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
+    """The runs without privacy on the data, subjects and silos of ``beside``."""
+    same = pd.Series(runs["unit"] == "")
+    for column in ("dataset", "subjects", "silos", "silos_per_subject"):
+        same &= runs[column] == beside[column].max()
+    return runs[same]
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:
@@ -91,5 +96,5 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     keys = table.assign(
         dataset=table["dataset"].map(datasets.index), algorithm=table["algorithm"].map(names.index)
     )
-    order = keys.sort_values(["dataset", "noise_subjects", "epsilon", "algorithm"]).index
+    order = keys.sort_values(["dataset", "silos", *_PLACE, "algorithm"]).index
     return table.loc[order].reset_index(drop=True)

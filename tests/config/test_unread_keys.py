@@ -50,6 +50,7 @@ WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algor
     ("local_item_dp", "privacy.horizontal"),
     ("subject_release", "training.batch_size"),
     ("subject_sampling", "training.batch_size"),
+    ("uldp_fl", "training.batch_size"),
 }
 
 

@@ -40,6 +40,7 @@ COMMANDS = (
     "account",
     "calibrate",
     "caps",
+    "schedule",
     "table1",
     "scenario",
     "plan",

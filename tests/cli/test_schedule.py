@@ -1,0 +1,73 @@
+"""``subjectdp schedule``: the scenarios follow the rule, and its equations hold for any numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.test_subject_plans import gaussian_epsilon
+from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.cli.main import main
+from subjectdp.config import load_scenario
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
+WEIGHTS = {"beyond-180": (180, 128 * 62), "beyond-660": (660, 129 * 80)}  # subjects, inputs times classes
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_untuned_scenarios_follow_the_rule(name: str) -> None:
+    present, weights = WEIGHTS[name]
+    runs = load_scenario([str(SCENARIOS / f"{name}.yaml")]).runs_by_id.values()
+    ours = [run for run in runs if run.algorithm.name == "subject_release"]
+    assert len({run.privacy.epsilon for run in ours}) == 2
+    for run in ours:
+        subjects = run.privacy.predicted_subjects or present
+        found = untuned_schedule(subjects, weights, run.privacy.epsilon, run.privacy.delta)
+        assert run.training.rounds == found.rounds and run.privacy.clip_norm == found.clip_norm
+        assert run.training.optimizer.learning_rate == pytest.approx(found.learning_rate, rel=2e-3)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 100_000), st.integers(1, 10_000_000), st.floats(0.1, 10), st.floats(1e-9, 1e-3))
+def test_the_noise_of_all_rounds_on_a_weight_is_as_told(n: int, p: int, epsilon: float, delta: float) -> None:
+    """Rate times C times noise of a round over C, √R/(μ N), in √R independent rounds; μ by its own equation."""
+    found = untuned_schedule(n, p, epsilon, delta)
+    mu = found.learning_rate * found.clip_norm * found.rounds / (n * found.weight_noise)
+    assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-4)
+    assert found.weight_noise == pytest.approx(min(1.0, 3 * math.sqrt(n * mu / p)), rel=1e-6)
+    assert found.rounds >= 20
+    assert found.rounds == 20 or found.learning_rate * found.clip_norm == pytest.approx(40, rel=0.06)
+
+
+def test_what_is_printed_is_a_block_of_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = ["schedule", "--subjects", "180", "--weights", "7936", "--epsilon", "4", "--delta", "1e-5"]
+    assert main(numbers) == 0
+    block = yaml.safe_load(capsys.readouterr().out)
+    assert block["privacy"] == {"epsilon": 4, "delta": 1e-5, "clip_norm": 0.05}
+    assert block["training"]["rounds"] == 20
+    assert block["training"]["optimizer"] == {"name": "sgd", "learning_rate": 72.3}
+    assert main([*numbers, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["learning_rate"] == pytest.approx(72.3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--subjects", "0"), "--subjects to be at least 1"),
+        (("--weights", "-5"), "--weights to be at least 1"),
+        (("--epsilon", "0"), "--epsilon to be above 0"),
+        (("--epsilon", "nan"), "--epsilon to be above 0"),
+        (("--delta", "1"), "--delta to be above 0 and below 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    wrong: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schedule", "--subjects", "180", "--weights", "5", *wrong]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,67 @@
+"""``subjectdp schedule``: rounds, clip norm and rate of SubjectRelease by a rule that reads no data."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from subjectdp.cli.options import add_json, add_target
+from subjectdp.errors import expected
+from subjectdp.io.printing import print_json
+
+if TYPE_CHECKING:
+    from subjectdp.accounting.untuned import UntunedSchedule
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "schedule",
+        help="print rounds, clip norm and rate of subject_release that need no tuning",
+        description="Prints rounds, clip norm and rate of subject_release by a rule from public numbers, for a linear "
+        "head that starts from public data (docs/beyond.md), as keys of a scenario.",
+    )
+    parser.add_argument("--subjects", type=int, required=True, help="subjects N of the federation")
+    parser.add_argument("--weights", type=int, required=True, help="trained weights p of the model")
+    add_target(parser)
+    add_json(parser, "print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the schedule; ConfigError for numbers out of range."""
+    from subjectdp.accounting.untuned import untuned_schedule  # here, to keep --help light
+
+    _check(options)
+    found = untuned_schedule(options.subjects, options.weights, options.epsilon, options.delta)
+    if options.json:
+        print_json(asdict(found))
+    else:
+        print(yaml.safe_dump(_keys(found, options), sort_keys=False), end="")
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("subjects", "weights"):
+        if getattr(options, name) < 1:
+            raise expected(f"--{name}", getattr(options, name), "at least 1")
+    if not 0 < options.epsilon < math.inf:
+        raise expected("--epsilon", options.epsilon, "above 0 and finite")
+    if not 0 < options.delta < 1:
+        raise expected("--delta", options.delta, "above 0 and below 1")
+
+
+def _keys(found: UntunedSchedule, options: argparse.Namespace) -> dict[str, Any]:
+    """The schedule as keys of a run."""
+    return {
+        "privacy": {"epsilon": options.epsilon, "delta": options.delta, "clip_norm": found.clip_norm},
+        "training": {
+            "rounds": found.rounds,
+            "local_steps": None,
+            "optimizer": {"name": "sgd", "learning_rate": float(f"{found.learning_rate:.3g}")},
+            "averaging": {"name": "tail", "fraction": 0.5},
+        },
+    }

@@ -96,6 +96,21 @@ def test_subjects_at_fewer_silos_have_rows_of_their_own(table: pd.DataFrame) -> 
     assert few["algorithm"].tolist() == ["SubjectRelease"] and few["noise_subjects"].tolist() == [3500]
 
 
+def test_local_trust_counts_where_there_are_several(runs: pd.DataFrame, table: pd.DataFrame) -> None:
+    """Runs under secure aggregation beside those under local trust change nothing; alone they count."""
+    ours = runs["algorithm"] == "subject_release"
+    summed = runs[ours].assign(
+        run_id=runs["run_id"] + "x",
+        config=runs["config"].str.replace('"trust": "local"', '"trust": "secure_aggregation"'),
+        final_test_accuracy=runs["final_test_accuracy"] / 2,
+    )
+    assert summed["config"].str.contains("secure_aggregation").all()
+    pd.testing.assert_frame_equal(leads(pd.concat([runs, summed])), table)
+    alone = leads(pd.concat([runs[~ours], summed]))
+    both = [each[each["algorithm"] == "SubjectRelease"]["test_accuracy_percent"] for each in (alone, table)]
+    assert (both[0] * 2).tolist() == pytest.approx(both[1].tolist(), abs=3e-3)
+
+
 def test_without_the_algorithm_there_is_no_lead(runs: pd.DataFrame) -> None:
     with pytest.raises(DataError, match="evenly over their silos"):
         leads(runs[runs["algorithm"] != "subject_release"])

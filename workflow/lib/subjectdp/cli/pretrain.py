@@ -43,12 +43,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains the features and prints the file's hash."""
-    import torch  # here, to keep --help light
-
-    from subjectdp.cli import pretraining, pretraining_text
+    from subjectdp.cli import pretraining, pretraining_text  # here, to keep --help light
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(1)  # sums in one order, on any machine
     target = Path(options.output)
     given = {name: getattr(options, name) for name in ("writers", "epochs", "typefaces")}
     given = {name: value for name, value in given.items() if value is not None}

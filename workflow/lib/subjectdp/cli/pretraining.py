@@ -79,6 +79,7 @@ def pretrain(settings: Settings, target: Path, folder: Path | None = None) -> No
     Raises:
         ConfigError: a typeface is missing or another one.
     """
+    torch.set_num_threads(1)  # sums in one order, on any machine
     if folder is None:
         images, labels = synthetic_characters(settings)
     else:

@@ -55,6 +55,7 @@ def pretrain_text(settings: TextSettings, text: Path, target: Path) -> None:
     Raises:
         ConfigError: a text that is too short.
     """
+    torch.set_num_threads(1)  # sums in one order, on any machine
     raw = text.read_bytes()
     symbols = torch.from_numpy(encode(as_verse(plain(raw.decode("utf-8")), settings.seed)).astype(np.int64))
     if len(symbols) < _LEAST:

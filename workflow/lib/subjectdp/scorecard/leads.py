@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 
 from subjectdp.algorithms.registry import label
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
+from subjectdp.plan.plan import TrustModel
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
 from subjectdp.results.labels import datasets_in_order
+from subjectdp.results.select import silos_of_subject
 from subjectdp.results.sound_runs import sound_runs
 
 _REFERENCE_NAME = "subject_release"
@@ -37,7 +41,8 @@ _PLACE = ("noise_subjects", "epsilon", "silos_per_subject")
 def leads(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each data set, number of subjects, ε, number of silos of a subject, and algorithm (:data:`COLUMNS`).
 
-    Only runs whose subjects lie evenly over their silos count; algorithms without privacy have a row at every ε.
+    Only runs whose subjects lie evenly over their silos count; algorithms without privacy have a row at every ε. Of an
+    algorithm that was run under several trust models, runs under local trust count where there are some.
 
     Raises:
         DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
@@ -46,7 +51,7 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     if not (runs["algorithm"] == _REFERENCE_NAME).any():
         allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over their silos"
         raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
-    runs, _ = sound_runs(runs, vary=(*_PLACE, "subjects"))
+    runs, _ = sound_runs(_least_trust(runs), vary=(*_PLACE, "subjects"))
     private = runs[runs["unit"] != ""]
     rows = []
     for place, part in private.groupby(["dataset", "silos", *_PLACE]):
@@ -55,6 +60,17 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
         reference = _by_seed(shown, REFERENCE)
         rows += [facts | _row(shown, name, reference) for name in in_order(shown["name"])]
     return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def _least_trust(runs: pd.DataFrame) -> pd.DataFrame:
+    """Without those runs of which there are others under local trust, alike but for their settings of training."""
+    alike = ["label", "dataset", "subjects", "epsilon", "silos", "seed"]
+    facts = runs[alike].assign(
+        held=runs["config"].map(silos_of_subject),
+        local=runs["config"].map(lambda text: json.loads(text)["subject"]["trust"] == TrustModel.LOCAL),
+    )
+    some_local = facts.groupby([*alike, "held"])["local"].transform("any")
+    return runs[facts["local"] | ~some_local]
 
 
 def _without_privacy(runs: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:

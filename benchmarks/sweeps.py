@@ -196,14 +196,14 @@ def _names(jobs: Sequence[Job]) -> list[str]:
 
 
 def _kind(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Jobs of one kind; a stubbed job counts with the mean of those that were executed."""
+    """Jobs of one kind; a stubbed job counts in proportion to its runs, and so to the minutes that it asks for."""
     executed = [job for job in jobs if not job.stubbed]
-    scale = len(jobs) / len(executed)
+    scale = sum(job.minutes for job in jobs) / sum(job.minutes for job in executed)
     return {
         "jobs": len(jobs),
         "executed": len(executed),
         "failed": sum(job.status != 0 for job in executed),
-        "starts_of_snakemake": round(scale * sum(job.starts for job in executed)),
+        "starts_of_snakemake_in_a_job": max(job.starts for job in executed),
         "cpu_seconds": round(scale * sum(job.cpu_seconds for job in executed)),
         "minutes_asked": sum(job.minutes for job in jobs),
     }

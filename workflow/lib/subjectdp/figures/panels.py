@@ -202,7 +202,6 @@ def _draw(panel: Panel, axes: Axes, letter: str) -> None:
             ha="left",
             va="top",
             fontsize=7,
-            style="italic",
             color="#A00000",
         )
 

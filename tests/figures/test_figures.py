@@ -28,6 +28,7 @@ from subjectdp.figures.each import (
     figure1_v3,
     figure2,
     figure3,
+    joint_figure1,
     joint_over_rounds,
     paper_scale,
     privacy,
@@ -476,6 +477,10 @@ def test_the_joint_papers_figure_has_standard_errors_and_the_best_round(tmp_path
     best = table[(table["panel"] == "c") & (table["x"] == 0) & (table["series"] == "1 local step")].iloc[0]
     assert best["mean"] == pytest.approx(100 * accuracy.max().mean())
     assert best["high"] - best["mean"] == pytest.approx(100 * accuracy.max().std() / 3**0.5)
+    panels = joint_figure1.build(inputs, "joint_figure1").panels
+    assert len(panels) == 3 and all(panel.synthetic for panel in panels), (
+        "generated data say so in every panel"
+    )
 
 
 @pytest.mark.slow
@@ -501,7 +506,9 @@ def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(tmp_pat
     assert table.loc["loss_best", *cell]["mean"] == pytest.approx(grouped["test_loss"].min().mean())
     assert table.loc["loss_last", *cell]["mean"] == pytest.approx(grouped["test_loss"].last().mean())
     assert table.loc["epsilon", *cell]["mean"] == pytest.approx(runs["epsilon_sound_item"].mean())
-    for panel in joint_over_rounds.build(inputs, "joint_figure3").panels:
+    sheet = joint_over_rounds.build(inputs, "joint_figure3")
+    assert {entry.style.line for entry in sheet.legend} == {"-"}, "dotted lines are last rounds, whoever's"
+    for panel in sheet.panels:
         axes = Figure().subplots()
         panel.draw(axes)
         low, high = axes.get_ylim()

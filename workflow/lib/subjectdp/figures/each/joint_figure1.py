@@ -51,7 +51,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
 def _row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
     dataset = str(runs["dataset"].iloc[0])
-    table = rounds.merge(runs[["run_id", "dataset", "series"]], on="run_id", validate="many_to_one")
+    facts = runs[["run_id", "dataset", "series", "synthetic"]]
+    table = rounds[["run_id", "round", *METRICS]].merge(facts, on="run_id", validate="many_to_one")
     panels = [_curves(table, metric, styles) for metric in METRICS]
     return (*panels, _best_and_last(table, dataset, styles, bool(runs["synthetic"].any())))
 
@@ -65,7 +66,7 @@ def _curves(table: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel
         heading=dataset_name(dataset),
         draw=Curves(values, metric, styles, [], math.nan).draw,
         values=values,
-        synthetic=bool(table["synthetic"].any()) if "synthetic" in table else False,
+        synthetic=bool(table["synthetic"].any()),
         scale=quantity,
     )
 

@@ -6,6 +6,7 @@ choosing a round by the test items flatters. The third panel is the ε of an ite
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.curves import METRICS, privacy_footnote
+from subjectdp.figures.curves import METRICS
 from subjectdp.figures.joint_lines import joint_runs, line_styles, seeds_note, standard_errors
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style
@@ -40,8 +41,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     return Sheet(
         name,
         ((*panels, _privacy(runs, styles)),),
-        tuple(LegendEntry(text, styles[text]) for text in styles),
-        (seeds_note(runs), "Filled: best round of each run; hollow: its last round", privacy_footnote(runs)),
+        tuple(LegendEntry(text, replace(styles[text], line="-")) for text in styles),
+        (seeds_note(runs), "Filled: best round of each run; hollow: its last round", _privacy_note(runs)),
         tuple(runs["run_id"]),
     )
 
@@ -56,6 +57,14 @@ def _metric(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[
         for label, value in found.items()
     ]
     return _panel(pd.concat(parts), quantity, words, styles)
+
+
+def _privacy_note(runs: pd.DataFrame) -> str:
+    """What the third panel shows, and what is claimed for the same runs."""
+    claims, deltas = (
+        ", ".join(f"{each:g}" for each in sorted(set(runs[key]))) for key in ("epsilon", "delta")
+    )
+    return f"ε that holds: of an item, provable for the same run; claimed for every line: ε = {claims}; δ = {deltas}"
 
 
 def _privacy(runs: pd.DataFrame, styles: dict[str, Style]) -> Panel:

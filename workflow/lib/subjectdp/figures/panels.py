@@ -282,5 +282,5 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
         targets.append(stem.with_name(f"{stem.name}.{kind}"))
         with atomic_path(targets[-1]) as temporary:
             figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
-        figure.set_layout_engine("none")  # the other formats keep this layout: it costs as much as drawing
+        figure.set_layout_engine(None)  # the other formats keep this layout: it costs as much as drawing
     return targets

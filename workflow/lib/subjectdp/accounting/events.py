@@ -182,9 +182,8 @@ def unit_shift(
     if clipping is Clipping.PER_UPDATE:
         return update_shift(unit, sampling, q, k, items, local_steps=1)
     own = _items_of(unit, k)
-    if (
-        own == 1 and sampling is SamplingMethod.POISSON
-    ):  # in the same digits as a claim's loss: accounted once
+    # in the same digits as a claim's loss, so that both are accounted once
+    if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
     weights = participation(sampling, q, own, items)
     values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import PrivacyLoss, Shift
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.errors import PrivacyError, expected
@@ -68,14 +69,23 @@ def renyi_epsilon_log(loss: PrivacyLoss, log_delta: float, integer_orders: bool 
         return math.inf
     if integer_orders:
         return _without_quadrature(loss, log_delta)
+    if all(_has_closed_form(part.shift) for part in loss):
+        chosen = contenders(lambda order: _divergence(loss, order), ORDERS, log_delta)
+        return best_epsilon(
+            np.asarray(chosen), np.array([_divergence(loss, order) for order in chosen]), log_delta
+        )
     total = np.zeros(len(ORDERS))
     mixtures = tuple(part for part in loss if not _has_closed_form(part.shift))
     for part in loss:
         if part not in mixtures:
             total = total + part.steps * step_divergences(part.noise_multiplier, part.shift)
-    if not mixtures:
-        return best_epsilon(np.asarray(ORDERS), total, log_delta)
     return _ascending(mixtures, total, log_delta)
+
+
+def _divergence(loss: PrivacyLoss, order: float) -> float:
+    """Of all steps of parts with a closed form."""
+    parts = [part.steps * step_divergences(part.noise_multiplier, part.shift, (order,))[0] for part in loss]
+    return float(sum(parts))
 
 
 def _without_quadrature(loss: PrivacyLoss, log_delta: float) -> float:
@@ -163,7 +173,7 @@ def loss_spread(sigma: float, shift: Shift) -> float:
     return math.sqrt(float(masses @ (losses - mean) ** 2))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=8192)
 def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORDERS) -> Floats:
     """Rényi divergences of one step at the given orders: the larger of the two directions."""
     values, weights = shift.sensitivities, shift.probabilities
@@ -213,11 +223,11 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
 
 
 def _log_likelihood_ratio(points: Floats, sigma: float, shift: Shift) -> Floats:
-    result = np.full(points.shape, -np.inf)
-    for value, weight in zip(shift.sensitivities, shift.probabilities, strict=True):
-        term = math.log(weight) + (value * points - value * value / 2) / sigma**2
-        result = np.logaddexp(result, term)
-    return result
+    terms = (
+        math.log(weight) + (value * points - value * value / 2) / sigma**2
+        for value, weight in zip(shift.sensitivities, shift.probabilities, strict=True)
+    )
+    return reduce(np.logaddexp, terms)
 
 
 def _log_sum(values: Floats) -> float:
@@ -245,19 +255,32 @@ def prv_epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 def _opacus(loss: PrivacyLoss, delta: float, kind: str, larger_orders: bool = False) -> float:
     try:
-        from opacus.accountants import PRVAccountant, RDPAccountant  # here: an optional package
+        from opacus import accountants  # here: an optional package
     except ModuleNotFoundError as missing:
         allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
         raise expected("accountant", kind, allowed, PrivacyError) from missing
     history = [_opacus_entry(part.shift, part.noise_multiplier, part.steps, kind) for part in loss]
-    accountant: Any = RDPAccountant() if kind == "rdp" else PRVAccountant()
+    accountant: Any = accountants.RDPAccountant() if kind == "rdp" else accountants.PRVAccountant()
     accountant.history = [entry for entry in history if entry is not None]
     if not accountant.history:
         return 0.0
-    orders = [*RDPAccountant.DEFAULT_ALPHAS, *(order for order in ORDERS if order > 63)]
+
+    def divergence(order: float) -> float:
+        parts = [
+            accountants.analysis.rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=steps, orders=order)
+            for sigma, q, steps in accountant.history
+        ]
+        return float(sum(parts))
+
+    more = {}
+    if larger_orders:
+        every = [
+            *map(float, accountants.RDPAccountant.DEFAULT_ALPHAS),
+            *(order for order in ORDERS if order > 63),
+        ]
+        more = {"alphas": contenders(divergence, every, math.log(delta)) or every}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the best order is the first or the last
-        more = {"alphas": orders} if larger_orders else {}
         return float(accountant.get_epsilon(delta=delta, **more))
 
 

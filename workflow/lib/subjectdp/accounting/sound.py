@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 from subjectdp.accounting import silo_terms, subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
@@ -29,6 +29,8 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
+
+_unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
@@ -111,6 +113,7 @@ def noise_copies(plan: PrivacyPlan) -> float:
     return math.sqrt(participants(plan)) * outside
 
 
+@lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
 
@@ -162,7 +165,7 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
         raise PrivacyError("no cap given: how many items of a subject a silo holds is not known")
     if clipping is Clipping.PER_UPDATE and unit is not PrivacyUnit.SILO:
         return update_shift(unit, sampling, q, k, items, schedule.steps_per_round)
-    return unit_shift(clipping, unit, sampling, q, k, items)
+    return _unit_shift(clipping, unit, sampling, q, k, items)
 
 
 def _local_losses(

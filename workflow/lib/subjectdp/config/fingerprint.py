@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -23,8 +24,10 @@ from typing import Any
 import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
+from subjectdp.config.kept_facts import KeptFacts
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
+from subjectdp.io.atomic import sha256_of
 from subjectdp.models.catalogue import MODELS
 from subjectdp.places import LIBRARY
 
@@ -94,6 +97,7 @@ def fingerprint(*stages: str) -> str:
             digest.update(f"{name}\0{facts.builder, dict(facts.parameters), facts.fixed_features}\n".encode())
     for package in _numerical(modules):
         digest.update(f"{package}\0{installed(package)}\n".encode())
+    _kept(LIBRARY).write()
     return digest.hexdigest()[:16]
 
 
@@ -177,13 +181,27 @@ def _expanded(entry: str) -> set[str]:
 
 
 @cache
+def _kept(library: Path) -> KeptFacts:
+    """What has been read of the library's files: beside their byte code, since reading them takes half a second."""
+    made_by = f"{sys.version} {grimp.__version__} {sha256_of(__file__)}"
+    return KeptFacts(library / PACKAGE / "__pycache__" / "fingerprints.json", made_by)
+
+
+@cache
 def _imports() -> dict[str, set[str]]:
     """Each module of the package, and what it imports directly, other packages included."""
+    files = sorted((LIBRARY / PACKAGE).rglob("*.py"))
+    whole = b"".join(str(file.relative_to(LIBRARY)).encode() + b"\0" + file.read_bytes() for file in files)
+    return {module: set(found) for module, found in _kept(LIBRARY).fact(whole, _graph).items()}
+
+
+def _graph() -> dict[str, list[str]]:
+    """:func:`_imports`, read from the source."""
     graph = grimp.build_graph(
         PACKAGE, exclude_type_checking_imports=True, cache_dir=None, include_external_packages=True
     )
     own = (module for module in graph.modules if module.partition(".")[0] == PACKAGE)
-    return {module: set(graph.find_modules_directly_imported_by(module)) for module in own}
+    return {module: sorted(graph.find_modules_directly_imported_by(module)) for module in own}
 
 
 def _file_of(module: str) -> Path:
@@ -193,7 +211,11 @@ def _file_of(module: str) -> Path:
 
 @cache
 def _digest(file: Path) -> str:
-    return hashlib.sha256(meaning(file.read_text(encoding="utf-8")).encode()).hexdigest()
+    source = file.read_bytes()
+    read: str = _kept(LIBRARY).fact(
+        source, lambda: hashlib.sha256(meaning(source.decode()).encode()).hexdigest()
+    )
+    return read
 
 
 def meaning(source: str) -> str:

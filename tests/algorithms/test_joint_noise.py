@@ -62,18 +62,18 @@ def variance_fits(noise: np.ndarray, std: float) -> bool:
 
 
 def silo_average(plan: PrivacyPlan) -> torch.Tensor:
-    """Float64 loop with each silo's own clip norm and learning rate, no noise."""
+    """Float64 loop with each silo's own clip norm, learning rate and number of fused steps, no noise."""
     reference = Reference(plan.silos[0].steps_per_round)
     models = []
     for silo, terms in enumerate(plan.silos):
         theta = reference.start.clone()
-        for step in range(terms.steps_per_round):
+        for step in range(terms.local_steps):
             total = torch.zeros_like(theta)
             for address, _ in reference.batch(silo, step):
                 gradient = reference.gradient(theta, address)
-                limit = tiny.CLIP * terms.clip_norm_factor
+                limit = tiny.CLIP * terms.clip_norm_factor / terms.fused_steps
                 total += gradient / max(1.0, float(gradient.norm()) / limit)
-            factor = (plan.settings.step_factors or (1.0,) * (step + 1))[step]
+            factor = (plan.settings.step_factors or (1.0,) * (step + 1))[step // terms.fused_steps]
             theta = theta - tiny.RATE * terms.learning_rate_factor * factor * total / tiny.BATCH
         models.append(theta)
     return torch.stack(models).mean(0)

@@ -175,7 +175,7 @@ JOINT_VALUES: dict[str, Any] = {
     "learning_rate_factors": [1.0, 2.0],
     "noise_factors": [1.0, 2.0],
 }
-JOINT_ALONE = ("clipping", "step_factors")  # tested on their own below
+JOINT_ALONE = ("clipping", "step_factors", "fused_steps")  # tested on their own below
 SUBJECT_VALUES: dict[str, Any] = {
     "sampling_probability": 0.5,
     "items": 4,
@@ -294,6 +294,37 @@ def test_rates_of_local_steps_are_another_run_of_joint_noise() -> None:
     momentum = {"local_steps": 2, "optimizer": {"name": "momentum"}}
     with pytest.raises(ConfigError, match="sgd without weight decay when joint.step_factors"):
         load_run(run(step_factors=[1.0, 0.5]) | {"training": momentum})
+
+
+def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
+    def run(fused: list[int], **joint: Any) -> dict[str, Any]:
+        return {
+            "algorithm": "joint_noise",
+            "joint": {"fused_steps": fused, **joint},
+            "partition": {"silos": 2},
+        }
+
+    plain = load_run(run([])).run_id
+    assert load_run(run([1, 1])).run_id == plain
+    assert load_run(run([1, 2])).run_id != plain
+    skellam = {"privacy": {"accountant": "rdp"}}
+    sound = {"privacy": {"mode": "sound"}, "training": {"local_steps": 1}}
+    for message, wrong in (
+        ("one number for each of the 2 silos", run([2])),
+        ("joint.fused_steps.*a whole number at least 1.*got 0", run([1, 0])),
+        (r"\[\] when privacy.mode is sound.*joint.clipping: update", run([1, 2]) | sound),
+        ("when joint.noise is skellam", run([1, 2], noise="skellam") | skellam),
+        (
+            "when training.sampling is fixed_batch_size",
+            run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
+        ),
+        (
+            "sgd without weight decay when joint.fused_steps",
+            run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}},
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_run(wrong)
 
 
 def test_clipping_of_updates_is_another_run_of_joint_noise() -> None:

@@ -21,6 +21,7 @@ VALUES: dict[str, Any] = {
     **{f"training.augmentation.{key}": value for key, value in AUGMENTATION_VALUES.items()},
     "joint.clipping": "update",
     "joint.step_factors": [1.0, 2.0],
+    "joint.fused_steps": [1, 2],
     "privacy.predicted_subjects": 3500,
     "training.local_steps": 3,
     "training.silo_choice": "random",

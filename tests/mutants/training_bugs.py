@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 BATCHES, KEYS, NOISE = "sampling/batches.py", "noise/keys.py", "noise/gaussian.py"
+FUSED = "algorithms/test_fused_steps.py::"
 LOOP, STEP = "training/rounds.py", "training/steps/silo_step.py"
 FEDERATION = "training/federation.py"
 CLIPPING, PLAN = "engine/clipping.py", "plan/plan.py"
@@ -266,10 +267,31 @@ NOISE_AND_CLIPPING = (
         MOVED + "test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm",
     ),
     mutant(
+        "every one of k fused steps is noised",
+        STEP,
+        "if ends_fused else 0.0",
+        "if True else 0.0",
+        FUSED + "test_the_last_of_k_steps_alone_is_noised_with_the_noise_of_the_whole_clip_norm",
+    ),
+    mutant(
+        "fused steps clip to the whole clip norm",
+        STEP,
+        "self._clip_norm() / self.plan.silos[self.silo].fused_steps",
+        "self._clip_norm()",
+        FUSED + "test_a_round_is_equation_26",
+    ),
+    mutant(
+        "fused steps have the sound epsilon of one",
+        "accounting/sound.py",
+        "if schedule.fused_steps > 1:",
+        "if False:",
+        FUSED + "test_no_epsilon_is_given_beside_the_claim",
+    ),
+    mutant(
         "a step too many a round",
         LOOP,
-        "for number in range(schedule.steps_per_round):",
-        "for number in range(schedule.steps_per_round + 1):",
+        "for number in range(schedule.local_steps):",
+        "for number in range(schedule.local_steps + 1):",
         ROUND,
     ),
     mutant(

@@ -93,7 +93,7 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
     yield f"Privacy report: {name}, {mode}"
     yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
-    yield _line("local steps of a silo", f"{_span([silo.steps_per_round for silo in plan.silos])} a round")
+    yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
     yield from _subjects(plan)
     if settings.views > 1:

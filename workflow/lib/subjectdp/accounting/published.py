@@ -13,7 +13,13 @@ from subjectdp.accounting import renyi
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian, with_noise
+from subjectdp.accounting.events import (
+    MixtureSteps,
+    PrivacyLoss,
+    sampled_gaussian,
+    subject_sampling_probability,
+    with_noise,
+)
 from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.minibatches import expected_batch
@@ -78,6 +84,8 @@ def published_loss(
     """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C."""
     silos = silos_in_round(len(facts.items), settings)
     q = published_probability(mechanism, schedule, settings, facts.items)
+    # k fused steps: the paper bounds their sum by C, and any of them may draw the item
+    q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
     steps = published_steps(mechanism, settings, schedule.steps_per_round, silos, facts.silos_per_subject)
     return (MixtureSteps(1.0, sampled_gaussian(q), steps),)
 

@@ -165,6 +165,11 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
         raise PrivacyError("no cap given: how many items of a subject a silo holds is not known")
     if clipping is Clipping.PER_UPDATE and unit is not PrivacyUnit.SILO:
         return update_shift(unit, sampling, q, k, items, schedule.steps_per_round)
+    if schedule.fused_steps > 1:
+        raise PrivacyError(
+            f"{schedule.fused_steps} local steps without noise in between: a drawn item may turn the later gradients "
+            "of all items of its silo, which the clip norm does not bound"
+        )
     return _unit_shift(clipping, unit, sampling, q, k, items)
 
 

@@ -2,9 +2,10 @@
 
 | symbol | here |
 | --- | --- |
-| S | the plan's local steps a round |
+| S | the plan's noised steps a round |
 | g_i^(s) | ``total``, the sum of clipped gradients |
 | ξ_i^(s) | the silo's noise, Gaussian or Skellam: the sum over N silos has the variance of all of them |
+| k_i | local steps that silo i fuses into a noised one (eq. 26): clip norm C_i/k_i, ξ_i in the last of them |
 | γ | η of the local optimiser, over the public divisor B |
 | Δ_i | a silo's model − ``server.model``, or the sum of its integers |
 | TA | ``vector_sum`` or ``server.secure_sum``: only the sum over silos is seen |

@@ -54,7 +54,7 @@ class LocalStep(Protocol):
         """Σ_j g(s_j), nothing clipped."""
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Vector:
-        """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]."""
+        """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]; C/k where the silo fuses k local steps."""
 
     def subject_sum(self, batch: Batch) -> Vector:
         """Σ_a Clip(mean_{j∈S_a} g(s_j), C_a), C_a the subject's clip norm at this silo: C, or its part of a budget."""
@@ -70,7 +70,7 @@ class LocalStep(Protocol):
         """CentralSubDP: True puts the noise inside the 1/B."""
 
     def noise_multiplier(self, batch: Batch) -> float:
-        """σ of the step; data dependent only where the plan's noise rule says so."""
+        """σ of the step; data dependent only where the plan's noise rule says so. Of k fused steps the last has it."""
 
     def add_noise(self, total: Vector, noise_multiplier: float) -> Vector:
         """total + N(0, σ²C² I), with randomness keyed by (seed, algorithm, round, silo, step)."""

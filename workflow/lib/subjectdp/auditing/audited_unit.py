@@ -25,6 +25,7 @@ def check_auditable(plan: PrivacyPlan) -> None:
         "has silos with clip norms or rates of their own": any(
             silo.clip_norm_factor != 1.0 or silo.learning_rate_factor != 1.0 for silo in plan.silos
         ),
+        "fuses local steps": any(silo.fused_steps != 1 for silo in plan.silos),
         "noises each silo's average at the server": summed
         and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
         "sums several local steps (see auditing.counterexample)": summed

@@ -129,9 +129,9 @@ def _kind_text(kind: Any) -> str:
         return _WORDS[dict]
     if origin in (list, tuple):
         kinds, metadata = _alternatives(next(iter(typing.get_args(kind)), Any))
-        if kinds != [float]:
+        if kinds not in ([float], [int]):
             return "a list"
-        return f"a list of numbers, each {_WORDS[float]} {_bounds(metadata)}".rstrip()
+        return f"a list of numbers, each {_WORDS[kinds[0]]} {_bounds(metadata)}".rstrip()
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _WORDS[dict]
     if names := _names(kind):

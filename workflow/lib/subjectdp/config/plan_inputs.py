@@ -73,7 +73,7 @@ def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
 
 
 def silo_terms(run: RunSections) -> list[SiloTerms]:
-    """Each silo's clip norm, learning rate and noise over the common ones."""
-    joint, equal = run.joint, (1.0,) * run.partition.silos
-    columns = (joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors)
+    """Each silo's clip norm, learning rate and noise over the common ones, and its local steps for each noise."""
+    joint, equal = run.joint, (1,) * run.partition.silos
+    columns = (joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors, joint.fused_steps)
     return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]

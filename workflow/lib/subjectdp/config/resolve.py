@@ -157,7 +157,7 @@ def _joint_factors(run: RunSections) -> dict[str, Any]:
     joint, changes = run.joint, dict[str, Any]()
     if joint.noise == "gaussian":
         changes = _defaults(JointConfig, ("bits", "ring_bits", "wrap_probability"))
-    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "step_factors"):
+    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "fused_steps", "step_factors"):
         if all(factor == 1.0 for factor in getattr(joint, key)):
             changes[key] = ()
     return changes

@@ -14,10 +14,17 @@ from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.config.resolve import resolve_model, without_unread_keys
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected, unknown
 from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
-from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution, PrivacyUnit
+from subjectdp.plan.plan import (
+    AccountingMode,
+    Clipping,
+    Horizontal,
+    NoiseDistribution,
+    PrivacyUnit,
+    SamplingMethod,
+)
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
     name: known
@@ -206,7 +213,7 @@ def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
 
 def _joint_factors(run: RunSections) -> Iterator[SubjectDPError]:
     silos = run.partition.silos
-    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors"):
+    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "fused_steps"):
         factors = getattr(run.joint, key)
         if factors and len(factors) != silos:
             yield expected(f"joint.{key}", list(factors), f"one number for each of the {silos} silos")
@@ -228,11 +235,33 @@ def _integer_noise(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("training.optimizer", optimizer.name, allowed)
 
 
-def _step_factors(run: RunSections) -> Iterator[SubjectDPError]:
+def _plain_sgd(run: RunSections) -> Iterator[SubjectDPError]:
     optimizer = run.training.optimizer
-    if run.joint.step_factors and (optimizer.name != "sgd" or optimizer.weight_decay != 0.0):
-        allowed = "sgd without weight decay when joint.step_factors are given (they scale a step)"
-        yield expected("training.optimizer", optimizer.name, allowed)
+    if optimizer.name == "sgd" and optimizer.weight_decay == 0.0:
+        return
+    for key in ("step_factors", "fused_steps"):
+        if getattr(run.joint, key):
+            allowed = (
+                f"sgd without weight decay when joint.{key} are given (an update is the sum of its steps)"
+            )
+            yield expected("training.optimizer", optimizer.name, allowed)
+
+
+def _fused_steps(run: RunSections) -> Iterator[SubjectDPError]:
+    """Steps without noise in between are bounded as published only (docs/joint-noise.md)."""
+    fused, joint = list(run.joint.fused_steps), run.joint
+    if not fused:
+        return
+    if run.privacy.mode == AccountingMode.SOUND:
+        allowed = (
+            "[] when privacy.mode is sound (C does not bound k steps without noise in between; joint.clipping: update "
+            "clips all that a silo's steps did, once)"
+        )
+        yield expected("joint.fused_steps", fused, allowed, PrivacyError)
+    if joint.noise == NoiseDistribution.SKELLAM:
+        yield expected("joint.fused_steps", fused, "[] when joint.noise is skellam")
+    if run.training.sampling != SamplingMethod.POISSON:
+        yield expected("joint.fused_steps", fused, f"[] when training.sampling is {run.training.sampling}")
 
 
 def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
@@ -259,6 +288,7 @@ _RULES: tuple[Rule, ...] = (
     _joint_factors,
     _one_batch_rule,
     _integer_noise,
-    _step_factors,
+    _plain_sgd,
+    _fused_steps,
     _augmentation,
 )

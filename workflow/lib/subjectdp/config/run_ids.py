@@ -103,8 +103,9 @@ def run_ingredients(resolved: RunSections) -> dict[str, Any]:
     if resolved.training.augmentation.name == "none":
         del training["augmentation"]
     joint = resolved.joint.model_dump()
-    if not resolved.joint.step_factors:
-        del joint["step_factors"]
+    for key in ("step_factors", "fused_steps"):
+        if not joint[key]:
+            del joint[key]
     if "joint" not in found.reads and resolved.joint == JointConfig():
         special.pop("joint", None)
     return {

@@ -303,6 +303,12 @@ class JointConfig(Section):
     noise_factors: tuple[Positive, ...] = Field(
         default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
     )
+    fused_steps: tuple[Count, ...] = Field(
+        default=(),
+        description="Local steps of each silo for every noised step of the others, with its clip norm divided by as "
+        "many and noise in the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: "
+        "all 1.",
+    )
     step_factors: tuple[Positive, ...] = Field(
         default=(),
         description="Each local step's learning rate over training.optimizer.learning_rate; gaussian noise and plain "

@@ -280,11 +280,13 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class SiloTerms:
-    """One silo's clip norm, learning rate and noise multiplier over the common ones (joint noise, appendix)."""
+    """One silo's clip norm, learning rate and noise multiplier over the common ones, and the local steps that it takes
+    for each noise (joint noise, appendix)."""
 
     clip_norm_factor: float = 1.0
     learning_rate_factor: float = 1.0
     noise_factor: float = 1.0
+    fused_steps: int = 1
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ class SiloSchedule:
     subjects: int
     sampling_probability: float
     max_items_per_subject: int  # 0: not known, so that no ε of a subject can be given
-    steps_per_round: int
+    steps_per_round: int  # noised steps
     noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
@@ -303,6 +305,12 @@ class SiloSchedule:
     noise_factor: float = (
         1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
     )
+    fused_steps: int = 1  # local steps that one noised step is made of, each with its part of the clip norm
+
+    @property
+    def local_steps(self) -> int:
+        """Local steps of a round, whether noised or not."""
+        return self.steps_per_round * self.fused_steps
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,18 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
     optimiser = make_optimiser(vector, federation.optimiser, schedule.learning_rate_factor)
     factors = federation.plan.settings.step_factors
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for number in range(schedule.steps_per_round):
+    for number in range(schedule.local_steps):
         step = SiloStep(federation, round_, silo, number)
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:
             return direction
         if integers is None:
-            descend(optimiser, vector, direction * factors[number] if factors else direction)
+            descend(
+                optimiser,
+                vector,
+                direction * factors[number // schedule.fused_steps] if factors else direction,
+            )
         else:
             integers += direction
             vector.sub_((direction * federation.integer_noise.unit).to(vector))
@@ -107,7 +111,7 @@ class SiloTraining:
 
         def planned(part: int) -> float:
             schedule = federation.plan.silos[self.silos[part]]
-            return schedule.steps_per_round * schedule.items * schedule.sampling_probability
+            return schedule.local_steps * schedule.items * schedule.sampling_probability
 
         return sorted(range(self.parts), key=lambda part: -planned(part))
 

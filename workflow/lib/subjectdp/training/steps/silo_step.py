@@ -161,7 +161,7 @@ class SiloStep:
         return self.engine.gradient_sum(inputs, labels, equal_shares(labels, self._copies))
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
-        clip_norm = self._clip_norm()
+        clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
         if self._copies == 1:
             total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
         else:
@@ -199,7 +199,8 @@ class SiloStep:
         return vector * clip_factors(norm, clip_norm)  # the factor of a short vector is exactly 1
 
     def noise_multiplier(self, batch: Batch) -> float:
-        return self.plan.noise_multiplier(self.silo, batch.largest_group)
+        ends_fused = (self.step + 1) % self.plan.silos[self.silo].fused_steps == 0
+        return self.plan.noise_multiplier(self.silo, batch.largest_group) if ends_fused else 0.0
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         self._noise_multiplier = noise_multiplier

@@ -104,6 +104,9 @@ def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
     if facts.not_all_zero and not any(chosen[key] for key in facts.not_all_zero):
         first, *others = facts.not_all_zero
         yield expected(f"model.parameters.{first}", 0, f"at least 1 where {' and '.join(others)} is 0")
+    if facts.not_both and all(chosen[key] for key in facts.not_both):
+        first, other = facts.not_both
+        yield expected(f"model.parameters.{first}", chosen[first], f"0 where {other} is not 0")
 
 
 def _source(run: RunSections) -> Iterator[SubjectDPError]:

@@ -57,6 +57,7 @@ class ModelFacts:
             default parameters and without a fixed feature map. ``forecast.model_cost`` measures them; a test compares.
         fixed_features: whether all layers but the last are a fixed feature map, computed once for each item.
         not_all_zero: parameters of which one is above 0.
+        not_both: two parameters of which one is 0.
     """
 
     kind: Kind
@@ -65,6 +66,7 @@ class ModelFacts:
     forward_flops: int
     fixed_features: bool = False
     not_all_zero: tuple[str, ...] = ()
+    not_both: tuple[str, ...] = ()
 
 
 _POOLS = (1, 2, 4, 7, 8, 14, 16, 28, 32)  # divisors of usual images' sides
@@ -83,9 +85,11 @@ MODELS: dict[str, ModelFacts] = {
             "scales": Parameter(2, choices=(1, 2)),
             "angles": Parameter(8, most=64),
             "directions": Parameter(0, least=0),
+            "components": Parameter(0, least=0, most=999),
         },
         492_156,
         fixed_features=True,
+        not_both=("components", "directions"),
     ),
     "handwriting_head": ModelFacts(
         "image",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
+from subjectdp.models.curves import random_curves
 from subjectdp.models.handwriting import (
     CLASSES,
     FEATURES,
@@ -27,6 +29,8 @@ from subjectdp.models.scattering import Scattering
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 _FLAT = 1e-6  # a coefficient map whose spread is below this is an image of one colour
+_CURVES = 1000  # images of random curves that principal components are those of
+_POWER = 0.25  # of a component's variance, which it is divided by
 
 
 class FixedFeatureModel(nn.Module):
@@ -77,6 +81,43 @@ def _standardised(rows: Tensor) -> Tensor:
     return centred / lengths
 
 
+class PrincipalComponents(nn.Module):
+    """``width`` features: the leading principal components of the scattering coefficients of random curves.
+
+    The curves' mean is subtracted, and each component is divided by the fourth root of its variance on them (the
+    square root would whiten). The mean square norm on the curves is 1. Curves are drawn from a fixed seed, so that the
+    projection is a public constant and depends on no data. It is computed once a process, in about two seconds.
+    """
+
+    def __init__(self, scales: int, angles: int, width: int) -> None:
+        super().__init__()
+        self.features, self.width = NormalisedScattering(scales, angles), width
+        _check_width("components", width, min(self.features.width, _CURVES - 1))
+        mean, projection = _components_of_curves(scales, angles, width)
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("projection", projection, persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        projected: Tensor = (self.features(images) - self.get_buffer("mean")) @ self.get_buffer("projection")
+        return projected
+
+
+@cache
+@torch.no_grad()
+def _components_of_curves(scales: int, angles: int, width: int) -> tuple[Tensor, Tensor]:
+    """Mean (p,) and projection (p, width), float32. Scattering is normalised, so the levels of ink do not matter."""
+    coefficients = NormalisedScattering(scales, angles)(random_curves(_CURVES)).double()
+    mean = coefficients.mean(dim=0)
+    centred = coefficients - mean
+    # the images' inner products have the covariance's eigenvalues, and are fewer than its entries
+    values, vectors = torch.linalg.eigh(centred @ centred.T / len(centred))
+    values, vectors = values.flip(0)[:width], vectors.flip(1)[:, :width]
+    directions = centred.T @ vectors / (values * len(centred)).sqrt()
+    largest = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True))
+    factors = values**-_POWER / (values ** (1 - 2 * _POWER)).sum().sqrt()
+    return mean.float(), (directions * largest.sign() * factors).float()
+
+
 class RandomDirections(nn.Module):
     """``width`` random combinations of features, which keep squared norms in expectation (Johnson, Lindenstrauss 1984).
 
@@ -85,9 +126,7 @@ class RandomDirections(nn.Module):
 
     def __init__(self, features: NormalisedScattering, width: int) -> None:
         super().__init__()
-        if not 1 <= width <= features.width:
-            allowed = f"0 (all features) or a whole number from 1 to {features.width}"
-            raise expected("model.parameters.directions", width, allowed, ModelError)
+        _check_width("directions", width, features.width)
         self.features, self.width = features, width
         drawn = numpy_generator(0, Purpose.MODEL_INIT, "directions").standard_normal((features.width, width))
         directions = torch.from_numpy((drawn / math.sqrt(width)).astype(np.float32))
@@ -98,16 +137,31 @@ class RandomDirections(nn.Module):
         return projected
 
 
+def _check_width(parameter: str, width: int, most: int) -> None:
+    if not 1 <= width <= most:
+        allowed = f"0 (all features) or a whole number from 1 to {most}"
+        raise expected(f"model.parameters.{parameter}", width, allowed, ModelError)
+
+
 def scattering_head(
-    classes: int, shape: tuple[int, ...], scales: int, angles: int, directions: int
+    classes: int, shape: tuple[int, ...], scales: int, angles: int, directions: int, components: int
 ) -> FixedFeatureModel:
     """A head that starts at zero on wavelet features: (1 + 16 + 64) 7² = 3,969 with two scales and eight angles.
 
-    ``directions``: so many random combinations of them instead, an eighth of the memory and time with 512; 0: all.
+    ``directions``: so many random combinations of them instead, an eighth of the memory and time with 512;
+    ``components``: so many principal components of random curves' coefficients instead, which noise hurts less. 0:
+    all features; one of the two may be given.
     """
     _check_shape(shape)
-    scattering = NormalisedScattering(scales, angles)
-    features = scattering if directions == 0 else RandomDirections(scattering, directions)
+    features: NormalisedScattering | RandomDirections | PrincipalComponents
+    if directions != 0 and components != 0:
+        raise expected("model.parameters.components", components, "0 where directions is not 0", ModelError)
+    if components != 0:
+        features = PrincipalComponents(scales, angles, components)
+    elif directions != 0:
+        features = RandomDirections(NormalisedScattering(scales, angles), directions)
+    else:
+        features = NormalisedScattering(scales, angles)
     return FixedFeatureModel(features, features.width, classes)
 
 

@@ -24,6 +24,8 @@ CASES: list[tuple[str, str, int, list[str]]] = [
      ["true or false"]),
     ("n-grams of nothing", "run:\n  data: {dataset: shakespeare}\n"
      "  model: {name: char_ngram, parameters: {singles: 0, pairs: 0}}", 4, ["singles", "at least 1 where pairs is 0"]),
+    ("two projections", "run:\n  model: {name: scattering_head, parameters: {directions: 8, components: 16}}", 3,
+     ["model.parameters.components", "0 where directions is not 0", "16"]),
     ("absurd size", "run:\n  model: {parameters: {hidden: 1000000000}}", 3, ["from 1 to 100000"]),
     ("missing folder", "run:\n  data:\n    source: leaf_json\n    path: /nowhere/leaf", 5,
      ["data.path", "a file or folder that exists", "'/nowhere/leaf'"]),

@@ -46,6 +46,7 @@ class Multiplications:
         ("femnist", "logistic", {"pool": 4}),
         ("femnist", "scattering_head", {}),
         ("femnist", "scattering_head", {"scales": 1, "angles": 3}),
+        ("femnist", "scattering_head", {"scales": 1, "angles": 2, "components": 20}),
         ("femnist", "handwriting_head", {}),
         ("shakespeare", "leaf_lstm", {}),
         ("shakespeare", "leaf_lstm", {"hidden": 100, "dense": 40, "embedding": 16}),

@@ -12,7 +12,7 @@ from scipy import stats
 from figures.fake_runs import Fake, write_runs
 from subjectdp.errors import ConfigError
 from subjectdp.results.collect import collect_runs
-from subjectdp.scorecard.goals import COLUMNS, read_goals, write_goals
+from subjectdp.scorecard.goals import COLUMNS, judge_goals, read_goals, write_goals
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 def row(kind: str, versus: str = "", limit: object = 0, **changed: object) -> dict[str, object]:
     facts = {"goal": "g", "statement": "s", "dataset": "femnist", "noise_subjects": 3500, "epsilon": 4}
-    facts["silos_per_subject"] = ""
+    facts |= {"silos_per_subject": "", "model": ""}
     return {**facts, "kind": kind, "versus": versus, "limit": limit, **changed}
 
 
@@ -124,6 +124,47 @@ def test_a_goal_may_be_about_subjects_at_few_silos(runs: pd.DataFrame, tmp_path:
     assert table["ours"][0] - table["ours"][2] == pytest.approx(20, abs=2e-3)
 
 
+def test_a_goal_may_be_about_one_model(runs: pd.DataFrame, tmp_path: Path) -> None:
+    (model,) = set(runs["model"])
+    easy = [row("accuracy", limit=1, model=name) for name in (model, "scattering_head", "")]
+    assert judged(tmp_path, runs, *easy)["verdict"].tolist() == ["met", "not run", "met"]
+
+
+def statement(run_id: str, stated: float, unit: str = "subject") -> dict[str, object]:
+    epsilon = {"item": stated, "subject_one_silo": stated, "subject": stated}
+    return {"released": run_id, "epsilon": epsilon, "unit": unit, "private_selection": {"epsilon": 4.0}}
+
+
+def test_what_private_selections_release_is_judged_and_no_other_repetition(
+    runs: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Own noise, ε = 2.5 a repetition: the accuracies of what is released, and ε of the whole selections."""
+    own = runs[runs["algorithm"] == "subject_release"].assign(
+        label="SubjectRelease", predicted_subjects=float("nan"), epsilon=2.5
+    )
+    others = own.assign(run_id=own["run_id"] + "x", final_test_accuracy=0.1)
+    uneven = own.assign(run_id=own["run_id"] + "y", alpha=16.0, final_test_accuracy=0.2)
+    repetitions = pd.concat([own, others, uneven])
+    statements = [
+        statement(run_id, stated) for run_id, stated in zip(own["run_id"], (3.8, 3.9, 3.7), strict=True)
+    ]
+    statements += [statement(run_id, 3.95) for run_id in uneven["run_id"]]
+    statements += [statement(run_id, 9.0, "item") for run_id in others["run_id"]]
+    low, high = interval([100 * value for value in ACCURACY["subject_release"]])
+    facts = {"noise_subjects": 60}
+    cases = [row("selection", limit=limit, **facts) for limit in (low - 0.01, low + 0.01, high + 0.01)]
+    cases += [row("selection", limit=1, **facts, epsilon=2.5), row("selection", limit=1)]
+    cases += [row("accuracy", limit=1, **facts)]
+    named = [{**each, "goal": f"g{number}"} for number, each in enumerate(cases)]
+    pd.DataFrame(named)[COLUMNS].to_csv(tmp_path / "goals.csv", index=False)
+    table = judge_goals(read_goals(tmp_path / "goals.csv"), repetitions, statements)
+    assert table["verdict"].tolist() == ["met", "undecided", "missed", "not run", "not run", "not run"]
+    assert table["low"][0] == pytest.approx(low, abs=2e-3) and table["seeds"][0] == 3
+    assert table["epsilon_own_subject"][0] == 3.9
+    alone = judge_goals(read_goals(tmp_path / "goals.csv"), runs)
+    assert set(alone["verdict"]) == {"not run"}
+
+
 def test_the_privacy_of_the_runs_own_subjects_stands_beside(runs: pd.DataFrame, tmp_path: Path) -> None:
     table = judged(tmp_path, runs, row("accuracy", limit=1))
     own = runs[runs["algorithm"] == "subject_release"]["epsilon_sound_subject"].max()
@@ -147,8 +188,13 @@ def test_the_projects_goals_are_as_they_were_set() -> None:
     peer = {goal.silos_per_subject: goal for name, goal in goals.items() if "-uldp-" in name}
     assert set(peer) == {None, 4, 1} and {goal.versus for goal in peer.values()} == {("ULDP-FL",)}
     assert {(goal.noise_subjects, goal.epsilon, goal.limit) for goal in peer.values()} == {(180, 4, 0)}
+    selected = goals["femnist-selected-4"]
+    assert (selected.kind, selected.noise_subjects, selected.epsilon) == ("selection", 180, 4)
+    assert selected.limit == pytest.approx(84.4 - 2)
+    wavelets = goals["femnist-wavelets-4"]
+    assert (wavelets.model, wavelets.limit) == ("scattering_head", 83)
     others = [goal for name, goal in goals.items() if name not in own and "-uldp-" not in name]
-    assert all(goal.noise_subjects == 3500 for goal in others)
+    assert all(goal.noise_subjects == 3500 for goal in others if goal is not selected)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +205,8 @@ def test_the_projects_goals_are_as_they_were_set() -> None:
         ({"kind": "accuracy"}, r"versus to be empty \(accuracy\)"),
         ({"kind": "lead"}, "not fed_avg"),
         ({"versus": "fed_avgg"}, "Did you mean 'fed_avg'"),
+        ({"kind": "selection"}, r"versus to be empty \(selection\)"),
+        ({"model": "scatering_head"}, "Did you mean 'scattering_head'"),
         ({"dataset": "mnist"}, "Did you mean 'femnist'"),
         ({"epsilon": -1}, "epsilon"),
         ({"epsilon": ""}, "none of them empty"),

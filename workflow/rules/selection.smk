@@ -5,7 +5,7 @@ rule private_selection:
     output:
         paths.table_file(SCENARIO.name, "private_selection"),
         page_of("private_selection", "Tables", "Private selection: what is released"),
-        f"{paths.scenario_dir(SCENARIO.name)}/private_selection.json",
+        SELECTIONS,
     log:
         log_of("private_selection"),
     benchmark:

@@ -6,6 +6,8 @@ SAMPLED = [
 CONVEX = [name for name in SCENARIO.figures if "utility" in catalogue.entry(name).needs]
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
 BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
+JUDGED = BEYOND or SCENARIO.private_selection.wanted
+SELECTIONS = f"{paths.scenario_dir(SCENARIO.name)}/private_selection.json"
 
 TABLES = {
     "runs_summary": {
@@ -37,7 +39,11 @@ TABLES = {
         "code": ["subjectdp.scorecard.leads"],
     },
     "goals": {
-        "inputs": {"goals": judged_by("goals"), "runs": collected("runs")},
+        "inputs": {
+            "goals": judged_by("goals"),
+            "runs": collected("runs"),
+            "selections": SELECTIONS if SCENARIO.private_selection.wanted else [],
+        },
         "category": "Beyond the papers",
         "label": "The project's goals, what was reached",
         "title": f"Goals beyond the papers: {SCENARIO.name}",

@@ -36,4 +36,4 @@ def _drawn(points: NDArray[np.float64], pen: float, side: int) -> NDArray[np.flo
     """Ink (side, side) of a round pen of this width at ``points`` (n, 2), fading out over one pixel."""
     squares = (np.arange(side)[:, None] - points.T[:, None, :]) ** 2  # (2, side, n)
     nearest = (squares[0][:, None] + squares[1][None, :]).min(axis=2)
-    return np.clip(pen / 2 + 0.5 - np.sqrt(nearest), 0.0, 1.0)
+    return np.asarray(np.clip(pen / 2 + 0.5 - np.sqrt(nearest), 0.0, 1.0))

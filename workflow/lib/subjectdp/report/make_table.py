@@ -25,7 +25,9 @@ TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
     "statistics": lambda inputs: statistics_comparison(inputs.read_statistics()),
     "table1": lambda inputs: pd.DataFrame(rows_as_dicts()),
     "leads": lambda inputs: leads(inputs.read_runs()),
-    "goals": lambda inputs: judge_goals(read_goals(inputs.path("goals")), inputs.read_runs()),
+    "goals": lambda inputs: judge_goals(
+        read_goals(inputs.path("goals")), inputs.read_runs(), inputs.read_selections()
+    ),
     "scorecard": scorecard.build,
 }
 

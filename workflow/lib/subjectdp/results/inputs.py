@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +36,7 @@ class FigureInputs:
     )
     targets: Path | None = None  # config/targets.csv
     goals: Path | None = None  # config/goals.csv
+    selections: Path | None = None  # private_selection.json, if the scenario has private selections
 
     def path(self, name: str) -> Path:
         """The path of an input; DataError if it is not given."""
@@ -70,6 +73,10 @@ class FigureInputs:
             allowed = f"among {', '.join(sorted(known))}"
             raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
         return table
+
+    def read_selections(self) -> list[dict[str, Any]]:
+        """The statement of each private selection; none if the scenario has none."""
+        return [] if self.selections is None else list(json.loads(self.selections.read_text()))
 
     def read_partitions(self) -> tuple[Path, ...]:
         """The partition folders; DataError if there is none."""

@@ -1,13 +1,14 @@
 """The project's own goals beyond the papers (config/goals.csv), judged by rule on the sound runs of a scenario.
 
 A goal is about SubjectRelease on subjects spread evenly over some or all silos, at one ε and with the noise of one
-number of subjects. :mod:`subjectdp.scorecard.leads` computes the numbers that are compared.
+number of subjects. :mod:`subjectdp.scorecard.leads` computes the numbers that are compared, and
+:mod:`subjectdp.scorecard.selected` those of private selections.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from subjectdp.algorithms.registry import label
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.atomic import write_frame
+from subjectdp.models.catalogue import MODELS
 from subjectdp.results.collect import RUN_COLUMNS
 from subjectdp.results.frames import read_frame
 from subjectdp.scorecard.csv_fields import (
@@ -30,10 +32,12 @@ from subjectdp.scorecard.csv_fields import (
     read_rows,
     whole_number,
 )
+from subjectdp.scorecard.leads import COLUMNS as LEADS
 from subjectdp.scorecard.leads import REFERENCE, leads
+from subjectdp.scorecard.selected import selected
 from subjectdp.scorecard.thresholds import Direction, Interval, Threshold, Verdict
 
-COLUMNS = ["goal", "statement", "kind", "dataset", "noise_subjects", "epsilon", "silos_per_subject"]
+COLUMNS = ["goal", "statement", "kind", "dataset", "model", "noise_subjects", "epsilon", "silos_per_subject"]
 COLUMNS += ["versus", "limit"]
 """Columns of the file, in order."""
 Rows = dict[str, dict[Hashable, Any]]  # of the leads, by algorithm
@@ -45,19 +49,29 @@ class Kind(StrEnum):
     ACCURACY = "accuracy"  # test accuracy in per cent: at least
     GAP = "gap"  # points below the algorithm without privacy: at most
     LEAD = "lead"  # points above every algorithm of ``versus``: more than
+    SELECTION = "selection"  # test accuracy in per cent of what private selections release: at least
 
 
-_DIRECTIONS = {Kind.ACCURACY: Direction.AT_LEAST, Kind.GAP: Direction.AT_MOST, Kind.LEAD: Direction.MORE_THAN}
+_DIRECTIONS = {
+    Kind.ACCURACY: Direction.AT_LEAST,
+    Kind.GAP: Direction.AT_MOST,
+    Kind.LEAD: Direction.MORE_THAN,
+    Kind.SELECTION: Direction.AT_LEAST,
+}
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One goal; ``versus`` holds labels as figures have them, FedAvg alone for a gap, none for an accuracy."""
+    """One goal; ``versus`` holds labels as figures have them, FedAvg alone for a gap, none for accuracies.
+
+    ``epsilon`` of a selection is that of the whole selection.
+    """
 
     name: str
     statement: str
     kind: Kind
     dataset: str
+    model: str | None  # None: any
     noise_subjects: int
     epsilon: float
     silos_per_subject: int | None  # None: all
@@ -70,15 +84,24 @@ def read_goals(path: Path | str) -> list[Goal]:
     return [_goal(row, where) for where, row in read_rows(Path(path), "goals", COLUMNS)]
 
 
-def judge_goals(goals: Iterable[Goal], runs: pd.DataFrame) -> pd.DataFrame:
+def judge_goals(
+    goals: Sequence[Goal], runs: pd.DataFrame, selections: Sequence[Mapping[str, Any]] = ()
+) -> pd.DataFrame:
     """A row for each goal: verdict, reason, ours with its 95 % interval, seeds, and the algorithm that decided.
 
     Goals are judged by :mod:`subjectdp.scorecard.thresholds`; one seed and generated data leave a goal undecided.
-    Against several algorithms the one with the smallest lead decides.
+    Against several algorithms the one with the smallest lead decides. ``selections``: the scenario's private
+    selections, whose repetitions are not judged as runs of their own.
     """
-    table = leads(runs)
     made = {str(name) for name, part in runs.groupby("dataset") if part["synthetic"].any()}
-    return pd.DataFrame([_judged(goal, table, goal.dataset in made) for goal in goals])
+    compared = {(goal.kind is Kind.SELECTION, goal.model) for goal in goals}
+    tables = {which: _table(*which, runs, selections) for which in compared}
+    return pd.DataFrame(
+        [
+            _judged(goal, tables[goal.kind is Kind.SELECTION, goal.model], goal.dataset in made)
+            for goal in goals
+        ]
+    )
 
 
 def write_goals(goals_csv: Path | str, runs_parquet: Path | str, target: Path | str) -> pd.DataFrame:
@@ -88,6 +111,16 @@ def write_goals(goals_csv: Path | str, runs_parquet: Path | str, target: Path | 
     return table
 
 
+def _table(
+    released: bool, model: str | None, runs: pd.DataFrame, selections: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """The numbers that goals are about: of what selections released, or of all runs where there are no selections."""
+    shown = runs if model is None else runs[runs["model"] == model]
+    if released:
+        return selected(shown, selections)
+    return pd.DataFrame(columns=list(LEADS)) if selections or shown.empty else leads(shown)
+
+
 def _goal(row: dict[str, str], where: str) -> Goal:
     kind = Kind(one_of(row["kind"], [kind.value for kind in Kind], f"{where}, kind"))
     names = [known_algorithm(name, where) for name in row["versus"].split()]
@@ -95,6 +128,7 @@ def _goal(row: dict[str, str], where: str) -> Goal:
         Kind.ACCURACY: ("empty (accuracy)", bool(names)),
         Kind.GAP: ("fed_avg (gap)", names != ["fed_avg"]),
         Kind.LEAD: ("one algorithm or more, and not fed_avg (lead)", not names or "fed_avg" in names),
+        Kind.SELECTION: ("empty (selection)", bool(names)),
     }
     if wrong[kind][1]:
         raise expected(f"{where}, versus", row["versus"], wrong[kind][0], ConfigError)
@@ -110,6 +144,7 @@ def _goal(row: dict[str, str], where: str) -> Goal:
         needed(row, "statement", where),
         kind,
         one_of(row["dataset"], list(DATASETS), f"{where}, dataset"),
+        one_of(row["model"], ["", *MODELS], f"{where}, model") or None,
         subjects,
         epsilon,
         whole_number(row["silos_per_subject"], f"{where}, silos_per_subject"),
@@ -169,7 +204,7 @@ _NOTHING = _Found(Interval(math.nan, math.nan, math.nan), "", 0)
 
 def _found(goal: Goal, rows: Rows) -> _Found:
     own = rows[REFERENCE]
-    if goal.kind is Kind.ACCURACY:
+    if not goal.versus:
         mean, half = float(own["test_accuracy_percent"]), float(own["test_accuracy_half_width"])
         return _Found(Interval(mean, mean - half, mean + half), REFERENCE, int(own["seeds"]))
     closest = min(goal.versus, key=lambda name: _or_least(rows[name]["lead_low"]))

@@ -64,6 +64,9 @@ def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     assert jobs["fetch"] == jobs["prepare"] == len({run.data_key for run in scenario.runs})
     assert jobs["collect"] == 1
     assert len(figures_of(jobs)) == len(scenario.figures)
+    selects = scenario.private_selection.wanted
+    assert jobs.get("private_selection", 0) == selects
+    assert ("goals" in jobs) == (selects or any(name.startswith("beyond") for name in scenario.figures))
 
 
 def test_tune_trains_the_trials_and_all_does_not(project, tmp_path):

@@ -84,6 +84,13 @@ ACCOUNTING = (
         T_EVENTS + "test_sensitivities",
     ),
     mutant(
+        "a selection among unevenly spread subjects meets a goal",
+        "scorecard/selected.py",
+        'runs["predicted_subjects"].isna() & (runs["alpha"] == 1)',
+        'runs["predicted_subjects"].isna()',
+        "scorecard/test_goals.py::test_what_private_selections_release_is_judged_and_no_other_repetition",
+    ),
+    mutant(
         "a claim without a finite epsilon counts as refuted",
         "scorecard/verdicts.py",
         "    if measured.epsilon_lower > allowed:",

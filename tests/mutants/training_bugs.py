@@ -487,4 +487,11 @@ NOISE_AND_CLIPPING = (
         "vector = vector + 0.0",
         "algorithms/test_joint_updates.py::test_an_update_that_is_not_finite_contributes_nothing",
     ),
+    mutant(
+        "components of random curves that are not centred",
+        "models/fixed.py",
+        "centred = coefficients - mean",
+        "centred = coefficients",
+        "models/test_components.py::test_features_are_what_numpys_decomposition_of_the_curves_gives",
+    ),
 )

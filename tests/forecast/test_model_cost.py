@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from subjectdp.accounting.cache import forget
 from subjectdp.config.sections import ModelConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.forecast.model_cost import model_cost
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import MODELS
 from subjectdp.models.fixed import fixed_features
+
+MODULE = sys.modules["subjectdp.forecast.model_cost"]
 
 
 class Multiplications:
@@ -92,3 +97,13 @@ def test_saved_values_grow_with_the_layers_and_leave_out_the_weights():
 def test_a_fourier_transform_is_counted():
     cost = model_cost(ModelConfig(name="scattering_head"), "femnist")
     assert 1e6 < cost.feature_flops < 1e8
+
+
+def test_a_cost_is_kept_for_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, folder = ModelConfig(name="logistic", parameters={"pool": 14}), str(tmp_path)
+    first = model_cost(model, "femnist", folder)
+    forget()
+    MODULE._kept_cost.cache_clear()
+    monkeypatch.setattr(MODULE, "_model_cost", lambda *_: pytest.fail("counted again"))
+    assert model_cost(model, "femnist", folder) == first
+    assert first.forward_flops == 2 * 62 * (2 * 2 + 1)

@@ -166,6 +166,11 @@ def truncated_poisson_epsilon(
     return float(step.self_compose(steps).get_epsilon_for_delta(delta))
 
 
+def load_accountant() -> None:
+    """Imports dp-accounting, which takes a second, before processes are forked."""
+    _pld()
+
+
 def _pld() -> Any:
     """dp-accounting's privacy loss distributions."""
     from dp_accounting.pld import privacy_loss_distribution  # here: light commands need not load it

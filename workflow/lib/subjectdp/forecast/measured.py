@@ -81,21 +81,21 @@ def measurements(results: str = paths.RESULTS) -> list[Measurement]:
     """The newest finished runs under ``results``; manifests that cannot be read are skipped."""
     files = Path(paths.run_dir("", results)).glob("*/manifest.json")
     newest = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)[:_NEWEST]
-    return list(_read(newest))
+    return list(_read(newest, paths.calibration_cache_dir(results)))
 
 
-def _read(files: list[Path]) -> Iterator[Measurement]:
+def _read(files: list[Path], cache: str) -> Iterator[Measurement]:
     for path in files:
         try:
-            yield _measurement(json.loads(path.read_text(encoding="utf-8")))
+            yield _measurement(json.loads(path.read_text(encoding="utf-8")), cache)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # an older format, or a damaged file
 
 
-def _measurement(manifest: dict[str, Any]) -> Measurement:
+def _measurement(manifest: dict[str, Any], cache: str) -> Measurement:
     run, partition = RunConfig.model_validate(manifest["config"]), manifest["partition"]
     pooled = int(partition["counts"]["validation_items"]) + int(partition["counts"]["test_items"])
-    cost = model_cost(run.model, run.data.dataset)
+    cost = model_cost(run.model, run.data.dataset, cache)
     work = work_of(run, cost, partition["silo_items"], pooled, int(manifest["plan"]["rounds"]))
     return Measurement(
         device=str(manifest["environment"]["device"]).partition(":")[0],

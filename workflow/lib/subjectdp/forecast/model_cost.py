@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from subjectdp.accounting.cache import cached
+from subjectdp.config.fingerprint import fingerprint
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.engine.pass_size import saved_values
 from subjectdp.forecast.cost_model import ModelCost
@@ -21,12 +24,20 @@ if TYPE_CHECKING:
     from subjectdp.config.sections import ModelConfig
 
 
-def model_cost(model: ModelConfig, dataset: str) -> ModelCost:
-    """The cost of one item in a resolved model."""
-    return _model_cost(str(model.name), json.dumps(model.parameters, sort_keys=True), dataset)
+def model_cost(model: ModelConfig, dataset: str, folder: str | None = None) -> ModelCost:
+    """The cost of one item in a resolved model; kept in ``folder``, since torch loads its compiler to count."""
+    return _kept_cost(str(model.name), json.dumps(model.parameters, sort_keys=True), dataset, folder)
 
 
 @lru_cache(maxsize=64)
+def _kept_cost(name: str, parameters: str, dataset: str, folder: str | None) -> ModelCost:
+    code = fingerprint(__name__, f"model:{name}")  # torch's version is in it
+    inputs = {"model": name, "parameters": parameters, "dataset": dataset, "code": code}
+    return ModelCost(
+        **cached("model_cost", inputs, folder, lambda: asdict(_model_cost(name, parameters, dataset)))
+    )
+
+
 def _model_cost(name: str, parameters: str, dataset: str) -> ModelCost:
     facts = DATASETS[dataset]
     shape = facts.shape or SHAPES[facts.kind]

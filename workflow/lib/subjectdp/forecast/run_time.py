@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dp_accounting.pld.privacy_loss_distribution  # noqa: F401 (once, not in each forked process)
-
 from subjectdp.accounting.cache import cached
+from subjectdp.accounting.epsilon import load_accountant
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
@@ -93,18 +92,19 @@ def forecast(
     tasks = [(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
     if processes == 1 or len(tasks) == 1:
         return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
-    _count_costs(list(families.values()))
+    _count_costs(list(families.values()), results)
     fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
+    load_accountant()
     # Nothing has used torch's threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
         return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
 
 
-def _count_costs(families: list[list[RunConfig]]) -> None:
+def _count_costs(families: list[list[RunConfig]], results: str) -> None:
     """The costs of the models, which every forked process would count again."""
     for run, *_ in families:
-        model_cost(run.model, run.data.dataset)
+        model_cost(run.model, run.data.dataset, paths.calibration_cache_dir(results))
 
 
 def _told(rows: Iterable[Forecast], count: int, tell: Callable[[int, int], None]) -> Iterator[Forecast]:
@@ -123,7 +123,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
     run = runs[0]
     finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
     partition, stated = _stated(run, results)
-    cost = model_cost(run.model, run.data.dataset)
+    cost = model_cost(run.model, run.data.dataset, paths.calibration_cache_dir(results))
     work = work_of(run, cost, *_held(partition), stated["rounds"])
     pace = paces.pace(run)
     hours = work.core_seconds * pace.factor / 3600

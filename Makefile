@@ -35,6 +35,9 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profi
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
+# Hundreds of processes start: byte code is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 # ---- scenarios -----------------------------------------------------------------------------------------------
 figures: embedded
 
@@ -64,9 +67,8 @@ $(STAMP):
 # ---- checks --------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/pytest --numprocesses $(CORES)
 
-# One thread in each of the processes. They start hundreds of others: byte code is kept, whatever the environment says.
+# One thread in each of the processes.
 test test-fast test-long: export OMP_NUM_THREADS := 1
-test test-fast test-long: export PYTHONDONTWRITEBYTECODE :=
 
 # A process takes the next file in the order of tests/conftest.py.
 BY_FILE := --dist loadfile --no-loadscope-reorder

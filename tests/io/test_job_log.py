@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -58,3 +59,15 @@ def test_streams_and_logging_are_restored(tmp_path):
     with pytest.raises(SystemExit), job_log(tmp_path / "job.log"):
         raise ConfigError("no")
     assert (sys.stdout, sys.stderr, root.handlers, root.level) == before
+
+
+def test_the_garbage_collector_rests_until_the_work_begins(tmp_path):
+    code = (
+        "import gc, sys\nimport subjectdp.io.job_start\nfrom subjectdp.io.job_log import job_log\n"
+        "states = [gc.isenabled()]\n"
+        "with job_log(sys.argv[1]):\n    states += [gc.isenabled(), gc.get_freeze_count() > 1000]\n"
+        "print(*states)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "job.log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]

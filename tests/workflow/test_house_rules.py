@@ -84,6 +84,9 @@ def test_scripts_are_thin(script):
         "logic is the library's"
     )
     assert "with job_log(snakemake.log[0]" in text
+    assert (
+        re.findall(r"^(?:import|from) subjectdp\S*", text, re.MULTILINE)[0] == "import subjectdp.io.job_start"
+    )
 
 
 @pytest.mark.parametrize("module", ALGORITHMS.values())

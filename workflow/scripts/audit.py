@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.auditing.suite import write_suite
 from subjectdp.auditing.training_setup import prepared_setup
 from subjectdp.io.job_log import job_log

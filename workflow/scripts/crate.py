@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
 from subjectdp.report.crate import write_crate
 

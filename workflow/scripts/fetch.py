@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.prepare import fetch_sources
 from subjectdp.io.job_log import job_log

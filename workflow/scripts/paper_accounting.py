@@ -1,5 +1,6 @@
 """Computes claimed and sound ε at the papers' own settings."""
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
 from subjectdp.scorecard.paper_accounting import write_paper_accounting
 from subjectdp.scorecard.targets import read_targets

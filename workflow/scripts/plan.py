@@ -1,5 +1,6 @@
 """Plans a scenario; the plan is printed as well."""
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.config import load_scenario_from_layers
 from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.job_log import job_log

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.config import load_scenario_from_layers
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.job_log import job_log

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.data.statistics import paper_scale_statistics, train_counts
 from subjectdp.io.atomic import write_frame
 from subjectdp.io.job_log import job_log

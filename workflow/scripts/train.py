@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 

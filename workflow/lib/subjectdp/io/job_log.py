@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import signal
@@ -29,6 +30,9 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
     signal asked for it (``Stopped``, or Ctrl-C) ends the process with 128 + signal and one line, ``stopped:
     <message>``.
     """
+    if not gc.isenabled():  # io.job_start: what has been loaded stays
+        gc.freeze()
+        gc.enable()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr

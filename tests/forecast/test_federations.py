@@ -74,3 +74,13 @@ def test_the_sweeps_in_the_docs_would_start(page, below, tmp_path):
     for run in runs:
         partition, _ = federation_of(run, str(tmp_path))
         draft_run(run, partition)  # refuses what cannot be trained
+
+
+def test_runs_of_one_partition_share_its_prediction(tmp_path):
+    first, again = (run_of(algorithm=name) for name in ("fed_avg", "user_ldp"))
+    predicted, source = federation_of(first, str(tmp_path))
+    assert source == COUNTS
+    assert federation_of(again, str(tmp_path))[0] is predicted
+    other, _ = federation_of(run_of(algorithm="fed_avg", seed=1), str(tmp_path))
+    assert other is not predicted
+    assert not np.array_equal(other.train_items, predicted.train_items)

@@ -13,7 +13,7 @@ from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import mixture_pld
-from subjectdp.accounting.self_composition import epsilon_at, self_composed
+from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
@@ -136,13 +136,13 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     """
     if grid > _WIDEST_GRID:
         return math.inf
-    composed: Any = None
+    whole: Any = None
     for part in loss:
         step = _step_pld(part.noise_multiplier, part.shift, grid)
         steps = self_composed(step, part.steps)
-        composed = steps if composed is None else composed.compose(steps)
+        whole = steps if whole is None else composed(whole, steps)
     with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
-        return epsilon_at(composed, delta)
+        return epsilon_at(whole, delta)
 
 
 def truncated_poisson_epsilon(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
 """The sources of a federation, the most reliable first."""
 
+_MOST_KEPT = 8
+_kept: dict[tuple[str | bytes, ...], Partition] = {}
+
 
 def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
@@ -40,9 +43,19 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
         return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION
     if Path(paths.prepared_file(run.data_key, "meta.json", results)).is_file():
         return _from_prepared(run, paths.prepared_dir(run.data_key, results)), PREPARED
-    splits, subjects = _expected_splits(run)
-    ids = [f"subject-{index}" for index in range(subjects)]
-    return partition_subjects(splits, ids, run.partition, run.seed), COUNTS
+    return _predicted(run), COUNTS
+
+
+def _predicted(run: RunConfig) -> Partition:
+    """The federation of expected counts; the last few are kept, since most runs of a scenario share one."""
+    sizes = _expected_sizes(run.data)
+    key: tuple[str | bytes, ...] = (run.partition_id, *(part.tobytes() for part in sizes))
+    if key not in _kept:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.pop(next(iter(_kept)))
+        ids = [f"subject-{index}" for index in range(len(sizes[0]))]
+        _kept[key] = partition_subjects(_numbered(run, sizes), ids, run.partition, run.seed)
+    return _kept[key]
 
 
 def _from_prepared(run: RunConfig, folder: str) -> Partition:
@@ -53,17 +66,16 @@ def _from_prepared(run: RunConfig, folder: str) -> Partition:
     return partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
 
 
-def _expected_splits(run: RunConfig) -> tuple[Splits, int]:
-    """Splits of numbered items with the expected sizes, and the number of subjects."""
-    train, validation, test = _expected_sizes(run.data)
+def _numbered(run: RunConfig, sizes: tuple[Integers, Integers, Integers]) -> Splits:
+    """Splits of numbered items with so many train, validation and test items of each subject."""
     columns = []
-    for sizes in (train, validation, test):
-        owners = np.repeat(np.arange(len(train), dtype=np.int32), sizes)
+    for part in sizes:
+        owners = np.repeat(np.arange(len(part), dtype=np.int32), part)
         columns += [np.arange(len(owners), dtype=np.int32), owners]
     silos = np.empty(0, np.int16)
     if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
         silos = (np.arange(len(columns[0])) % run.partition.silos).astype(np.int16)
-    return Splits(*columns, train_silos=silos, own_subjects=run.data.own_subjects), len(train)
+    return Splits(*columns, train_silos=silos, own_subjects=run.data.own_subjects)
 
 
 def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:

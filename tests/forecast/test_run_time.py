@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 
@@ -80,3 +84,34 @@ def test_larger_models_and_batches_take_more_memory():
             update={"performance": batch.performance.model_copy(update={"physical_batch_size": 8})}
         )
     )
+
+
+AFTER_TWO_THREADS = """
+import sys
+
+import torch
+
+from subjectdp.config import load_scenario_from_mapping
+from subjectdp.forecast.run_time import forecast
+
+torch.set_num_threads(2)
+torch.ones(2000, 2000).sum()
+run = {
+    "model": "scattering_head",
+    "partition": {"silos": 2},
+    "data": {"embedded": {"subjects": 8, "items_per_subject": 30}},
+    "training": {"rounds": 2, "batch_size": 16},
+}
+runs = [{"algorithm": ["fed_avg", "local_item_dp"]}]
+scenario = load_scenario_from_mapping({"name": "x", "run": run, "sweep": runs})
+print(len(forecast(scenario, sys.argv[1], processes=2)), torch.get_num_threads())
+"""
+
+
+@pytest.mark.slow
+def test_processes_do_not_wait_for_the_threads_of_their_parent(tmp_path):
+    """A forked process has its parent's record of torch's threads, but not the threads."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", AFTER_TWO_THREADS, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.split() == ["2", "2"]

@@ -8,7 +8,6 @@ rule plan:
     localrule: True
     conda:
         "../envs/pipeline.yaml"
-    threads: 8  # or as many as there are
     params:
         scenario=SETTINGS,
         results=PLACE,

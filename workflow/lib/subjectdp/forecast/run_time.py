@@ -8,9 +8,12 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.epsilon import load_accountant
@@ -92,13 +95,24 @@ def forecast(
     tasks = [(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
     if processes == 1 or len(tasks) == 1:
         return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
-    _count_costs(list(families.values()), results)
-    fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
-    load_accountant()
-    # Nothing has used torch's threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
-        return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
+    with _one_thread():
+        _count_costs(list(families.values()), results)
+        fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
+        load_accountant()
+        with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
+            return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch with one thread: a forked process waits for ever for the threads that its parent had started."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _count_costs(families: list[list[RunConfig]], results: str) -> None:

@@ -46,7 +46,7 @@ $(SCENARIOS): venv
 	$(BIN)/subjectdp run config/scenarios/$@.yaml --cores $(CORES) -- $(ARGS)
 
 plan: venv
-	$(SNAKEMAKE) plan --quiet --configfile config/scenarios/$(SCENARIO).yaml $(ARGS)
+	$(BIN)/subjectdp plan config/scenarios/$(SCENARIO).yaml $(ARGS)
 	@echo "As files: results/$(SCENARIO)/plan.txt, plan.csv"
 
 # ---- environment ---------------------------------------------------------------------------------------------

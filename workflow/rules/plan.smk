@@ -6,6 +6,7 @@ rule plan:
     log:
         log_of("plan"),
     localrule: True
+    threads: 8  # at most: Snakemake gives as many as --cores says
     conda:
         "../envs/pipeline.yaml"
     params:

@@ -129,7 +129,8 @@ class _LogSum:
         np.subtract(terms, peak, out=terms)
         np.exp(terms, out=terms)
         total = terms.sum(axis=0)
-        return peak + np.log(total), (self.slopes @ terms) / total
+        # a matrix product would start a thread for each core, which wait for those of other processes
+        return peak + np.log(total), np.einsum("i,ij->j", self.slopes, terms) / total
 
     def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
         """x with y(x) = value, inside ``bounds``: bracket from a table, then Newton steps kept in the bracket."""

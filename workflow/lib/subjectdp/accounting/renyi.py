@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -223,11 +224,13 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
 
 
 def _log_likelihood_ratio(points: Floats, sigma: float, shift: Shift) -> Floats:
-    terms = (
-        math.log(weight) + (value * points - value * value / 2) / sigma**2
-        for value, weight in zip(shift.sensitivities, shift.probabilities, strict=True)
-    )
-    return reduce(np.logaddexp, terms)
+    def terms() -> Iterator[Floats]:  # one by one: all together may take gigabytes
+        for value, weight in zip(shift.sensitivities, shift.probabilities, strict=True):
+            yield math.log(weight) + (value * points - value * value / 2) / sigma**2
+
+    peak = reduce(np.maximum, terms())
+    total: Floats = sum((np.exp(term - peak) for term in terms()), np.zeros_like(peak))
+    return peak + np.log(total)
 
 
 def _log_sum(values: Floats) -> float:

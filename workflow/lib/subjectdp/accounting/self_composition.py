@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 
 _ORDERS = 20  # moments on each side of 0, as in dp-accounting
 _TRUNCATED = 1e-15  # mass that may be cut, which counts as an infinite loss; dp-accounting's default
+_NEGLIGIBLE = 1e-60  # of a spectrum whose largest value is 1
 
 
 def self_composed(step: Any, times: int) -> Any:
@@ -98,7 +99,11 @@ def self_convolved(masses: Floats, times: int) -> tuple[int, Floats]:
     """(offset, masses of the sum of ``times`` draws from ``offset`` on), without at most ``_TRUNCATED`` of the mass."""
     low, high = _kept(masses, times)
     length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)
-    whole: Floats = fft.irfft(fft.rfft(masses, length) ** times, length)
+    spectrum = fft.rfft(masses, length)
+    large = np.abs(spectrum) > _NEGLIGIBLE ** (1 / times)  # the powers of most frequencies are as good as 0
+    powers = np.zeros_like(spectrum)
+    powers[large] = spectrum[large] ** times
+    whole: Floats = fft.irfft(powers, length)
     return low, np.roll(whole, -low)[: high - low + 1]
 
 
@@ -110,7 +115,7 @@ def _kept(masses: Floats, times: int) -> tuple[int, int]:
     rising = np.ones(size)
     for order in range(1, _ORDERS + 1):
         rising *= growth
-        for sign, moment in ((1, rising @ masses), (-1, (masses / rising).sum())):
+        for sign, moment in ((1, (rising * masses).sum()), (-1, (masses / rising).sum())):
             bound = (times * math.log(moment) + math.log(2 / _TRUNCATED)) * size / (sign * order)
             if sign > 0:
                 high = min(high, math.ceil(bound))

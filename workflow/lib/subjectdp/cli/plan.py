@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import sys
@@ -46,6 +47,14 @@ def _positive(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Prints and writes the plan; 1 if a run will not start."""
+    gc.disable()  # as in io.job_start: loading costs less
+    try:
+        return _plan(options)
+    finally:
+        gc.enable()
+
+
+def _plan(options: argparse.Namespace) -> int:
     from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
 
     line = Line(sys.stderr)

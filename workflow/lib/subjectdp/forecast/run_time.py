@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,20 @@ def forecast(
         families.setdefault(_without_seed(run), []).append(run)
     described = settings_apart({run.run_id: run.model_dump(mode="json") for run in scenario.runs})
     paces = Paces([]) if paces is None else paces
-    tasks = [(runs, described[runs[0].run_id], results, paces) for runs in families.values()]
-    if processes == 1 or len(tasks) == 1:
-        return list(_told((_forecast(*task) for task in tasks), len(tasks), tell))
+    firsts = [runs[0] for runs in families.values()]
+
+    def rows(all_stated: Iterable[_Stated]) -> Iterator[Forecast]:
+        for runs, stated in zip(families.values(), all_stated, strict=True):
+            yield _forecast(runs, described[runs[0].run_id], results, paces, stated)
+
+    if processes == 1 or len(firsts) == 1:
+        return list(_told(rows(_stated(run, results) for run in firsts), len(firsts), tell))
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with _one_thread():
-        _count_costs(list(families.values()), results)
         fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
         load_accountant()
-        with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
-            return list(_told(pool.map(_forecast, *zip(*tasks, strict=True)), len(tasks), tell))
+        with ProcessPoolExecutor(min(processes, len(firsts)), mp_context=context) as pool:
+            return list(_told(rows(pool.map(_stated, firsts, repeat(results))), len(firsts), tell))
 
 
 @contextmanager
@@ -113,12 +118,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _count_costs(families: list[list[RunConfig]], results: str) -> None:
-    """The costs of the models, which every forked process would count again."""
-    for run, *_ in families:
-        model_cost(run.model, run.data.dataset, paths.calibration_cache_dir(results))
 
 
 def _told(rows: Iterable[Forecast], count: int, tell: Callable[[int, int], None]) -> Iterator[Forecast]:
@@ -133,12 +132,11 @@ def _without_seed(run: RunConfig) -> str:
     )
 
 
-def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) -> Forecast:
+def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces, stated: _Stated) -> Forecast:
     run = runs[0]
     finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
-    partition, stated = _stated(run, results)
     cost = model_cost(run.model, run.data.dataset, paths.calibration_cache_dir(results))
-    work = work_of(run, cost, *_held(partition), stated["rounds"])
+    work = work_of(run, cost, stated.silo_items, stated.evaluation_items, stated.columns["rounds"])
     pace = paces.pace(run)
     hours = work.core_seconds * pace.factor / 3600
     disk = (4 * cost.parameters + _ROW_BYTES * work.steps + _MANIFEST_BYTES) / 1e6
@@ -156,12 +154,20 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces) 
         memory_mb=predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb,
         disk_mb=disk * len(runs),
         weight_scale=weight_scale(run.model, run.data.dataset),
-        **stated,
+        **stated.columns,
     )
 
 
-def _stated(run: RunConfig, results: str) -> tuple[Partition | None, dict[str, Any]]:
-    """The federation if it is known, and the columns that say what the run will state or why it will not start."""
+@dataclass(frozen=True)
+class _Stated:
+    """What a run will state or why it will not start, and the sizes of its federation where they are known."""
+
+    columns: dict[str, Any]  # of its Forecast
+    silo_items: list[int] | None
+    evaluation_items: int | None  # of all silos
+
+
+def _stated(run: RunConfig, results: str) -> _Stated:
     partition = None
     row: dict[str, Any] = {
         "federation": "none",
@@ -176,7 +182,7 @@ def _stated(run: RunConfig, results: str) -> tuple[Partition | None, dict[str, A
         row |= epsilons
     except SubjectDPError as error:
         row["problem"] = str(error)
-    return partition, row
+    return _Stated(row, *_held(partition))
 
 
 _EPSILONS = {  # column: name of the statement

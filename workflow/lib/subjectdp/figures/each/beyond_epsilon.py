@@ -8,19 +8,17 @@ from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.sound_runs import sound_runs
 
 SWEEP = Sweep("epsilon", "ε (smaller: better protected)")
-_CEILINGS = "Ceilings: FedAvg has no noise, LocalItemDP's ε is for one item only"
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """A panel per data set; DataError without sound runs, or with two of one algorithm, seed and ε."""
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
     panels = sweep_panels(runs, SWEEP, "accuracy_by_epsilon")
-    told = (*notes_of(runs), _CEILINGS, *notes)
     return Sheet(
         name,
         (panels,),
         sweep_legend(runs),
-        told,
+        (*notes_of(runs), *notes),
         tuple(runs["run_id"]),
         row_height=3.6,
         panel_width=5.4,

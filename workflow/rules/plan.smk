@@ -6,9 +6,9 @@ rule plan:
     log:
         log_of("plan"),
     localrule: True
-    threads: 8  # at most: Snakemake gives as many as --cores says
     conda:
         "../envs/pipeline.yaml"
+    threads: 8  # at most: Snakemake gives as many as --cores says
     params:
         scenario=SETTINGS,
         results=PLACE,

@@ -13,7 +13,7 @@
 #   make docs           the docs as a site in site/, which opens without a server
 #   make architecture   draws the packages of the library and their imports into docs/architecture.md
 #   make help           this text
-# Variables: CORES (default: all), PYTHON (3.11 to 3.13), SCENARIO (for plan), ARGS (passed to snakemake or pytest).
+# Variables: CORES (default: all), PYTHON (3.11 to 3.13), SCENARIO (for plan), ARGS (passed to the command).
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c

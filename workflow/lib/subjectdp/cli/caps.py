@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.cli.options import add_json, add_target
-from subjectdp.errors import expected
 from subjectdp.io.printing import print_json
-from subjectdp.plan.plan import AccountingMode, Horizontal, PlanSettings, SamplingMethod
 
 if TYPE_CHECKING:
     from subjectdp.accounting.group_size_caps import CapRow
@@ -38,35 +35,13 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints the table for a partition's federation; DataError for a folder that is no partition."""
-    from subjectdp.accounting.group_size_caps import cap_table  # here, to keep --help light
-    from subjectdp.data.partition import load_partition
+    from subjectdp.cli.caps_rows import cap_rows  # here, to keep --help light
 
-    partition = load_partition(Path(options.partition))
-    facts = partition.federation_facts()
-    if facts.cap_enforced:
-        allowed = (
-            "a partition without partition.max_items_per_subject: the items that its cap dropped are unknown"
-        )
-        raise expected("--partition", options.partition, allowed)
-    rows = cap_table(partition.counts(), options.caps, _settings(options), facts.silos_per_subject)
+    rows = cap_rows(options)
     if options.json:
         print_json([asdict(row) for row in rows])
     else:
         _print(rows)
-
-
-def _settings(options: argparse.Namespace) -> PlanSettings:
-    return PlanSettings(
-        mode=AccountingMode.SOUND,
-        horizontal=Horizontal.SOUND,
-        sampling=SamplingMethod.POISSON,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        clip_norm=1.0,
-        rounds=options.rounds,
-        local_steps=options.steps_per_round,
-        batch_size=options.batch_size,
-    )
 
 
 def _print(rows: list[CapRow]) -> None:

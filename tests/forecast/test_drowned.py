@@ -11,7 +11,7 @@ import pytest
 
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.config.sections import ModelConfig
-from subjectdp.forecast.drowned import weight_scale
+from subjectdp.forecast.model_cost import model_cost
 from subjectdp.forecast.plan_report import plan_scenario
 
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.5}
@@ -68,4 +68,5 @@ def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
 
 def test_the_scale_of_leafs_cnn_is_that_of_its_dense_layer() -> None:
     uniform = 1 / math.sqrt(3 * 7 * 7 * 64)  # U(-1/√n, 1/√n) of n inputs
-    assert weight_scale(ModelConfig(name="leaf_cnn"), "femnist") == pytest.approx(uniform, rel=0.01)
+    scale = model_cost(ModelConfig(name="leaf_cnn"), "femnist").weight_scale
+    assert scale == pytest.approx(uniform, rel=0.01)

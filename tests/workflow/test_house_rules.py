@@ -249,6 +249,12 @@ def test_accounting_needs_no_package_of_the_pipeline():
 
 
 @pytest.mark.slow
+def test_a_plan_loads_torch_only_to_count():
+    """Its processes are forked: they would wait for ever for the threads of a torch that they shared."""
+    assert "torch" not in loaded_by(["subjectdp.forecast.plan_report"])
+
+
+@pytest.mark.slow
 def test_data_never_imports_torch():
     assert not loaded_by(modules_below("subjectdp.data")) & {"torch", "opacus"}
 

@@ -114,13 +114,19 @@ def _items_of_subject(data: DataConfig) -> float:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Cost of one item in a model; numbers are float32."""
+    """Cost of one item in a model; numbers are float32.
+
+    The inputs of layers that start at zero have norm 1 (``models.fixed``, ``models.ngram``): noise of 1 a weight
+    changes a logit by about 1.
+    """
 
     forward_flops: int  # floating point operations of a forward pass
     parameters: int = 0
     saved_values: int = 0  # numbers that the forward pass saves for the backward pass
     feature_flops: int = 0  # operations of the fixed feature map, once a run
     features: int = 0  # numbers of the item that are kept for the whole run, if features are fixed
+    items_in_a_pass: int = 1  # on a CPU
+    weight_scale: float = 1.0  # standard deviation of the largest layer's weights at the start; 1 for zeros
 
 
 def work_of(

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import torch
-
 from subjectdp.accounting.averaged_noise import averaged_noise
-from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import PrivacyError
-from subjectdp.models.build import build_model
 from subjectdp.plan.plan import TrustModel
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
-    from subjectdp.config.sections import ModelConfig
     from subjectdp.plan.plan import PrivacyPlan
 
 DROWNED = 1.0
@@ -44,20 +37,3 @@ def noise_a_weight(run: RunConfig, plan: PrivacyPlan) -> float | None:
     elif optimizer.name == "momentum":
         averaged /= 1 - optimizer.momentum
     return averaged * optimizer.learning_rate * math.sqrt(steps)
-
-
-def weight_scale(model: ModelConfig, dataset: str) -> float:
-    """Standard deviation of the largest layer's initial weights; 1 if it starts at zero.
-
-    The inputs of layers that start at zero have norm 1 (``models.fixed``, ``models.ngram``): noise of 1 a weight
-    changes a logit by about 1.
-    """
-    return _weight_scale(str(model.name), json.dumps(model.parameters, sort_keys=True), dataset)
-
-
-@lru_cache(maxsize=64)
-def _weight_scale(name: str, parameters: str, dataset: str) -> float:
-    facts = DATASETS[dataset]
-    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters))
-    largest = max(model.parameters(), key=torch.numel)
-    return float(largest.detach().std()) or 1.0

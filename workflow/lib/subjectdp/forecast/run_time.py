@@ -8,13 +8,10 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.epsilon import load_accountant
@@ -26,10 +23,9 @@ from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
-from subjectdp.engine.pass_size import items_in_a_pass
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.cost_model import SizeClass, expected_items, size_class, work_of
-from subjectdp.forecast.drowned import noise_a_weight, weight_scale
+from subjectdp.forecast.drowned import noise_a_weight
 from subjectdp.forecast.federations import federation_of
 from subjectdp.forecast.measured import Paces
 from subjectdp.forecast.model_cost import model_cost
@@ -102,22 +98,11 @@ def forecast(
     if processes == 1 or len(firsts) == 1:
         return list(_told(rows(_stated(run, results) for run in firsts), len(firsts), tell))
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    with _one_thread():
-        fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
-        load_accountant()
-        with ProcessPoolExecutor(min(processes, len(firsts)), mp_context=context) as pool:
-            return list(_told(rows(pool.map(_stated, firsts, repeat(results))), len(firsts), tell))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch with one thread: a forked process waits for ever for the threads that its parent had started."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
+    load_accountant()
+    # They use no torch: a forked process would wait for ever for the threads that its parent's torch had started.
+    with ProcessPoolExecutor(min(processes, len(firsts)), mp_context=context) as pool:
+        return list(_told(rows(pool.map(_stated, firsts, repeat(results))), len(firsts), tell))
 
 
 def _told(rows: Iterable[Forecast], count: int, tell: Callable[[int, int], None]) -> Iterator[Forecast]:
@@ -153,7 +138,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces, 
         basis=pace.basis,
         memory_mb=predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb,
         disk_mb=disk * len(runs),
-        weight_scale=weight_scale(run.model, run.data.dataset),
+        weight_scale=cost.weight_scale,
         **stated.columns,
     )
 
@@ -231,7 +216,7 @@ def _kept_epsilons(plan: PrivacyPlan, folder: str) -> dict[str, float | None]:
 def predicted_memory_mb(run: RunConfig) -> float:
     """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
     cost = model_cost(run.model, run.data.dataset)
-    at_once = run.performance.physical_batch_size or items_in_a_pass(cost.saved_values, "cpu")
+    at_once = run.performance.physical_batch_size or cost.items_in_a_pass
     items = expected_items(run)
     drawn = math.ceil(expected_batch(run.training, items.train / run.partition.silos))
     batch = max(min(drawn, at_once), run.performance.evaluation_batch_size // 3)  # a third without gradients

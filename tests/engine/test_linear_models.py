@@ -13,7 +13,9 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 
 
-@pytest.mark.parametrize(("name", "backward"), [("head", False), ("logistic", False), ("head scaled", True)])
+@pytest.mark.parametrize(
+    ("name", "backward"), [("head", False), ("logistic", False), ("head scaled", True), ("head viewed", True)]
+)
 def test_one_linear_layer_needs_no_backward_pass(
     name: str, backward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +43,7 @@ def test_groups_are_those_of_the_float64_loop(name: str, clip_norm: float, capac
     assert norms.double().tolist() == pytest.approx([float(g.norm()) for g in gradients], rel=1e-5)
 
 
-HEADS = ["head", "logistic", "head scaled", "head scaled in place"]
+HEADS = ["head", "logistic", "head scaled", "head scaled in place", "head viewed", "head along"]
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -382,8 +382,8 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the label is left out of a linear model's gradient",
         "engine/linear_models.py",
-        "gradients.new_full((len(labels), 1), -1.0)",
-        "gradients.new_full((len(labels), 1), 0.0)",
+        "gradients.new_full((1, len(labels)), -1.0)",
+        "gradients.new_full((1, len(labels)), 0.0)",
         T_LINEAR + "test_one_pass_is_the_float64_loop",
         T_LINEAR + "test_weighted_sums_without_clipping_are_those_of_the_float64_loop",
     ),

@@ -164,7 +164,7 @@ class ClippingEngine:
             at_once = self._at_once(inputs, labels)
             if at_once is not None:
                 norms = at_once.clip(clip_norm, weights)
-                return self._sum_of(at_once), norms
+                return at_once.sum(), norms
             parts, count = item_parts(items, self.physical_batch_size), items
         else:
             numbers = group_numbers(groups, items)
@@ -186,7 +186,7 @@ class ClippingEngine:
         at_once = self._at_once(inputs, labels)
         if at_once is not None:
             at_once.weight(weights)
-            return self._sum_of(at_once)
+            return at_once.sum()
         total = torch.zeros_like(self.flat.vector)
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
@@ -320,11 +320,6 @@ class ClippingEngine:
         """The same if one pass is enough; not on a GPU, which would have to be waited for (:meth:`OneLinear.clip`)."""
         one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
         return self._one_linear(inputs, labels) if one_pass else None
-
-    def _sum_of(self, found: OneLinear) -> Tensor:
-        total = torch.empty_like(self.flat.vector)
-        found.add_sum(list(self.flat.views(total).values()))
-        return total
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         """Every layer's part of the book-keeping, by one backward pass; empties the tape."""

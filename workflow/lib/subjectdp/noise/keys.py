@@ -36,7 +36,7 @@ class Purpose(StrEnum):
 
 def key_bytes(root_seed: int, purpose: Purpose, *path: int | str, size: int = 32) -> bytes:
     """``size`` (1..64) bytes derived from the key."""
-    text = "\x1f".join([str(int(root_seed)), purpose.value, *(f"{type(p).__name__}:{p}" for p in path)])
+    text = "\x1f".join([str(int(root_seed)), purpose.value, *[f"{type(p).__name__}:{p}" for p in path]])
     return hashlib.blake2b(text.encode(), digest_size=size, person=b"subjectdp").digest()
 
 

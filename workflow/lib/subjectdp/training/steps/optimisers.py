@@ -49,7 +49,6 @@ def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> Op
     return make_optimiser(vector, OptimizerConfig(**values))
 
 
-@torch.no_grad()
 def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
     """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
     if isinstance(optimiser, PlainSGD):

@@ -127,11 +127,6 @@ class SiloStep:
         return self.plan.settings.noise_before_average
 
     def sample_batch(self) -> MiniBatch:
-        self._statistics = self._batch.statistics
-        return self._batch
-
-    @cached_property
-    def _batch(self) -> MiniBatch:
         federation, settings = self.federation, self.plan.settings
         items, owners = federation.partition.silo(self.silo)
         key = StepKey(federation.seed, self.round, self.silo, self.step)
@@ -141,9 +136,11 @@ class SiloStep:
         else:
             schedule = self.plan.silos[self.silo]
             positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
-        return MiniBatch(
+        batch = MiniBatch(
             items[positions], owners[positions], federation.data, federation.device, self._copies
         )
+        self._statistics = batch.statistics
+        return batch
 
     def _subjects(self) -> NDArray[np.bool_]:
         """(subjects,) who takes part."""
@@ -262,4 +259,4 @@ class SiloStep:
 
 def _mean(flags: Tensor) -> Tensor | float:
     """The fraction of true flags, left on the device; NaN for none."""
-    return flags.float().mean() if len(flags) else float("nan")
+    return flags.mean(dtype=torch.float32) if len(flags) else float("nan")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -80,10 +79,9 @@ def _parts(federation: Federation) -> dict[str, Callable[[], object]]:
 
 
 def _products(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The two matrix products that no linear layer's step does without."""
+    """The two matrix products that no linear layer's step does without, in the engine's layout."""
     (weight,) = model.parameters()
-    logits = F.linear(inputs, weight)
-    return torch.mm(logits.t(), inputs)
+    return torch.mm(torch.mm(weight, inputs.t()), inputs)
 
 
 def _peers(federation: Federation, batch: int, mode: str) -> Iterator[tuple[Any, Any, Any, Any]]:

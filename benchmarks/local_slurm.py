@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
+COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sacct")
+"""The last is asked for an account and knows none; where it is missing the plugin waits forever."""
+
 START = "Building DAG of jobs"
 """What each Snakemake prints once; the plugin deletes the log of a job that ended well."""
 

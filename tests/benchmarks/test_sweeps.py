@@ -67,6 +67,7 @@ def test_a_step_runs_its_command_without_the_options_of_srun(tmp_path: Path) -> 
     with LocalSlurm(tmp_path / "slurm", stub=lambda command: False) as slurm:
         assert call(slurm, "srun", "-n1", "--cpu-bind=q", "--nodes=1", "echo", "-n", "a b") == "a b"
         assert "MinJobAge = 600" in call(slurm, "scontrol", "show", "config")
+        assert call(slurm, "sacct", "-nu", "root", "-o", "Account%256") == "", "no account is known"
 
 
 @pytest.mark.parametrize("runs", [100, 400])

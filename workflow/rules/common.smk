@@ -75,11 +75,13 @@ else:
     SCENARIO = checked(load_scenario_from_mapping, *SETTINGS)
 config.update(overlaid(SETTINGS))  # what captions read
 if workflow.is_main_process:
-    # While rules are read, Snakemake does not tell the targets.
+    # While rules are read, Snakemake does not tell the targets. After an option of rules `partition` is a rule.
+    typed = set(sys.argv)
+    ruled = {"--until", "-U", "--omit-from", "-O", "--forcerun", "-R"} & typed
     for figure in set(catalogue.FIGURES) - set(SCENARIO.figures):
-        if {figure, f"figure_{figure}"} & set(sys.argv):
+        if {f"figure_{figure}", *(() if ruled else (figure,))} & typed:
             checked(SCENARIO.require_figure, figure)
-    if "plan" not in sys.argv:  # it lists what will not start
+    if "plan" not in typed:  # it lists what will not start
         checked(check_before_start, SCENARIO, PLACE)
     for line in SCENARIO.repetitions:
         logger.info(f"note: {line}")

@@ -43,15 +43,17 @@ class Job:
 
 @dataclass
 class LocalSlurm:
-    """The scheduler: one job after another, in the order of submission.
+    """The scheduler: jobs in the order of submission, some at a time.
 
     Attributes:
         folder: where commands, queue and logs are.
         stub: makes a job's outputs without running it, given its command; False if the job has to run.
+        at_once: how many jobs run side by side; most of a tiny run's time is waiting.
     """
 
     folder: Path
     stub: Callable[[str], bool]
+    at_once: int = 1
     jobs: list[Job] = field(default_factory=list)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -62,13 +64,15 @@ class LocalSlurm:
             program = self.folder / "bin" / name
             program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {self.folder} {name} "$@"\n')
             program.chmod(0o755)
-        self._thread = threading.Thread(target=self._work_off)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._work_off) for _ in range(self.at_once)]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def calls(self) -> Counter[str]:
         """How often each command was called."""
@@ -77,15 +81,22 @@ class LocalSlurm:
 
     def _work_off(self) -> None:
         while not self._done.is_set():
-            waiting = sorted((self.folder / "queue").glob("*.json"), key=lambda file: int(file.stem))
-            for file in waiting:
-                asked = json.loads(file.read_text())
-                file.unlink()
-                self.jobs.append(self._run(asked))
-                print(self.jobs[-1], file=sys.stderr)  # thousands of runs take an hour: a line for each job
-                if self._done.is_set():
-                    return
-            time.sleep(0.2)
+            asked = self._next()
+            if asked is None:
+                time.sleep(0.2)
+                continue
+            job = self._run(asked)
+            self.jobs.append(job)
+            print(job, file=sys.stderr)  # thousands of runs take an hour: a line for each job
+
+    def _next(self) -> dict[str, Any] | None:
+        """The job that waits longest, taken from the queue; None: none waits."""
+        for file in sorted((self.folder / "queue").glob("*.json"), key=lambda file: int(file.stem)):
+            with suppress(FileNotFoundError):  # another thread has it
+                taken = file.rename(file.with_suffix(".taken"))
+                asked: dict[str, Any] = json.loads(taken.read_text())
+                return asked
+        return None
 
     def _run(self, asked: dict[str, Any]) -> Job:
         minutes, state = int(asked["time"]), self.folder / "state" / asked["id"]

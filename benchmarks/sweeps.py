@@ -169,11 +169,11 @@ def files_in(folder: Path) -> int:
     return sum(file.is_file() for file in folder.rglob("*"))
 
 
-def measure(runs: int, minutes: float, folder: Path) -> dict[str, Any]:
+def measure(runs: int, minutes: float, at_once: int, folder: Path) -> dict[str, Any]:
     """What the sweep takes; DataError if something of it fails."""
     sweep = Sweep(folder, runs)
     fake_trainings(sweep)
-    with LocalSlurm(folder / "slurm", Stub(sweep, minutes)) as slurm:
+    with LocalSlurm(folder / "slurm", Stub(sweep, minutes), at_once) as slurm:
         sweep.environment["PATH"] = f"{folder}/slurm/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
         submitting = sweep.snakemake("--profile", "slurm")
         calls = slurm.calls()
@@ -216,9 +216,10 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=2000, help="a multiple of 100 (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="see above (default: to the end)")
+    parser.add_argument("--at-once", type=int, default=1, help="jobs side by side (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(options.runs, options.minutes, Path(folder)), indent=1))
+        print(json.dumps(measure(options.runs, options.minutes, options.at_once, Path(folder)), indent=1))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU time of everything: {(used.ru_utime + used.ru_stime) / 60:.1f} minutes")
 

@@ -63,6 +63,15 @@ def test_jobs_are_run_in_order_and_what_they_used_is_known(tmp_path: Path) -> No
     assert slurm.calls()["sbatch"] == 3 and slurm.calls()["squeue"] >= 1
 
 
+def test_two_jobs_run_side_by_side_and_each_once(tmp_path: Path) -> None:
+    with LocalSlurm(tmp_path / "slurm", stub=lambda command: False, at_once=2) as slurm:
+        meet = "touch {0}/at.{1}; for _ in $(seq 100); do [ -e {0}/at.{2} ] && exit 0; sleep 0.1; done; exit 1"
+        for own, other in ((1, 2), (2, 1)):
+            submit(slurm, meet.format(tmp_path, own, other))
+        assert states(slurm) == {"1": "COMPLETED", "2": "COMPLETED"}, "each waits until the other has begun"
+        assert len(slurm.jobs) == 2
+
+
 def test_a_step_runs_its_command_without_the_options_of_srun(tmp_path: Path) -> None:
     with LocalSlurm(tmp_path / "slurm", stub=lambda command: False) as slurm:
         assert call(slurm, "srun", "-n1", "--cpu-bind=q", "--nodes=1", "echo", "-n", "a b") == "a b"

@@ -48,14 +48,14 @@ def planned(folder: Path, algorithm: str = "local_item_dp", **optimizer: Any) ->
 def test_the_noise_of_all_steps(tmp_path: Path, optimizer: dict[str, Any], noise: float) -> None:
     frame, text = planned(tmp_path, **optimizer)
     assert frame["noise_a_weight"][0] == pytest.approx(noise)
-    assert frame["weight_scale"][0] == 1 and "WARNING" not in text
+    assert frame["weight_scale"][0] == 5 and "WARNING" not in text
 
 
 @pytest.mark.slow
 def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_path: Path) -> None:
     _, text = planned(tmp_path, learning_rate=500.0)
     told = text.replace("\n", " ")
-    ratio = 500 * ONE_STEP * math.sqrt(15)
+    ratio = 500 * ONE_STEP * math.sqrt(15) / 5  # a linear model's scale
     assert "WARNING: the noise of all rounds" in told and f"LocalItemDP on femnist {ratio:.2g}." in told
 
 
@@ -70,3 +70,9 @@ def test_the_scale_of_leafs_cnn_is_that_of_its_dense_layer() -> None:
     uniform = 1 / math.sqrt(3 * 7 * 7 * 64)  # U(-1/√n, 1/√n) of n inputs
     scale = model_cost(ModelConfig(name="leaf_cnn"), "femnist").weight_scale
     assert scale == pytest.approx(uniform, rel=0.01)
+
+
+def test_linear_models_on_inputs_of_norm_one_have_a_scale_of_their_own() -> None:
+    started, from_zero = ModelConfig(name="handwriting_head"), ModelConfig(name="char_ngram")
+    scales = [model_cost(started, "femnist").weight_scale, model_cost(from_zero, "shakespeare").weight_scale]
+    assert scales == [5, 5]

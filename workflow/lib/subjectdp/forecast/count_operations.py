@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.engine.pass_size import items_in_a_pass, saved_values
-from subjectdp.forecast.cost_model import ModelCost
+from subjectdp.forecast.cost_model import LINEAR_SCALE, ModelCost
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import SHAPES
 from subjectdp.models.fixed import fixed_features
@@ -48,8 +48,9 @@ def counted_cost(name: str, parameters: str, dataset: str) -> ModelCost:
 def _weight_scale(name: str, parameters: str, dataset: str) -> float:
     facts = DATASETS[dataset]
     model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters))
-    largest = max(model.parameters(), key=torch.numel)
-    return float(largest.detach().std()) or 1.0
+    largest = max(model.parameters(), key=torch.numel).detach()
+    linear = fixed_features(model) is not None or not largest.any()
+    return LINEAR_SCALE if linear else float(largest.std())
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -57,7 +57,7 @@ class Head(nn.Module):
 
     def __init__(self, then: str) -> None:
         super().__init__()
-        self.head = nn.Linear(28, 62, bias=False) if then == "along" else nn.Linear(784, 62)
+        self.head = nn.Linear(28 if then == "along" else 784, 62)
         self.then = then
 
     def forward(self, images: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
 
 
 NAMES = ["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "every_layer", "words"]
-NAMES += ["head", "head scaled", "head scaled in place"]
+NAMES += ["head", "head scaled", "head scaled in place", "head along"]
 
 
 @pytest.mark.parametrize("name", NAMES)

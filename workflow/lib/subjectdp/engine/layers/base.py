@@ -117,6 +117,8 @@ def wanted(output: Tensor) -> Tensor:
     """A layer's output as a tensor of the autograd graph, even if nothing before it requires a gradient."""
     if output.requires_grad:
         return output
+    if output._is_view():  # of a first linear layer on 3-D data; autograd forbids to change it in place
+        output = output.clone()
     result: Tensor = _Source.apply(output, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
     return result
 

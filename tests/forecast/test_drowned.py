@@ -72,6 +72,12 @@ def test_the_scale_of_leafs_cnn_is_that_of_its_dense_layer() -> None:
     assert scale == pytest.approx(uniform, rel=0.01)
 
 
+def test_the_scale_follows_the_shape_of_the_data_sets_items() -> None:
+    uniform = 1 / math.sqrt(3 * 1024)  # the features of an image
+    scale = model_cost(ModelConfig(name="mlp"), "cifar10").weight_scale
+    assert scale == pytest.approx(uniform, rel=0.02)
+
+
 def test_linear_models_on_inputs_of_norm_one_have_a_scale_of_their_own() -> None:
     started, from_zero = ModelConfig(name="handwriting_head"), ModelConfig(name="char_ngram")
     scales = [model_cost(started, "femnist").weight_scale, model_cost(from_zero, "shakespeare").weight_scale]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -41,13 +41,11 @@ def counted_cost(name: str, parameters: str, dataset: str) -> ModelCost:
         feature_flops=feature_flops,
         features=features,
         items_in_a_pass=items_in_a_pass(saved, "cpu"),
-        weight_scale=_weight_scale(name, parameters, dataset),
+        weight_scale=_weight_scale(model),
     )
 
 
-def _weight_scale(name: str, parameters: str, dataset: str) -> float:
-    facts = DATASETS[dataset]
-    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters))
+def _weight_scale(model: nn.Module) -> float:
     largest = max(model.parameters(), key=torch.numel).detach()
     linear = fixed_features(model) is not None or not largest.any()
     return LINEAR_SCALE if linear else float(largest.std())

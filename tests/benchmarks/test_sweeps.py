@@ -65,7 +65,9 @@ def test_jobs_are_run_in_order_and_what_they_used_is_known(tmp_path: Path) -> No
 
 def test_two_jobs_run_side_by_side_and_each_once(tmp_path: Path) -> None:
     with LocalSlurm(tmp_path / "slurm", stub=lambda command: False, at_once=2) as slurm:
-        meet = "touch {0}/at.{1}; for _ in $(seq 100); do [ -e {0}/at.{2} ] && exit 0; sleep 0.1; done; exit 1"
+        meet = (
+            "touch {0}/at.{1}; for _ in $(seq 100); do [ -e {0}/at.{2} ] && exit 0; sleep 0.1; done; exit 1"
+        )
         for own, other in ((1, 2), (2, 1)):
             submit(slurm, meet.format(tmp_path, own, other))
         assert states(slurm) == {"1": "COMPLETED", "2": "COMPLETED"}, "each waits until the other has begun"

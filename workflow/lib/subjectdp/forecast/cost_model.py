@@ -115,8 +115,8 @@ def _items_of_subject(data: DataConfig) -> float:
 LINEAR_SCALE = 5.0
 """Noise a weight that a linear model on inputs of norm 1 stands: the logits of a trained one are of about that size.
 
-On the embedded data lower rates cost accuracy where the noise is 3.5 and 5 (39 to 31 %, 62 to 53 %), and gain it where it
-is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
+On the embedded data lower rates cost accuracy where the noise is 3.5 and 5 (39 to 31 %, 62 to 53 %), and gain it where
+it is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
 """
 
 
@@ -124,8 +124,8 @@ is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
 class ModelCost:
     """Cost of one item in a model; numbers are float32.
 
-    Linear models have fixed features (``models.fixed``) or start at zero (``models.ngram``), and inputs of norm 1: noise
-    of 1 a weight changes a logit by about 1.
+    Linear models have fixed features (``models.fixed``) or start at zero (``models.ngram``), and inputs of norm 1:
+    noise of 1 a weight changes a logit by about 1.
     """
 
     forward_flops: int  # floating point operations of a forward pass

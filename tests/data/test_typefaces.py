@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
+from torch import Tensor
 
+from subjectdp.cli import pretraining
+from subjectdp.cli.pretraining import OF_TYPEFACES, Settings, characters_of, of_head, pretrain
 from subjectdp.data.embedded import typefaces as module
-from subjectdp.data.embedded.glyphs import CLASSES, FACES, PRINT, stroke_fields
+from subjectdp.data.embedded.glyphs import CLASSES, FACES, PRINT, StrokeFields, stroke_fields
 from subjectdp.errors import ConfigError
 from subjectdp.io.atomic import sha256_of
 
@@ -19,13 +25,16 @@ LOCK = Path(__file__).parents[2] / "envs" / "typefaces" / "package-lock.json"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if npm had installed two families, one of which has no small letters."""
-    for family, face in (("caveat", PRINT[0]), ("rock-salt", PRINT[3])):
+    """As if npm had installed two families, one of which has no small letters and lends none to the head."""
+    rows = ["family,lends,head,sha256"]
+    for family, face, facts in (("caveat", PRINT[0], "all,yes"), ("rock-salt", PRINT[3], "capitals,no")):
         file = tmp_path / "@fontsource" / family / "files" / f"{family}-latin-400-normal.woff"
         file.parent.mkdir(parents=True)
         shutil.copy(face.file, file)
-    hashes = {"caveat": sha256_of(PRINT[0].file), "rock-salt": sha256_of(PRINT[3].file)}
-    monkeypatch.setattr(module, "SHA256", hashes)
+        rows.append(f"{family},{facts},{sha256_of(face.file)}")
+    table = tmp_path / "typefaces.csv"
+    table.write_text("\n".join(rows) + "\n")
+    monkeypatch.setattr(module, "TABLE", table)
     return tmp_path
 
 
@@ -49,10 +58,37 @@ def test_a_missing_or_another_file_is_refused(folder: Path) -> None:
         module.typefaces(folder)
 
 
+def test_the_head_is_fitted_to_characters_of_some_faces_and_of_other_writers(folder: Path) -> None:
+    every, some = module.typefaces(folder), module.typefaces(folder, of_head=True)
+    assert len(every) == FACES + 2 and len(some) == FACES + 1 and some[0].file == every[0].file
+    assert sum(face.share for face in every) == pytest.approx(sum(face.share for face in some))
+    assert of_head(OF_TYPEFACES) == replace(OF_TYPEFACES, writers=1200, seed=OF_TYPEFACES.seed + 1)
+
+
+@pytest.mark.slow
+def test_a_pretraining_with_typefaces_fits_the_head_to_the_characters_of_its_own_faces(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def recorded(fields: StrokeFields, settings: Settings) -> tuple[Tensor, Tensor]:
+        drawn.append((len(fields.shares), settings))
+        return characters_of(fields, settings)
+
+    monkeypatch.setattr(pretraining, "characters_of", recorded)
+    tiny = Settings(writers=6, items_per_writer=40, epochs=1, batch_size=8, seed=5)
+    pretrain(tiny, tmp_path / "weights", folder)
+    assert drawn == [(FACES + 2, tiny), (FACES + 1, of_head(tiny))]
+    assert load_file(tmp_path / "weights")["head"].any()
+
+
 def test_npm_installs_the_families_of_the_table() -> None:
     packages = json.loads(LOCK.read_text())["packages"]
     found = {name.rpartition("/")[2]: facts for name, facts in packages.items() if name}
-    assert found.keys() == module.SHA256.keys()
+    with module.TABLE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["family"] for row in rows] == sorted(found) and len(rows) == 107
+    assert sum(row["head"] == "yes" for row in rows) == 24
     for facts in found.values():
-        assert facts["version"] == "5.3.0" and facts["integrity"].startswith("sha512-")
+        assert facts["version"] >= "5.2.7" and facts["integrity"].startswith("sha512-")
         assert facts["license"] in ("OFL-1.1", "Apache-2.0")

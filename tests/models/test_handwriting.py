@@ -23,6 +23,7 @@ from subjectdp.cli.pretraining import (
     Settings,
     characters_of,
     fit_head,
+    of_head,
     pretrain,
     project,
     synthetic_characters,
@@ -71,7 +72,7 @@ def test_no_scenario_and_no_default_draws_the_writers_of_the_pretraining() -> No
     seeds = {EmbeddedConfig().seed}
     for path in (ROOT / "config").rglob("*.yaml"):
         seeds |= set(seeds_in(yaml.safe_load(path.read_text())))
-    assert len(seeds) >= 1 and not seeds & {Settings().seed, OF_TYPEFACES.seed}
+    assert len(seeds) >= 1 and not seeds & {Settings().seed, OF_TYPEFACES.seed, of_head(OF_TYPEFACES).seed}
 
 
 def seeds_in(node: Any, key: str = "") -> list[int]:

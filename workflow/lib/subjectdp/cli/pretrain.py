@@ -19,7 +19,8 @@ def add_parser(commands: Any) -> None:
         help="train the public features again: handwriting or English",
         description="Generates an embedded data set with a seed of its own, trains the network of handwriting_head on "
         "it and writes the weights with their provenance. The package holds the results of the default settings, "
-        "without and with --typefaces; their sha256 are in subjectdp.models.handwriting. About 20 minutes on one core.",
+        "without and with --typefaces; their sha256 are in subjectdp.models.handwriting. About 20 minutes on one "
+        "core, an hour with typefaces.",
     )
     parser.add_argument("--output", required=True, metavar="FILE", help="where the weights go (safetensors)")
     parser.add_argument(

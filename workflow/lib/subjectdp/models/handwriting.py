@@ -27,7 +27,7 @@ SHA256 = "17a060ee7eb83d86f133809d341bbdfcdb5beb5429a1cada59f7e2066f58779b"
 """SHA-256 of the file of weights. It is part of the code, so a run's code fingerprint changes with the weights."""
 
 TYPEFACES = WEIGHTS.with_name("typefaces.safetensors")
-TYPEFACES_SHA256 = "d465482bef214150ecc2e07130a18710dda85b170221bec31eaaeec2dfb3e4cf"
+TYPEFACES_SHA256 = "9766d2237a2ff7aac42c4ed4525adfc6c95d4ef7678328e33ebc17ed35fc3156"
 
 CLASSES = 62
 FEATURES = 128

@@ -101,6 +101,8 @@ def pretrain(settings: Settings, target: Path, folder: Path | None = None) -> No
     if folder is not None:
         settings = of_head(settings)
         images, labels = characters_of(stroke_fields(heads), settings)
+        # As a run reads them: convolutions of the training's memory layout round differently.
+        features = HandwritingFeatures({name: value.contiguous() for name, value in tensors.items()})
     tensors |= half({"head": fit_head(outputs_of(features, images, settings), labels, settings.head_decay)})
     write_bytes(target, save(tensors, {"provenance": json.dumps(made, sort_keys=True)}))
 

@@ -36,7 +36,8 @@ def _add_what_is_timed(parser: argparse.ArgumentParser) -> None:
         "--workload",
         nargs="+",
         metavar="NAME",
-        help="cnn, lstm, subjects, round, calibration, dag or small_lstm (default: all but the last)",
+        help="cnn, lstm, subjects, head, round, light_round, calibration, dag or small_lstm "
+        "(default: all but the last)",
     )
     parser.add_argument(
         "--batch",

@@ -10,15 +10,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from subjectdp.cli import pretraining
-from subjectdp.cli.pretraining import OF_TYPEFACES, Settings, characters_of, of_head, pretrain
+from subjectdp.cli.pretraining import (
+    OF_TYPEFACES,
+    Settings,
+    characters_of,
+    fit_head,
+    of_head,
+    outputs_of,
+    pretrain,
+)
 from subjectdp.data.embedded import typefaces as module
 from subjectdp.data.embedded.glyphs import CLASSES, FACES, PRINT, StrokeFields, stroke_fields
 from subjectdp.errors import ConfigError
 from subjectdp.io.atomic import sha256_of
+from subjectdp.models.handwriting import HandwritingFeatures
 
 LOCK = Path(__file__).parents[2] / "envs" / "typefaces" / "package-lock.json"
 
@@ -69,17 +79,21 @@ def test_the_head_is_fitted_to_characters_of_some_faces_and_of_other_writers(fol
 def test_a_pretraining_with_typefaces_fits_the_head_to_the_characters_of_its_own_faces(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = []
+    """And to features as a run reads them from the file: another memory layout would round differently."""
+    drawn, made = [], []
 
     def recorded(fields: StrokeFields, settings: Settings) -> tuple[Tensor, Tensor]:
         drawn.append((len(fields.shares), settings))
-        return characters_of(fields, settings)
+        made.append(characters_of(fields, settings))
+        return made[-1]
 
     monkeypatch.setattr(pretraining, "characters_of", recorded)
     tiny = Settings(writers=6, items_per_writer=40, epochs=1, batch_size=8, seed=5)
     pretrain(tiny, tmp_path / "weights", folder)
     assert drawn == [(FACES + 2, tiny), (FACES + 1, of_head(tiny))]
-    assert load_file(tmp_path / "weights")["head"].any()
+    tensors, (images, labels) = load_file(tmp_path / "weights"), made[-1]
+    outputs = outputs_of(HandwritingFeatures(tensors), images, of_head(tiny))
+    assert torch.equal(fit_head(outputs, labels, tiny.head_decay).half(), tensors["head"])
 
 
 def test_npm_installs_the_families_of_the_table() -> None:
@@ -89,6 +103,8 @@ def test_npm_installs_the_families_of_the_table() -> None:
         rows = list(csv.DictReader(file))
     assert [row["family"] for row in rows] == sorted(found) and len(rows) == 107
     assert sum(row["head"] == "yes" for row in rows) == 24
+    asked = json.loads(LOCK.with_name("package.json").read_text())["dependencies"]
+    assert asked == {f"@fontsource/{family}": facts["version"] for family, facts in found.items()}
     for facts in found.values():
-        assert facts["version"] >= "5.2.7" and facts["integrity"].startswith("sha512-")
+        assert facts["version"] in ("5.2.7", "5.2.8", "5.3.0", "5.3.1") and facts["integrity"].startswith("sha512-")
         assert facts["license"] in ("OFL-1.1", "Apache-2.0")

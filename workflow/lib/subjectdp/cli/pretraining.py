@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
@@ -102,7 +102,7 @@ def pretrain(settings: Settings, target: Path, folder: Path | None = None) -> No
         settings = of_head(settings)
         images, labels = characters_of(stroke_fields(heads), settings)
         # As a run reads them: convolutions of the training's memory layout round differently.
-        features = HandwritingFeatures({name: value.contiguous() for name, value in tensors.items()})
+        features = HandwritingFeatures(load(save(tensors)))
     tensors |= half({"head": fit_head(outputs_of(features, images, settings), labels, settings.head_decay)})
     write_bytes(target, save(tensors, {"provenance": json.dumps(made, sort_keys=True)}))
 

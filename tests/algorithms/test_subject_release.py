@@ -280,8 +280,13 @@ def sums_of(world: World, keep: NDArray[np.bool_], updates: bool) -> Tensor:
     return torch.stack(rows).double()
 
 
-def moves(plan: PrivacyPlan, by_item: bool = False) -> Iterator[tuple[float, float]]:
-    """(moved, stated) of everything that is seen of a round, for a subject or an item that is taken away."""
+def moves(
+    plan: PrivacyPlan, by_item: bool = False, side_by_side: bool = False
+) -> Iterator[tuple[float, float]]:
+    """(moved, stated) of everything that is seen of a round, for a subject or an item that is taken away.
+
+    Every silo's sum is seen ``side_by_side`` under local trust, or where that is asked.
+    """
     updates = plan.mechanism.clipping is Clipping.PER_SUBJECT_UPDATE
     for world in worlds(plan):
         world.rate(3.0)  # updates beyond the clip norm
@@ -294,7 +299,7 @@ def moves(plan: PrivacyPlan, by_item: bool = False) -> Iterator[tuple[float, flo
             if without.all() or len(np.unique(world.silos[without])) < 3:
                 continue  # nobody, or the silo's only items: a federation of the same silos holds some everywhere
             change = before - sums_of(world, without, updates)
-            seen = change if plan.mechanism.trust is LOCAL else change.sum(0)
+            seen = change if side_by_side or plan.mechanism.trust is LOCAL else change.sum(0)
             yield float(seen.norm()), tiny.CLIP * (2.0 if by_item else 1.0)
 
 

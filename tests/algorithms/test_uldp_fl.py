@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from accounting import plans
-from accounting.test_subject_plans import facts, release, settings
+from accounting.test_subject_plans import facts, gaussian_epsilon, release, settings
 from algorithms import tiny
 from algorithms.test_sensitivity import check
 from algorithms.test_subject_release import SECURE, SOUND, SubjectReference, after_a_round, moves
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.config import load_run
-from subjectdp.config.plan_inputs import mechanism_of
+from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError
 from subjectdp.plan.plan import Clipping, PrivacyPlan
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
@@ -40,6 +42,21 @@ def test_a_round_is_the_float64_loop(rule: BudgetWeights) -> None:
 @pytest.mark.parametrize("rule", PAPER)
 def test_a_user_moves_the_sum_by_at_most_the_clip_norm(rule: BudgetWeights) -> None:
     check(moves(tiny_uldp(rule, steps=1)), 10, tight=0.5)
+
+
+def test_a_user_moves_all_silos_releases_by_as_much_where_each_is_seen() -> None:
+    """The bound is reached by a user at one silo: under local trust each silo needs the whole noise."""
+    check(moves(tiny_uldp(BudgetWeights.PROPORTIONAL, steps=1), side_by_side=True), 10, tight=0.99)
+
+
+@pytest.mark.parametrize(
+    ("joint", "counted"), [({}, 16), ({"colluding_silos": 12}, 4), ({"own_noise_only": True}, 1)]
+)
+def test_the_noise_of_silos_that_tell_it_does_not_count(joint: dict[str, Any], counted: int) -> None:
+    run = load_run({**RUN, "partition": {"silos": 16}, "joint": joint})
+    plan = make_plan(mechanism_of(run), facts(), plan_settings(run))
+    hidden = plan.silos[0].noise_multiplier * math.sqrt(counted)
+    assert gaussian_epsilon(math.sqrt(plan.rounds) / hidden) == pytest.approx(4.0, abs=5e-3)
 
 
 @pytest.mark.parametrize("q", [1.0, 0.2])

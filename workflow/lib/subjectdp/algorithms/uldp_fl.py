@@ -14,6 +14,9 @@ Kato, Xiong, Takagi, Cao, Yoshikawa 2024: "ULDP-FL: Federated Learning with Acro
 
 Only the sum over silos is seen, and a user moves it by at most Σ_s w C = C: R rounds are R Gaussian releases. C takes
 the place of the server's rate, as long as updates are clipped.
+
+Where every silo's release is seen (local trust), a user moves them together by √(Σ_s w²) C, which is C for a user at one
+silo. Then each silo needs the whole noise, σ²C²: ``joint.own_noise_only``.
 """
 
 from __future__ import annotations
@@ -54,5 +57,11 @@ ALGORITHM = declare(
         reference="ULDP-FL (arXiv 2308.12210), ULDP-AVG and ULDP-AVG-w",
     ),
     rounds=(RoundRule(local_round, aggregate, SiloTask.ONE_STEP, of_updates=True),),
-    reads=("privacy.horizontal", "subject.sampling_probability", "subject.weights"),
+    reads=(
+        "privacy.horizontal",
+        "subject.sampling_probability",
+        "subject.weights",
+        "joint.colluding_silos",
+        "joint.own_noise_only",
+    ),
 )

@@ -258,8 +258,8 @@ class PrivacyConfig(Section):
 
 
 class JointConfig(Section):
-    """Noise under secure aggregation: joint_noise reads all keys, subject_release who is honest (the two keys
-    colluding_silos and own_noise_only)."""
+    """Noise under secure aggregation: joint_noise reads all keys, subject_release and uldp_fl who is honest (the two
+    keys colluding_silos and own_noise_only)."""
 
     noise: NoiseDistribution = Field(
         default=PlanSettings.noise_distribution,

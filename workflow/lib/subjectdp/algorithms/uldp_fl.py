@@ -15,8 +15,8 @@ Kato, Xiong, Takagi, Cao, Yoshikawa 2024: "ULDP-FL: Federated Learning with Acro
 Only the sum over silos is seen, and a user moves it by at most Σ_s w C = C: R rounds are R Gaussian releases. C takes
 the place of the server's rate, as long as updates are clipped.
 
-Where every silo's release is seen (local trust), a user moves them together by √(Σ_s w²) C, which is C for one at a single
-silo. Each silo then needs the whole noise, σ²C²: ``joint.own_noise_only``.
+Where every silo's release is seen (local trust), a user moves them together by √(Σ_s w²) C, which is C for one that
+is at a single silo. Each silo then needs the whole noise, σ²C²: ``joint.own_noise_only``.
 """
 
 from __future__ import annotations

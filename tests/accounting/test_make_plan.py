@@ -32,12 +32,13 @@ from accounting.plans import (
     sound,
 )
 from subjectdp.accounting import cache
-from subjectdp.accounting.make_plan import executed_rounds, make_plan
+from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.published import published_epsilon
 from subjectdp.accounting.sound import typical_group_size, unit_epsilon
 from subjectdp.errors import ConfigError, DataError, PrivacyError
 from subjectdp.plan.plan import Horizontal, Mechanism, PrivacyUnit
+from subjectdp.plan.rounds import executed_rounds
 
 approx = pytest.approx
 

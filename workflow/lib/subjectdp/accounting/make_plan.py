@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,6 @@ from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
     FederationFacts,
-    Horizontal,
     Mechanism,
     NoiseRule,
     PlanSettings,
@@ -29,6 +27,7 @@ from subjectdp.plan.plan import (
     SiloTerms,
     TrustModel,
 )
+from subjectdp.plan.rounds import executed_rounds
 
 
 def make_plan(
@@ -65,22 +64,6 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         cap_enforced=facts.cap_enforced,
     )
     return plan if settings.sampling_fraction is None else with_sampling(plan, settings.sampling_fraction)
-
-
-def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
-    """Rounds that are run: floor(R/√s), at least 1, under the papers' Theorem 3.10/3.13; else R.
-
-    The rule concerns only as_published runs of algorithms that the papers compose over silos.
-    """
-    reduced = (
-        settings.mode is AccountingMode.AS_PUBLISHED
-        and mechanism.horizontal_composition
-        and settings.horizontal is Horizontal.ROUNDS_OVER_SQRT_S
-    )
-    if not reduced:
-        return settings.rounds
-    participating = published.silos_in_round(silos, settings)
-    return max(1, math.isqrt(settings.rounds * settings.rounds // participating))
 
 
 def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:

@@ -34,15 +34,11 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
+from subjectdp.plan.rounds import silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
 _SMALLEST_LOG_DELTA = math.log(1e-12)
-
-
-def silos_in_round(facts_silos: int, settings: PlanSettings) -> int:
-    """s, the silos that take part in one round."""
-    return facts_silos if settings.silos_per_round is None else settings.silos_per_round
 
 
 def published_probability(

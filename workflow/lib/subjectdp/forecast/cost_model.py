@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.leaf_sizes import leaf_sizes
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.minibatches import expected_batch, round_steps
+from subjectdp.plan.rounds import executed_rounds
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
@@ -198,4 +200,6 @@ def size_class(run: RunConfig) -> SizeClass:
 
 def forecast_seconds(run: RunConfig) -> float:
     """Core-seconds of a run, with the operations of its model's default parameters: it needs no torch."""
-    return work_of(run, ModelCost(MODELS[str(run.model.name)].forward_flops)).core_seconds
+    cost = ModelCost(MODELS[str(run.model.name)].forward_flops)
+    rounds = executed_rounds(mechanism_of(run), plan_settings(run), run.partition.silos)
+    return work_of(run, cost, rounds=rounds).core_seconds

@@ -95,5 +95,5 @@ def print_judged(title: str, judged: Sequence[dict[str, Any]]) -> None:
 
 def _cells(goal: dict[str, Any]) -> tuple[Any, ...]:
     by = f" by {100 * goal['missed_by']:.0f} %" if goal["verdict"] is Verdict.MISSED else ""
-    quartiles = f"{goal['low']:.2f}-{goal['high']:.2f}"
-    return goal["goal"], goal["limit"], f"{goal['reached']:.2f}", quartiles, f"{goal['verdict']}{by}"
+    quartiles = f"{goal['low']:.3g}-{goal['high']:.3g}"
+    return goal["goal"], goal["limit"], f"{goal['reached']:.3g}", quartiles, f"{goal['verdict']}{by}"

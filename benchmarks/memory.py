@@ -23,7 +23,12 @@ from benchmarks.problem import Case, make_problem
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _STEPS, _REPEATS = 3, 3
 _LARGE = 1 << 30  # bytes: a larger peak is measured once
-_NARROW = {"image": (("hidden", 16),), "text": (("hidden", 16), ("dense", 16))}
+_OF_AN_LSTM = (("hidden", 16), ("dense", 16))
+_NARROW = {
+    "leaf_cnn": (("hidden", 16),),
+    "leaf_lstm": _OF_AN_LSTM,
+    "small_lstm": _OF_AN_LSTM,
+}  # other models are small
 
 
 def unmeasurable() -> str | None:
@@ -49,7 +54,7 @@ def peak_bytes(name: str, case: Case) -> int:
 
 def _peak(name: str, case: Case) -> int:
     build, problem = METHODS[name].build, make_problem(case)
-    build(make_problem(replace(case, batch=2, subjects=1, parameters=_NARROW[case.kind]))).step()
+    build(make_problem(replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ())))).step()
     return growth(build(problem).step)
 
 

@@ -12,6 +12,7 @@ from benchmarks.methods import METHODS, ours
 from benchmarks.problem import Case, Problem, make_problem
 from benchmarks.timing import Outcome, interleave
 
+_SECONDS_PER_SAMPLE = 0.05  # steps follow one another in training
 _PART_OF_MEMORY = 0.5  # of what is free: as much may per-item gradients take
 
 
@@ -27,7 +28,7 @@ def time_steps(case: Case, names: Sequence[str], rounds: int, gated: bool) -> di
             with _peers_may_fail(name, outcome):
                 steps[name] = METHODS[name].build(problem).step
     _log(case, f"timing {', '.join(steps)}")
-    for name, timed in interleave(steps, rounds).items():
+    for name, timed in interleave(steps, rounds, warm_up=2, seconds_per_sample=_SECONDS_PER_SAMPLE).items():
         outcomes[name].cpu, outcomes[name].wall = timed.cpu, timed.wall
     return outcomes
 

@@ -51,26 +51,31 @@ def interleave(
     *,
     warm_up: int = 1,
     seconds_per_method: float = 25.0,
+    seconds_per_sample: float = 0.0,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> dict[str, Outcome]:
     """Times every method once a round, each round in a random order, after ``warm_up`` untimed calls of each.
 
-    A method too slow for all rounds in ``seconds_per_method`` leaves early, after 3 rounds at least.
+    A method too slow for all rounds in ``seconds_per_method`` leaves early, after 3 rounds at least. One so fast that
+    other methods' leavings in the caches would count is called as often in a row as fits ``seconds_per_sample``; its
+    times are those of one call.
     """
-    allowed = dict.fromkeys(methods, rounds)
+    allowed, calls = dict.fromkeys(methods, rounds), dict.fromkeys(methods, 1)
     for name, method in methods.items() if warm_up else ():
         started = time.perf_counter()
         for _ in range(warm_up):
             method()
         each = (time.perf_counter() - started) / warm_up
         allowed[name] = min(rounds, max(FEWEST_ROUNDS, int(seconds_per_method / max(each, 1e-9))))
+        calls[name] = max(1, int(seconds_per_sample / max(each, 1e-9)))
     shuffler, timed = random.Random(0), {name: Outcome() for name in methods}
     for round_ in range(rounds):
         order = [name for name in methods if round_ < allowed[name]]
         shuffler.shuffle(order)
         for name in order:
             cpu, wall = cpu_clock(), time.perf_counter()
-            methods[name]()
-            timed[name].wall.append(time.perf_counter() - wall)
-            timed[name].cpu.append(cpu_clock() - cpu)
+            for _ in range(calls[name]):
+                methods[name]()
+            timed[name].wall.append((time.perf_counter() - wall) / calls[name])
+            timed[name].cpu.append((cpu_clock() - cpu) / calls[name])
     return timed

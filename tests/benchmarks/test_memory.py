@@ -46,8 +46,9 @@ def test_what_was_there_before_does_not_count() -> None:
 
 
 @pytest.mark.long
-def test_the_peak_of_a_method_is_measured(cases: dict[str, Case]) -> None:
-    assert 0 < in_worker("default", 1, memory.peak_bytes, "sgd", cases["cnn"]) < 200 * MB
+@pytest.mark.parametrize("case", ["cnn", "lstm", "head"])
+def test_the_peak_of_a_method_is_measured(cases: dict[str, Case], case: str) -> None:
+    assert 0 <= in_worker("default", 1, memory.peak_bytes, "sgd", cases[case]) < 200 * MB
 
 
 @pytest.mark.long

@@ -17,6 +17,11 @@ def test_leafs_networks_keep_the_fewest_and_a_linear_head_takes_a_mini_batch_at_
     assert head >= 1024
 
 
+def test_an_item_of_a_mini_batch_counts_alone() -> None:
+    mini_batch = torch.zeros(512, 3969)
+    assert saved_values(nn.Linear(3969, 62), mini_batch[:1]) == 3969
+
+
 def test_memory_of_a_pass_is_bounded_and_a_gpu_takes_at_least_as_many() -> None:
     for saved in (1, 1000, 10_000, 100_000):
         items = items_in_a_pass(saved, "cpu")

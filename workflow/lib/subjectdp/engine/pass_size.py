@@ -27,5 +27,5 @@ def saved_values(model: nn.Module, item: Tensor) -> int:
         return tensor
 
     with saved_tensors_hooks(save, lambda tensor: tensor):
-        model(item)
+        model(item.clone())  # a slice would count the storage of all items
     return sum(storage.nbytes() // 4 for key, storage in saved.items() if key not in parameters)

@@ -16,7 +16,9 @@ from algorithms import tiny
 from algorithms.test_sensitivity import check
 from algorithms.test_subject_release import SECURE, SOUND, SubjectReference, after_a_round, moves
 from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config import load_run
 from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError
@@ -57,6 +59,8 @@ def test_the_noise_of_silos_that_tell_it_does_not_count(joint: dict[str, Any], c
     plan = make_plan(mechanism_of(run), facts(), plan_settings(run))
     hidden = plan.silos[0].noise_multiplier * math.sqrt(counted)
     assert gaussian_epsilon(math.sqrt(plan.rounds) / hidden) == pytest.approx(4.0, abs=5e-3)
+    seen = "every noisy step of every silo" if counted == 1 else "the sum over the silos of each round"
+    assert seen in report_text(plan, privacy_statements(plan, over_rounds=False))
 
 
 @pytest.mark.parametrize("q", [1.0, 0.2])

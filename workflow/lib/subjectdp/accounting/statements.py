@@ -309,7 +309,7 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "clipping": str(plan.mechanism.clipping),
         "noise": str(plan.settings.noise_distribution),
         "trust": str(plan.mechanism.trust),
-        "observer": OBSERVERS[plan.mechanism.trust],
+        "observer": _observer(plan),
         "rounds": plan.rounds,
         "assumptions": list(_assumptions(plan, unit)),
         "versions": versions(),
@@ -318,6 +318,13 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "event": None,
         "dp_event": None,
     }
+
+
+def _observer(plan: PrivacyPlan) -> str:
+    """Who may look on. Where each silo's own noise alone is counted, it may be seen apart from the other silos'."""
+    trust = plan.mechanism.trust
+    apart = trust is TrustModel.SECURE_AGGREGATION and not sound.noise_is_summed(plan)
+    return OBSERVERS[TrustModel.LOCAL if apart else trust]
 
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:

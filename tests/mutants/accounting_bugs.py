@@ -316,7 +316,7 @@ ACCOUNTING = (
     ),
     mutant(
         "R/√s rounds in sound mode",
-        PLANNING,
+        "plan/rounds.py",
         "settings.mode is AccountingMode.AS_PUBLISHED\n        and mechanism",
         "mechanism",
         T_PLANNING + "test_horizontal_rounds",

@@ -242,6 +242,13 @@ SUBJECTS = (
         "algorithms/test_uldp_fl.py::test_a_round_is_the_float64_loop",
     ),
     mutant(
+        "a statement on each silo's own noise names the wrong observer",
+        "accounting/statements.py",
+        "OBSERVERS[TrustModel.LOCAL if apart else trust]",
+        "OBSERVERS[trust]",
+        "algorithms/test_uldp_fl.py::test_the_noise_of_silos_that_tell_it_does_not_count",
+    ),
+    mutant(
         "who is honest is not read by a release under secure aggregation",
         "algorithms/subject_release.py",
         '"subject", "joint.colluding_silos", "joint.own_noise_only")',

@@ -165,7 +165,7 @@ class SiloStep:
             total, norms = clipped_items(
                 self.engine, batch.inputs, batch.labels, self._copies, clip_norm, weights
             )
-        self._clipped_fraction = _share(norms > clip_norm)
+        self._clipped_fraction = _share_above(norms, clip_norm)
         return total
 
     def subject_sum(self, batch: Batch) -> Tensor:
@@ -173,14 +173,14 @@ class SiloStep:
         clip_norms = self._subject_clip_norms(subjects)
         groups, weights = rows_of_groups(groups, weights, self._copies)
         total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
-        self._clipped_fraction = _share(norms > clip_norms)
+        self._clipped_fraction = _share_above(norms, clip_norms)
         return total
 
     def subject_update_sum(self, batch: Batch) -> Tensor:
         subjects, groups, weights = drawn_batch(batch).subject_groups
         clip_norms = self._subject_clip_norms(subjects)
         total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
-        self._clipped_fraction = _share(norms > clip_norms)
+        self._clipped_fraction = _share_above(norms, clip_norms)
         return total
 
     def _subject_clip_norms(self, subjects: NDArray[np.int32]) -> Tensor:
@@ -257,10 +257,12 @@ class SiloStep:
         return 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
 
 
-def _share(flags: Tensor) -> Tensor | float:
-    """The fraction of true flags, as float32 has it; left on a GPU, which would have to be waited for; NaN for none."""
-    if flags.numel() == 0:
+def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:
+    """The fraction of norms above ``bound``, as float32 has it; it stays on a GPU; NaN for none."""
+    if norms.numel() == 0:
         return float("nan")
-    if flags.device.type == "cpu":  # a third of the time of torch's mean
-        return float(np.float32(np.count_nonzero(flags.numpy()) / flags.numel()))
-    return flags.mean(dtype=torch.float32)
+    if norms.device.type != "cpu":
+        return (norms > bound).mean(dtype=torch.float32)
+    # a third of the time of torch's comparison and mean
+    above = norms.numpy() > (bound.numpy() if isinstance(bound, Tensor) else bound)
+    return float(np.float32(np.count_nonzero(above) / above.size))

@@ -15,15 +15,19 @@ from subjectdp.cli.main import main
 from subjectdp.config import load_scenario
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
-WEIGHTS = {"beyond-180": (180, 128 * 62), "beyond-660": (660, 129 * 80)}  # subjects, inputs times classes
+UNTUNED = {  # subjects, inputs times classes, ε among the runs'
+    "beyond-180": (180, 128 * 62, {1.0, 4.0}),
+    "beyond-660": (660, 129 * 80, {1.0, 4.0}),
+    "uldp-180-local": (180, 128 * 62, {4.0}),
+}
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", UNTUNED)
 def test_the_untuned_scenarios_follow_the_rule(name: str) -> None:
-    present, weights = WEIGHTS[name]
+    present, weights, targets = UNTUNED[name]
     runs = load_scenario([str(SCENARIOS / f"{name}.yaml")]).runs_by_id.values()
     ours = [run for run in runs if run.algorithm.name == "subject_release"]
-    assert {1.0, 4.0} <= {run.privacy.epsilon for run in ours}
+    assert targets <= {run.privacy.epsilon for run in ours}
     for run in ours:
         held = run.partition.silos_per_subject or run.partition.silos
         few = math.sqrt(held / run.partition.silos)  # local trust: the noise of so many fewer subjects
@@ -58,9 +62,29 @@ def test_what_is_printed_is_a_block_of_a_scenario(capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out)["learning_rate"] == pytest.approx(72.3, abs=0.05)
 
 
+@pytest.mark.parametrize(("held", "subjects", "rate"), [(16, 180, 72.3), (4, 90, 25.6), (1, 45, 9.04)])
+def test_subjects_at_few_silos_have_the_noise_of_fewer(
+    held: int, subjects: int, rate: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = ["--weights", "7936", "--epsilon", "4", "--delta", "1e-5"]
+    assert (
+        main(["schedule", "--subjects", "180", "--silos", "16", "--silos-per-subject", str(held), *weights])
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert main(["schedule", "--subjects", str(subjects), *weights]) == 0
+    assert capsys.readouterr().out == printed
+    assert yaml.safe_load(printed)["training"]["optimizer"]["learning_rate"] == pytest.approx(rate)
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
+        (("--silos", "0"), "--silos to be at least 1"),
+        (
+            ("--silos", "4", "--silos-per-subject", "5"),
+            "--silos-per-subject to be 1 to 4, the number of --silos",
+        ),
         (("--subjects", "0"), "--subjects to be at least 1"),
         (("--weights", "-5"), "--weights to be at least 1"),
         (("--epsilon", "0"), "--epsilon to be above 0"),

@@ -26,6 +26,17 @@ class UntunedSchedule:
     weight_noise: float  # κ: standard deviation of the noise of all rounds on one weight
 
 
+def subjects_by_noise(subjects: int, silos: int, most_silos: int) -> int:
+    """√(m/s) N: as many subjects at all of s silos have the noise that N at m of them have under local trust.
+
+    Args:
+        subjects: N.
+        silos: s, of the federation.
+        most_silos: m, that may hold one subject, 1 to s. Secure aggregation has the noise of m = s.
+    """
+    return max(1, round(subjects * math.sqrt(most_silos / silos)))
+
+
 def untuned_schedule(subjects: int, weights: int, epsilon: float, delta: float) -> UntunedSchedule:
     """The rule's schedule for everybody in every round.
 

@@ -27,6 +27,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--subjects", type=int, required=True, help="subjects N of the federation")
     parser.add_argument("--weights", type=int, required=True, help="trained weights p of the model")
+    parser.add_argument("--silos", type=int, default=1, help="silos of the federation, under local trust")
+    parser.add_argument(
+        "--silos-per-subject", type=int, help="most silos that may hold one subject (default: all of --silos)"
+    )
     add_target(parser)
     add_json(parser, "print JSON")
     parser.set_defaults(run=run)
@@ -34,10 +38,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints the schedule; ConfigError for numbers out of range."""
-    from subjectdp.accounting.untuned import untuned_schedule  # here, to keep --help light
+    from subjectdp.accounting.untuned import subjects_by_noise, untuned_schedule  # here, to keep --help light
 
     _check(options)
-    found = untuned_schedule(options.subjects, options.weights, options.epsilon, options.delta)
+    held = options.silos if options.silos_per_subject is None else options.silos_per_subject
+    subjects = subjects_by_noise(options.subjects, options.silos, held)
+    found = untuned_schedule(subjects, options.weights, options.epsilon, options.delta)
     if options.json:
         print_json(asdict(found))
     else:
@@ -45,9 +51,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name in ("subjects", "weights"):
+    for name in ("subjects", "weights", "silos"):
         if getattr(options, name) < 1:
             raise expected(f"--{name}", getattr(options, name), "at least 1")
+    held = options.silos_per_subject
+    if held is not None and not 1 <= held <= options.silos:
+        raise expected("--silos-per-subject", held, f"1 to {options.silos}, the number of --silos")
     if not 0 < options.epsilon < math.inf:
         raise expected("--epsilon", options.epsilon, "above 0 and finite")
     if not 0 < options.delta < 1:

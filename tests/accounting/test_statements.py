@@ -252,6 +252,16 @@ def test_joint_noise_over_several_steps_counts_own_noise() -> None:
     assert any("own noise" in line for line in two["sound"]["item"]["assumptions"])
 
 
+def test_the_report_names_one_observer_and_one_noise() -> None:
+    """Noise of a sum and an observer who sees each silo, or the other way round, would contradict each other."""
+    for own in (False, True):
+        run = plan(sound(JOINT), 5.0, silos=4, steps=1, rounds=2, own_noise_only=own)
+        text = privacy_report_text(run, privacy_statements(run, over_rounds=False))
+        assert ("its share of a sum that alone is seen" in text) is not own
+        assert ("the other silos' noise is not counted" in text) is own
+        assert ("sees every noisy step of every silo" in text) is own
+
+
 @pytest.mark.slow
 def test_a_silo_that_looks_at_joint_sums_counts_as_one_that_tells_its_noise() -> None:
     """Every silo gets the sum of all, in the next model, and knows its own part of the noise."""

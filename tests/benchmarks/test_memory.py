@@ -46,9 +46,10 @@ def test_what_was_there_before_does_not_count() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["cnn", "lstm", "head"])
-def test_the_peak_of_a_method_is_measured(cases: dict[str, Case], case: str) -> None:
-    assert 0 <= in_worker("default", 1, memory.peak_bytes, "sgd", cases[case]) < 200 * MB
+@pytest.mark.parametrize(("case", "least"), [("cnn", 1), ("lstm", 1), ("head", 0)])
+def test_the_peak_of_a_method_is_measured(cases: dict[str, Case], case: str, least: int) -> None:
+    """A linear head's step at this batch may fit into pages that are resident already."""
+    assert least <= in_worker("default", 1, memory.peak_bytes, "sgd", cases[case]) < 200 * MB
 
 
 @pytest.mark.long

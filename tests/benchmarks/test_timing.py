@@ -69,6 +69,24 @@ def test_a_slow_method_leaves_early_and_its_rounds_are_compared_alone(monkeypatc
     assert ratio(slowest["slow"].wall, slowest["fast"].wall).value == pytest.approx(40.0)
 
 
+def test_a_fast_method_is_called_in_a_row_and_its_time_is_that_of_one_call(monkeypatch):
+    now, calls = Clock(), {"fast": 0, "slow": 0}
+    monkeypatch.setattr("benchmarks.timing.time.perf_counter", now)
+
+    def method(name: str, seconds: float):
+        def run() -> None:
+            now.now += seconds
+            calls[name] += 1
+
+        return run
+
+    methods = {"fast": method("fast", 0.125), "slow": method("slow", 2.0)}
+    samples = interleave(methods, 4, seconds_per_sample=1.0, cpu_clock=now)
+    assert calls == {"fast": 1 + 4 * 8, "slow": 1 + 4}, "one call each for warm-up"
+    assert samples["fast"].cpu == samples["fast"].wall == [0.125] * 4
+    assert samples["slow"].cpu == [2.0] * 4
+
+
 @pytest.mark.parametrize("rounds", [2, 3, 4, 5, 7, 20])
 def test_ratio_is_numpys_median_and_quartiles(rounds):
     times, base = np.random.default_rng(rounds).uniform(0.1, 10.0, (2, rounds)).tolist()

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from forecast.runs import PAPER, SHAKESPEARE, run_of
-from subjectdp.forecast.cost_model import SIZES, ModelCost, expected_items, work_of
+from subjectdp.forecast.cost_model import SIZES, ModelCost, expected_items, forecast_seconds, work_of
 
 COST = ModelCost(forward_flops=7)
 
@@ -26,6 +26,27 @@ def test_a_part_of_the_silos_and_of_the_evaluation_costs_a_part():
     whole, part = run_of(), run_of(training={"silos_per_round": 1, "evaluation_items": 3})
     assert work_of(part, COST).steps * 4 == work_of(whole, COST).steps
     assert work_of(part, COST).evaluated_items == 2 * 3 * part.training.rounds
+
+
+def test_a_forecast_counts_the_rounds_that_are_run():
+    """As published, HiGradAvgDP runs floor(100/√16) = 25 rounds of 100; made sound it runs them all."""
+
+    def seconds(mode: str, rounds: int) -> float:
+        algorithm = {"name": "higrad_avg_dp", "variant": "v1"}
+        privacy = (
+            {"mode": mode, "horizontal": "rounds_over_sqrt_s"} if mode == "as_published" else {"mode": mode}
+        )
+        return forecast_seconds(
+            run_of(
+                algorithm=algorithm,
+                privacy=privacy,
+                partition={"silos": 16, "max_items_per_subject": 50},
+                training={"rounds": rounds},
+            )
+        )
+
+    assert seconds("as_published", 100) == pytest.approx(seconds("sound", 25))
+    assert seconds("as_published", 100) < seconds("sound", 100)
 
 
 def test_expected_items_are_those_of_the_papers():

@@ -244,8 +244,8 @@ SUBJECTS = (
     mutant(
         "a statement on each silo's own noise names the wrong observer",
         "accounting/statements.py",
-        "OBSERVERS[TrustModel.LOCAL if apart else trust]",
-        "OBSERVERS[trust]",
+        "OBSERVERS[TrustModel.LOCAL if sound.own_noise_alone(plan) else plan.mechanism.trust]",
+        "OBSERVERS[plan.mechanism.trust]",
         "algorithms/test_uldp_fl.py::test_the_noise_of_silos_that_tell_it_does_not_count",
     ),
     mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from subjectdp.accounting.sound import own_noise_alone
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -56,6 +57,7 @@ _NOISED_BY = {
     TrustModel.SECURE_AGGREGATION: "each silo, its share of a sum that alone is seen (secure aggregation)",
     TrustModel.CENTRAL: "a trusted server",
 }
+_OWN_NOISE = "each silo, to its own sums; the other silos' noise is not counted"
 _SOURCES = {
     NoiseSource.REPRODUCIBLE: "the seed, which must stay secret: the model is NOT FOR RELEASE (noise_source: secure)",
     NoiseSource.SECURE: "256 bits of the operating system for this run alone, deleted when it ended",
@@ -154,7 +156,7 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
     yield _line("noise", f"{law}, {size}, {_when(plan)}")
-    yield _line("noise is added by", _NOISED_BY[mechanism.trust])
+    yield _line("noise is added by", _OWN_NOISE if own_noise_alone(plan) else _NOISED_BY[mechanism.trust])
     yield _line("noise is drawn from", _SOURCES[settings.noise_source])
 
 

@@ -74,6 +74,11 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
     return True
 
 
+def own_noise_alone(plan: PrivacyPlan) -> bool:
+    """Whether secure aggregation sums the silos' noise, and yet each silo's own noise alone protects its items."""
+    return plan.mechanism.trust is TrustModel.SECURE_AGGREGATION and not noise_is_summed(plan)
+
+
 def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
     """Whether what secure aggregation sums is linear in what the silos noised.
 

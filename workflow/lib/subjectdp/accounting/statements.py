@@ -322,9 +322,7 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
 
 def _observer(plan: PrivacyPlan) -> str:
     """Who may look on. Where each silo's own noise alone is counted, it may be seen apart from the other silos'."""
-    trust = plan.mechanism.trust
-    apart = trust is TrustModel.SECURE_AGGREGATION and not sound.noise_is_summed(plan)
-    return OBSERVERS[TrustModel.LOCAL if apart else trust]
+    return OBSERVERS[TrustModel.LOCAL if sound.own_noise_alone(plan) else plan.mechanism.trust]
 
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:

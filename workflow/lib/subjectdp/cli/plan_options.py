@@ -83,7 +83,7 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
 
 def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--own-noise-only", action="store_true", help="joint noise: count each silo's own noise only"
+        "--own-noise-only", action="store_true", help="secure aggregation: count each silo's own noise only"
     )
     parser.add_argument(
         "--clipping",
@@ -93,7 +93,10 @@ def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
         "gradient, or its model's update (default: %(default)s)",
     )
     parser.add_argument(
-        "--colluding-silos", type=int, default=0, help="joint noise: silos that reveal their noise"
+        "--colluding-silos",
+        type=int,
+        default=0,
+        help="secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
     )
 
 

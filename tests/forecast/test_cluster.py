@@ -61,7 +61,7 @@ def test_time_follows_the_forecast_with_a_margin():
 
 
 def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
-    """Where they were measured first, 52 runs took 14.7 minutes together."""
+    """Where they were measured first, 52 runs took 14.7 minutes together (Shakespeare with four silos then)."""
     runs = load_scenario(ROOT / "config/scenarios/embedded.yaml").runs
     settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
     assert {settings.group_of(run) for run in runs} == {"tiny_runs", "short_runs"}

@@ -32,19 +32,26 @@ from subjectdp.training.steps.silo_step import MiniBatch, SiloStep
 
 MODEL = "handwriting_head"
 STEPS = 16
-_ITEMS = 240  # of a subject
+ITEMS = 240  # of a subject
+
+OpacusSilo = tuple[Any, Any, Any, Any]
+"""A silo's module, optimiser, criterion and data loader."""
 
 
 def time_light_round(batch: int, rounds: int) -> dict[str, Outcome]:
     """Round 1 of LocalItemDP on a linear head, its parts alone, and the peers' rounds of the same steps."""
     with tempfile.TemporaryDirectory() as folder:
-        federation = federation_of(Path(folder), MODEL, batch, STEPS, _ITEMS)
+        federation = federation_of(Path(folder), MODEL, batch, STEPS, ITEMS)
         trained = GlobalModel(federation)
         methods: dict[str, Callable[[], object]] = {
             "subjectdp_round": lambda: run_round(federation, trained, 1, StepLog()),
             **_parts(federation),
-            "opacus_round": partial(_peer_round, federation, list(_peers(federation, batch, "hooks"))),
-            "opacus_ghost_round": partial(_peer_round, federation, list(_peers(federation, batch, "ghost"))),
+            "opacus_round": partial(
+                _opacus_round, federation, list(opacus_silos(federation, batch, "hooks"))
+            ),
+            "opacus_ghost_round": partial(
+                _opacus_round, federation, list(opacus_silos(federation, batch, "ghost"))
+            ),
         }
         timed = interleave(methods, rounds)
     for outcome in timed.values():
@@ -84,15 +91,12 @@ def _products(model: nn.Module, inputs: Tensor) -> Tensor:
     return torch.mm(torch.mm(weight, inputs.t()), inputs)
 
 
-def _peers(federation: Federation, batch: int, mode: str) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Opacus' module, optimiser, criterion and data loader of each silo."""
+def opacus_silos(federation: Federation, batch: int, mode: str) -> Iterator[OpacusSilo]:
+    """What Opacus makes of each silo's data and of the global model."""
     clip_norm = federation.plan.clip_norm or 1.0
     for silo in range(SILOS):
-        addresses, _ = federation.partition.silo(silo)
-        loader = DataLoader(TensorDataset(*federation.data.batch(addresses)), batch_size=batch)
-        module = copy.deepcopy(federation.engine.flat.model)
-        for parameter in module.parameters():
-            parameter.data, parameter.requires_grad = parameter.data.clone(), True
+        loader = DataLoader(TensorDataset(*silo_items(federation, silo)), batch_size=batch)
+        module = own_module(federation)
         optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the noise is not cryptographic
@@ -109,21 +113,38 @@ def _peers(federation: Federation, batch: int, mode: str) -> Iterator[tuple[Any,
         yield made if ghost else (made[0], made[1], nn.CrossEntropyLoss(), made[2])
 
 
-def _peer_round(federation: Federation, silos: list[tuple[Any, Any, Any, Any]]) -> Tensor:
+def silo_items(federation: Federation, silo: int) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of all of a silo's items."""
+    addresses, _ = federation.partition.silo(silo)
+    return federation.data.batch(addresses)
+
+
+def own_module(federation: Federation) -> nn.Module:
+    """A copy of the global model with parameters of its own, which autograd can train."""
+    module = copy.deepcopy(federation.engine.flat.model)
+    for parameter in module.parameters():
+        parameter.data, parameter.requires_grad = parameter.data.clone(), True
+    return module
+
+
+def opacus_steps(silo: OpacusSilo, start: Tensor, steps: int) -> Tensor:
+    """The silo's weights after its private steps from ``start``."""
+    module, optimiser, criterion, loader = silo
+    (weight,) = module.parameters()
+    with torch.no_grad():
+        weight.copy_(start.view_as(weight))
+    epochs = chain.from_iterable(repeat(loader))
+    for inputs, labels in islice(epochs, steps):
+        optimiser.zero_grad()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning)  # Opacus' own use of full backward hooks
+            criterion(module(inputs), labels).backward()
+        optimiser.step()
+    trained: Tensor = weight.detach().clone()
+    return trained
+
+
+def _opacus_round(federation: Federation, silos: list[OpacusSilo]) -> Tensor:
     """Each silo starts from the global model and takes its steps; the mean of the models."""
-    start, models = federation.engine.flat.vector.clone(), []
-    for module, optimiser, criterion, loader in silos:
-        (weight,) = module.parameters()
-        with torch.no_grad():
-            weight.copy_(start.view_as(weight))
-        epochs = chain.from_iterable(repeat(loader))
-        for inputs, labels in islice(epochs, STEPS):
-            optimiser.zero_grad()
-            with warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", category=UserWarning
-                )  # Opacus' own use of full backward hooks
-                criterion(module(inputs), labels).backward()
-            optimiser.step()
-        models.append(weight.detach().clone())
-    return torch.stack(models).mean(0)
+    start = federation.engine.flat.vector.clone()
+    return torch.stack([opacus_steps(silo, start, STEPS) for silo in silos]).mean(0)

@@ -25,7 +25,7 @@ def time_steps(case: Case, names: Sequence[str], rounds: int, gated: bool) -> di
     steps = {}
     for name, outcome in outcomes.items():
         if outcome.status == "ok":
-            with _peers_may_fail(name, outcome):
+            with peers_may_fail(name, outcome):
                 steps[name] = METHODS[name].build(problem).step
     _log(case, f"timing {', '.join(steps)}")
     for name, timed in interleave(steps, rounds, warm_up=2, seconds_per_sample=_SECONDS_PER_SAMPLE).items():
@@ -52,7 +52,7 @@ def _gate(outcomes: dict[str, Outcome], problem: Problem) -> None:
     tested = gate.gate_problem(problem)
     references = gate.references(tested, {METHODS[name].target for name in outcomes})
     for name, outcome in outcomes.items():
-        with _peers_may_fail(name, outcome):
+        with peers_may_fail(name, outcome):
             errors = gate.check(METHODS[name].build(tested), references[METHODS[name].target])
             passed = gate.passes(errors, gate.TOLERANCE if ours(name) else gate.PEER_TOLERANCE)
             outcome.status = "ok" if passed else "FAIL"
@@ -60,7 +60,7 @@ def _gate(outcomes: dict[str, Outcome], problem: Problem) -> None:
 
 
 @contextmanager
-def _peers_may_fail(name: str, outcome: Outcome) -> Iterator[None]:
+def peers_may_fail(name: str, outcome: Outcome) -> Iterator[None]:
     """A failure of another library's method must not end the table; it is noted."""
     try:
         yield

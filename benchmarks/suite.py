@@ -12,6 +12,7 @@ from benchmarks.light_round import time_light_round
 from benchmarks.methods import BASE, METHODS
 from benchmarks.problem import Case
 from benchmarks.round_loop import time_round
+from benchmarks.simulators import time_simulators
 from benchmarks.steps import measure_memory, time_steps
 from benchmarks.tables import Table
 from benchmarks.timing import Outcome
@@ -21,6 +22,7 @@ MALLOCS = ("tuned", "default")
 _EPSILONS = (1.0, 4.0, 8.0)
 _SWEEPS = (20, 200, 2000)
 _SLOW_ROUNDS = 3  # of calibrations and dry runs, which take seconds each
+_BLOCKS = 5  # of simulators, each of which starts anew
 _BATCHES = {
     "cnn": {32: 30, 64: 60, 256: 238, 512: 476},
     "lstm": {100: 86},
@@ -115,6 +117,15 @@ def _light_round_tables(workload: str, options: Options) -> Iterator[Table]:
             yield Table(workload, batch, "subjectdp_round", timed, malloc, options.threads, load=load)
 
 
+def _simulator_tables(workload: str, options: Options) -> Iterator[Table]:
+    """By wall time: some methods work in other processes."""
+    malloc, blocks = options.mallocs[0], min(options.rounds, _BLOCKS)
+    for batch in options.batches or (512,):
+        load = machine.load()
+        timed = in_worker(malloc, 1, time_simulators, batch, blocks)
+        yield Table(workload, batch, "subjectdp_round", timed, malloc, load=load, by_wall=True)
+
+
 def _calibration_tables(workload: str, options: Options) -> Iterator[Table]:
     base, malloc, rounds = next(iter(CALIBRATIONS)), options.mallocs[0], min(options.rounds, _SLOW_ROUNDS)
     names = [name for name in CALIBRATIONS if name in (base, *(options.methods or CALIBRATIONS))]
@@ -139,6 +150,7 @@ WORKLOADS: dict[str, Callable[[str, Options], Iterator[Table]]] = {
     "head": _step_tables,
     "round": _round_tables,
     "light_round": _light_round_tables,
+    "simulators": _simulator_tables,
     "calibration": _calibration_tables,
     "dag": _dag_tables,
     "small_lstm": _step_tables,

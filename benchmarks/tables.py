@@ -30,6 +30,7 @@ class Table:
         batch: items of the mini-batch; runs of the sweep for the workload ``dag``; ε for ``calibration``.
         base: the method that ratios are taken to.
         load: the machine's load average before the table was measured.
+        by_wall: ratios are of wall times whatever the threads, since methods work in several processes.
     """
 
     workload: str
@@ -40,11 +41,12 @@ class Table:
     threads: int = 1
     subjects: int | None = None
     load: float = 0.0
+    by_wall: bool = False
 
     @property
     def clock(self) -> str:
-        """The time of the ratios: ``cpu`` with one thread, else ``wall``."""
-        return "cpu" if self.threads == 1 else "wall"
+        """The time of the ratios: ``cpu`` with one thread unless ``by_wall``, else ``wall``."""
+        return "cpu" if self.threads == 1 and not self.by_wall else "wall"
 
     def compare(self, method: str, base: str, clock: str) -> Interval:
         """Same-round ratio of two methods' times with quartiles; NaN if one was not timed."""

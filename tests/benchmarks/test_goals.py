@@ -63,10 +63,13 @@ def test_goals_read_the_tuned_tables_and_the_best_opacus_mode(table):
 
 def test_the_limits_are_as_they_were_set():
     full = {goal["goal"]: goals.threshold(goal) for goal in goals.read_goals("full")}
-    assert len(full) == 31
+    assert len(full) == 33
     assert full["linear head, B=512: CPU seconds of a private step"] == Threshold(0.0006, Direction.AT_MOST)
     peer = full["linear head, B=512: a round, times faster than a plain loop with Opacus"]
     assert peer == Threshold(5.0, Direction.AT_LEAST)
+    for simulator in ("Flower with Opacus", "pfl-research"):
+        faster = full[f"linear head, B=512: a round, times faster than {simulator}"]
+        assert faster == Threshold(5.0, Direction.AT_LEAST)
     for batch, limit in ((512, 1.15), (256, 1.20), (64, 1.35)):
         assert full[f"CNN, B={batch}: private step over plain SGD"] == Threshold(limit, Direction.AT_MOST)
     assert full["LSTM, B=100: private step over plain SGD"] == Threshold(1.3, Direction.AT_MOST)

@@ -73,7 +73,7 @@ def test_the_round_and_its_bare_steps_are_the_same_work():
 @pytest.mark.slow
 def test_a_light_round_has_its_parts_and_peers(monkeypatch):
     monkeypatch.setattr(light_round, "STEPS", 2)
-    monkeypatch.setattr(light_round, "_ITEMS", 20)
+    monkeypatch.setattr(light_round, "ITEMS", 20)
     outcomes = light_round.time_light_round(64, 2)
     assert list(outcomes)[0] == "subjectdp_round"
     assert {"part_clipped_sums", "opacus_round", "opacus_ghost_round"} < set(outcomes)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ from subjectdp.errors import ConfigError, DataError, SubjectDPError, WorkerError
 from subjectdp.places import LIBRARY
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
+from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.record.environment import choose_devices
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.run import train_run
-from subjectdp.training.workers.messages import Recipe
+from subjectdp.training.workers import worker
+from subjectdp.training.workers.messages import Recipe, Seat
 from subjectdp.training.workers.processes import Ranks, Team, team_of
 from training import small_world
 from training.outcomes import outcome
@@ -117,6 +119,26 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     run = resolve_defaults(RunConfig.model_validate(config))
     plan = plan_run(run, load_partition(partition))
     return Recipe(run.model_dump(mode="json"), plan, str(prepared), str(partition))
+
+
+def test_a_worker_takes_the_features_that_rank_0_has_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_world.config(algorithm="fed_avg") | {"model": {"name": "handwriting_head"}}
+    prepared, partition = small_world.build(tmp_path, config)
+    run, parts = resolve_defaults(RunConfig.model_validate(config)), load_partition(partition)
+    plan, cache = plan_run(run, parts), tmp_path / "cache"
+    first = make_federation(RunInputs(run, plan, load_prepared(prepared), parts), CPU, cache)
+
+    def computed(*_: object) -> Tensor:
+        raise AssertionError("features computed again")
+
+    monkeypatch.setattr(ResidentData, "_of_items", computed)
+    kept = Recipe(run.model_dump(mode="json"), plan, str(prepared), str(partition), cache_folder=cache)
+    found = worker._federation(kept, Seat(1, 2, "cpu", ""))
+    assert torch.equal(found.data.batch(parts.train_items)[0], first.data.batch(parts.train_items)[0])
+    with pytest.raises(AssertionError, match="computed again"):
+        worker._federation(replace(kept, cache_folder=None), Seat(1, 2, "cpu", ""))
 
 
 @pytest.fixture

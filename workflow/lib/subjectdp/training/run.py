@@ -135,7 +135,7 @@ def train_run(
         if inputs.plan.settings.noise_source is NoiseSource.SECURE:
             inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
         folders = str(prepared_folder), str(partition_folder)
-        recipe = Recipe(inputs.run.model_dump(mode="json"), inputs.plan, *folders, inputs.secret)
+        recipe = Recipe(inputs.run.model_dump(mode="json"), inputs.plan, *folders, inputs.secret, cache)
         with stop_requests() as stop:
             federation = make_federation(inputs, devices[0], cache)
             run = _run(inputs, folder, own, federation, stop, report)

@@ -12,6 +12,8 @@ from subjectdp.errors import SubjectDPError
 from subjectdp.training.record.steplog import LoggedStep, StepLog
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from subjectdp.plan.plan import PrivacyPlan
     from subjectdp.training.federation import Federation
 
@@ -42,6 +44,7 @@ class Recipe:
     prepared_folder: str
     partition_folder: str
     secret: int | None = field(default=None, repr=False)
+    cache_folder: Path | None = None  # where rank 0 has left the fixed features
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _federation(recipe: Recipe, seat: Seat) -> Federation:
     keep_freed_memory()
     prepared, partition = load_prepared(recipe.prepared_folder), load_partition(recipe.partition_folder)
     inputs = RunInputs(run, recipe.plan, prepared, partition, recipe.secret)
-    return make_federation(inputs, torch.device(seat.device))
+    return make_federation(inputs, torch.device(seat.device), recipe.cache_folder)
 
 
 def _end_with_parent() -> None:

@@ -70,14 +70,14 @@ def test_a_block_is_its_rounds_median_and_a_peer_that_fails_has_no_times(monkeyp
 
 def test_ratios_are_of_wall_times_and_goals_read_them(monkeypatch):
     outcomes = {"subjectdp_round": Outcome(wall=[1.0] * 5), "flower_opacus": Outcome(wall=[9.0, 8, 7, 6, 10])}
-    outcomes["pfl"] = Outcome(wall=[1.1] * 5)
+    outcomes["pfl_opacus"] = Outcome(wall=[1.1] * 5)
     monkeypatch.setattr(suite, "in_worker", lambda malloc, threads, task, batch, blocks: outcomes)
     (table,) = suite.measure(suite.Options(("simulators",), rounds=9))
     assert (table.batch, table.clock, table.base) == (512, "wall", "subjectdp_round")
     found = judged(table)
     flower = found["Flower with Opacus"]
     assert (flower["reached"], flower["low"], flower["high"]) == (8.0, 7.0, 9.0)
-    assert flower["verdict"] is Verdict.MET and found["pfl-research"]["verdict"] is Verdict.MISSED
+    assert flower["verdict"] is Verdict.MET and found["pfl-research with Opacus"]["verdict"] is Verdict.MISSED
 
 
 @pytest.mark.parametrize(("rounds", "blocks"), [(2, 2), (9, 5)])

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from subjectdp.config.sections import OptimizerConfig
-from subjectdp.data.store import load_prepared
+from subjectdp.data.content import Content
+from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.places import LIBRARY
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training.evaluation import evaluate
@@ -65,6 +66,21 @@ def test_resident_features_are_the_memory_map(tmp_path: Path) -> None:
     ink = (255.0 - prepared.features[[5, 3]].astype(np.float64)) / 255.0
     np.testing.assert_allclose(images[:, 0].numpy(), (ink - 0.17) / 0.33, rtol=1e-6)
     assert labels.tolist() == prepared.labels[[5, 3]].tolist()
+
+
+def test_text_comes_as_the_characters_before_the_one_to_predict(tmp_path: Path) -> None:
+    stream = np.random.default_rng(3).integers(0, 82, 30).astype(np.uint8)
+    owners, starts, items = np.zeros(24, np.uint8), np.array([0, 13], np.int64), np.array([7, 11], np.int64)
+    content = Content(
+        "shakespeare", "text", stream, owners, ["a", "b"], ["", ""], starts, items, classes=82, window=6
+    )
+    write_prepared(tmp_path, content, "leaf_json", [], 0.1)
+    data = ResidentData(load_prepared(tmp_path), torch.device("cpu"))
+    for addresses in ([0, 23, 5], [11], []):
+        windows, labels = data.batch(np.array(addresses, np.int64))
+        assert windows.dtype == torch.int64 and windows.shape == (len(addresses), 6)
+        assert windows.tolist() == [stream[start : start + 6].tolist() for start in addresses]
+        assert labels.tolist() == [stream[start + 6] for start in addresses]
 
 
 def test_scores_do_not_depend_on_the_batches(tmp_path: Path) -> None:

@@ -266,6 +266,23 @@ def test_each_run_asks_for_its_own_cores(project, tmp_path):
     assert len(trainings) == 2
 
 
+def test_preparation_comes_before_the_longest_run_and_that_before_the_others(project, tmp_path):
+    sweep = [{"data.dataset": "femnist", "algorithm": "fed_avg", "training.rounds": [3, 300, 30]}]
+    run = {"training": {"batch_size": 16}}
+    file = write_scenario(tmp_path, {"name": "order", "run": run, "sweep": sweep})
+    printed = project.snakemake("--dry-run", "--cores", "1", "--configfile", file).stdout
+    jobs = re.findall(r"^rule (\w+):\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+    assert {"prepare", "partition"} <= {name for name, text in jobs if "priority: " not in text}  # it is 0
+    first = {
+        re.search(r"run_id=(\S+)", text)[1]: float(re.search(r"priority: (\S+)", text)[1])
+        for name, text in jobs
+        if name == "train"
+    }
+    rounds = {run.run_id: run.training.rounds for run in load_scenario(file).runs}
+    assert [rounds[run_id] for run_id in sorted(first, key=first.get)] == [3, 30, 300]
+    assert max(first.values()) < 0
+
+
 def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
     done = project.snakemake("-n", check=False, SUBJECTDP_SLURM_MINUTES="30")
     assert done.returncode != 0

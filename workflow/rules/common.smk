@@ -40,6 +40,7 @@ from subjectdp.config.source_content import (
 )
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.forecast.cluster import cluster_settings
+from subjectdp.forecast.cost_model import forecast_seconds
 from subjectdp.io.atomic import sha256_of
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError

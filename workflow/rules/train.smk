@@ -19,6 +19,8 @@ rule train:
     # A run leaves the six files of its folder: time and memory are in its manifest.
     log:
         paths.run_file("{run_id}", "progress.log"),
+    # The longest run first, so that all cores end together; whatever trains nothing (priority 0) comes before.
+    priority: lambda wildcards: -1 / forecast_seconds(RUNS[wildcards.run_id])
     group:
         shared_job
     conda:

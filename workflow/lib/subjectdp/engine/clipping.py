@@ -187,12 +187,13 @@ class ClippingEngine:
         if at_once is not None:
             at_once.weight(weights)
             return at_once.sum()
-        total = torch.zeros_like(self.flat.vector)
+        total: Tensor | None = None
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            self._add_gradients(_Batch(inputs[part], labels[part], part_weights, grouped=True), total)
-        return total
+            batch = _Batch(inputs[part], labels[part], part_weights, grouped=True)
+            total = self._add_gradients(batch, total)
+        return torch.zeros_like(self.flat.vector) if total is None else total
 
     def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
         """Compares the gradient norms of some items in one batch and alone: finds models that mix items between layers.
@@ -291,9 +292,9 @@ class ClippingEngine:
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
-    def _add_gradients(self, batch: _Batch, total: Tensor) -> None:
-        """Adds Σ_i w_i g_i of a part by a plain backward pass."""
-        views, parameters = self.flat.views(total), dict(self.flat.model.named_parameters())
+    def _add_gradients(self, batch: _Batch, total: Tensor | None) -> Tensor:
+        """``total`` (None: 0) with Σ_i w_i g_i of a part added, by a plain backward pass."""
+        parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
@@ -303,8 +304,11 @@ class ClippingEngine:
         finally:
             for parameter in parameters.values():
                 parameter.requires_grad_(False)
+        into = torch.empty_like(self.flat.vector) if total is None else total
+        sums = Sums(self.flat.views(into), fresh=total is None)
         for name, gradient in zip(parameters, gradients, strict=True):
-            views[name].add_(gradient)
+            sums.add(name, gradient)
+        return into
 
     @torch.no_grad()
     def _one_linear(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
@@ -48,7 +47,8 @@ class CharacterNGram(nn.Module):
         for back, table in enumerate(self.pairs):
             earlier, later = characters[:, -2 - back], characters[:, -1 - back]
             rows.append(table(earlier * self.classes + later))
-        return torch.stack(rows).sum(0) * self.scale
+        logits: Tensor = sum(rows[1:], rows[0])
+        return logits * self.scale
 
 
 def _tables(count: int, rows: int, classes: int) -> nn.ModuleList:

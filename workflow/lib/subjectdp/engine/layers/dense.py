@@ -97,6 +97,8 @@ class EmbeddingCaptured:
     def _of_run(self, run: Run) -> Squares:
         indices, delta = grouped(self.indices, run), grouped(self.delta, run)
         count, steps, width = delta.shape
+        if steps == 1:  # one row of the table
+            return Squares(squared_rows(delta[:, 0]))
         if self.rows <= 4 * steps:  # a small table: each group's gradient fits
             offsets = torch.arange(count, device=delta.device).unsqueeze(1) * self.rows
             table = delta.new_zeros(count * self.rows, width)

@@ -79,7 +79,6 @@ class ResidentData:
         light = 255.0 - grey if prepared.dark_on_light else grey
         self._shade = (light / 255.0 - INK_SHIFT) / INK_SCALE
         self._background = -INK_SHIFT / INK_SCALE
-        self._positions = torch.arange(self.window, device=device)
         self._copies: tuple[Warp | None, ...] = (None, *warps)
         self._computed = [] if features is None else [self._table(features, warp) for warp in self._copies]
 
@@ -128,8 +127,8 @@ class ResidentData:
             return channels_first.contiguous(), self._targets(where)
         if self.kind == "vector":
             return self.features[where], self._targets(where)
-        windows = self.features[where.unsqueeze(1) + self._positions]
-        return windows.long(), self._targets(where)
+        windows = self.features.unfold(0, self.window, 1)  # a view, whose row k starts at character k
+        return windows.index_select(0, where).long(), self._targets(where)
 
     def _table(self, features: FixedFeatures, warp: Warp | None) -> Tensor:
         """The features (items, width) of one copy: of all items if they are kept for other runs, else of used ones."""

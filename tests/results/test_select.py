@@ -10,14 +10,8 @@ import pytest
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_runs
-from subjectdp.results.select import (
-    choose_setting,
-    differing_keys,
-    local_steps_of,
-    privacy_note,
-    sampling_runs,
-    without_labels,
-)
+from subjectdp.results.select import choose_setting, privacy_note, sampling_runs
+from subjectdp.results.shown_runs import Shown, differing_keys, local_steps_of
 
 
 def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:
@@ -29,27 +23,27 @@ def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> 
         ["local_item_dp"], ["femnist"], [0, 1], alpha=16.0
     )
     fakes += grid(["local_item_dp"], ["femnist"], [0, 1], mode="sound")
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes))
+    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
     assert (set(chosen["alpha"]), set(chosen["mode"]), len(chosen)) == ({1.0}, {"as_published"}, 2)
     assert [note.split(": ")[1] for note in notes] == ["only mode = as published shown", "only α = 1 shown"]
 
 
 def test_what_a_figure_varies_is_kept(tmp_path: Path) -> None:
     fakes = grid(["fed_avg"], ["femnist"], [0]) + grid(["fed_avg"], ["femnist"], [0], alpha=16.0)
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes), vary=("alpha",))
+    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown(vary=("alpha",)))
     assert (len(chosen), notes) == (2, [])
 
 
 def test_an_algorithm_with_one_setting_of_its_own_is_not_dropped(tmp_path: Path) -> None:
     fakes = grid(["local_item_dp", "user_ldp"], ["femnist"], [0]) + [Fake("higrad_avg_dp:v3", mode="sound")]
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes))
+    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
     assert (set(chosen["label"]), notes) == ({"LocalItemDP", "UserLDP", "HiGradAvgDP (v3)"}, [])
 
 
 def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:
     fakes = [Fake("fed_avg", learning_rate=0.1), Fake("fed_avg", learning_rate=0.5)]
     with pytest.raises(DataError, match=r"FedAvg with seed 0.*training\.optimizer\.learning_rate"):
-        choose_setting(runs_of(tmp_path, fakes))
+        choose_setting(runs_of(tmp_path, fakes), Shown())
 
 
 def test_mini_batches_are_counted_in_the_papers_algorithm_else_in_the_longest(tmp_path: Path) -> None:
@@ -58,10 +52,32 @@ def test_mini_batches_are_counted_in_the_papers_algorithm_else_in_the_longest(tm
     assert set(sampling_runs(runs, ("HiGradAvgDP (v1)",))["label"]) == {"FedAvg"}
 
 
-def test_hiding_all_algorithms_is_an_error(tmp_path: Path) -> None:
-    runs = runs_of(tmp_path, [Fake("joint_noise")])
-    with pytest.raises(DataError, match="JointNoise"):
-        without_labels(runs, ("JointNoise",))
+def test_what_a_figure_leaves_out_is_not_drawn(tmp_path: Path) -> None:
+    fakes = [Fake("fed_avg"), Fake("local_item_dp", alpha=2.0), Fake("local_item_dp"), Fake("user_ldp")]
+    runs = runs_of(tmp_path, fakes)
+    wanted = {
+        Shown(hidden=("FedAvg", "JointNoise")): {"LocalItemDP", "UserLDP"},
+        Shown(private=True): {"LocalItemDP", "UserLDP"},
+        Shown(vary=("alpha",), swept="alpha"): {"LocalItemDP"},
+    }
+    for shown, labels in wanted.items():
+        assert set(choose_setting(runs, shown)[0]["label"]) == labels
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (Shown(hidden=("FedAvg",)), "algorithms to draw to be others than FedAvg, got .'FedAvg'."),
+        (Shown(private=True), "algorithms of the scenario to be at least one with noise"),
+        (Shown(vary=("alpha",), swept="alpha"), r"alpha of the runs to be at least two values.*got .1\.0."),
+    ],
+)
+def test_a_figure_without_a_run_to_draw_is_an_error(tmp_path: Path, shown: Shown, told: str) -> None:
+    runs = runs_of(tmp_path, [Fake("fed_avg")])
+    with pytest.raises(DataError, match=told):
+        choose_setting(runs, shown)
+    with pytest.raises(DataError, match="runs to draw"):
+        choose_setting(runs.iloc[:0], shown)
 
 
 @pytest.mark.parametrize(

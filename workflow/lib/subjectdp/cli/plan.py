@@ -48,7 +48,7 @@ def _positive(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints and writes the plan; 1 if a run will not start."""
+    """Prints and writes the plan; 1 if a run will not start, or a figure cannot be drawn."""
     gc.disable()  # as in io.job_start: loading costs less
     try:
         return _plan(options)
@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
     count_ahead(scenario.runs, calibration_cache_dir(options.results))
+    from subjectdp.forecast.before_start import undrawable_figures
     from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
 
     line = Line(sys.stderr)
@@ -74,4 +75,4 @@ def _plan(options: argparse.Namespace) -> int:
         print_json(frame.to_dict("records"))
     else:
         print(text, end="")
-    return 1 if frame["problem"].notna().any() else 0
+    return 1 if frame["problem"].notna().any() or any(undrawable_figures(scenario)) else 0

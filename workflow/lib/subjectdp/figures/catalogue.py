@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subjectdp.errors import DataError, unknown
+from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from subjectdp.figures.panels import Sheet
     from subjectdp.results.inputs import FigureInputs
 
@@ -28,6 +31,7 @@ class FigureEntry:
     needs: tuple[str, ...]  # fields of FigureInputs
     category: str  # of the report
     title: str
+    shown: Shown | None = None  # the runs that it shows; None: the module chooses
 
     @property
     def module_path(self) -> str:
@@ -37,16 +41,43 @@ class FigureEntry:
 
 _V1, _V3, _SCALE = "Paper v1", "Paper v3", "The papers' scale, from sampling alone"
 _BEYOND = "Beyond the papers"
+# Algorithms that a paper's figures leave out; v1's show v3's HiGradAvgDP as well, beside its own.
+_HIDDEN_V1, _HIDDEN_V3 = ("JointNoise",), ("HiGradAvgDP (v1)", "JointNoise")
+_SHOWN_V1, _SHOWN_V3 = Shown(hidden=_HIDDEN_V1), Shown(hidden=_HIDDEN_V3)
+_OVER_ALPHA = Shown(vary=("alpha",), swept="alpha")
+_MODES = ("mode", "horizontal", "local_steps")
 FIGURES: dict[str, FigureEntry] = {
-    "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches"),
-    "figure2": FigureEntry("figure2", _TRAINING, _V1, "Figure 2: uneven subject distributions"),
-    "figure3": FigureEntry("figure3", _TRAINING, _V1, "Figure 3: Small-FEMNIST"),
-    "figure1_v3": FigureEntry("figure1_v3", ("runs", "rounds"), _V3, "Figure 1: training"),
-    "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes"),
-    "figure3_v3": FigureEntry("figure2", _TRAINING, _V3, "Figure 3: uneven subject distributions"),
-    "privacy": FigureEntry("privacy", ("runs",), "Privacy", "Published and sound ε"),
-    "accuracy_privacy": FigureEntry("accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε"),
-    "epsilon_over_rounds": FigureEntry("epsilon_over_rounds", ("runs",), "Privacy", "Sound ε over rounds"),
+    "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches", _SHOWN_V1),
+    "figure2": FigureEntry(
+        "figure2",
+        _TRAINING,
+        _V1,
+        "Figure 2: uneven subject distributions",
+        replace(_OVER_ALPHA, hidden=_HIDDEN_V1),
+    ),
+    "figure3": FigureEntry("figure3", _TRAINING, _V1, "Figure 3: Small-FEMNIST", _SHOWN_V1),
+    "figure1_v3": FigureEntry("figure1_v3", ("runs", "rounds"), _V3, "Figure 1: training", _SHOWN_V3),
+    "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes", _SHOWN_V3),
+    "figure3_v3": FigureEntry(
+        "figure2",
+        _TRAINING,
+        _V3,
+        "Figure 3: uneven subject distributions",
+        replace(_OVER_ALPHA, hidden=_HIDDEN_V3),
+    ),
+    "privacy": FigureEntry(
+        "privacy", ("runs",), "Privacy", "Published and sound ε", Shown(vary=_MODES, private=True)
+    ),
+    "accuracy_privacy": FigureEntry(
+        "accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε", Shown(vary=(*_MODES, "epsilon"))
+    ),
+    "epsilon_over_rounds": FigureEntry(
+        "epsilon_over_rounds",
+        ("runs",),
+        "Privacy",
+        "Sound ε over rounds",
+        Shown(vary=("horizontal",), private=True),
+    ),
     "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
     "beyond_epsilon": FigureEntry("beyond_epsilon", ("runs",), _BEYOND, "Accuracy against subject-level ε"),
     "beyond_subjects": FigureEntry("beyond_subjects", ("runs",), _BEYOND, "Accuracy against subjects"),
@@ -81,6 +112,16 @@ def entry(name: str) -> FigureEntry:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES, DataError)
     return FIGURES[name]
+
+
+def runs_shown(name: str, inputs: FigureInputs) -> tuple[pd.DataFrame, list[str]]:
+    """The runs that a figure shows, by its entry, and a note for each choice that left runs out.
+
+    Raises DataError if there is nothing to draw, or if two runs of an algorithm and seed remain.
+    """
+    from subjectdp.results.select import choose_setting  # pandas: too heavy for the Snakefile
+
+    return choose_setting(inputs.read_runs(), entry(name).shown or Shown())
 
 
 def outputs(name: str) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pandas as pd
 
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import (
     algorithm_legend,
     curve_panel,
@@ -18,17 +17,10 @@ from subjectdp.figures.histograms import histogram_panel
 from subjectdp.figures.panels import Panel, Sheet
 from subjectdp.figures.style import Style, in_order
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.select import choose_setting, sampling_runs, without_labels
+from subjectdp.results.select import sampling_runs
 
-HIDDEN = {"v1": ("JointNoise",), "v3": ("HiGradAvgDP (v1)", "JointNoise")}
-"""Algorithms that a paper's figures leave out; v1's show v3's HiGradAvgDP as well, beside its own."""
 GROUPS = ("LocalGroupDP",)
 SUBJECTS = ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP")
-
-
-def selected_runs(inputs: FigureInputs, hidden: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The runs of a paper's figure: one setting, without the algorithms of other papers."""
-    return choose_setting(without_labels(inputs.read_runs(), hidden))
 
 
 def curves_of(runs: pd.DataFrame, rounds: pd.DataFrame, dataset: str) -> list[Panel]:
@@ -80,7 +72,7 @@ def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """v1 Figure 1 (a)-(h): four panels per data set."""
-    runs, notes = selected_runs(inputs, HIDDEN["v1"])
+    runs, notes = runs_shown(name, inputs)
     rounds, steps = inputs.read_rounds(), inputs.read_steps()
     rows = [curves_of(runs, rounds, dataset) + counts_of(runs, steps, dataset) for dataset in present(runs)]
     return sheet_of(name, rows, runs, notes)

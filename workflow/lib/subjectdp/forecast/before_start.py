@@ -1,4 +1,5 @@
-"""What would stop a scenario's first job, found before anything runs: paths, and mini-batches larger than a silo.
+"""What would stop a job of a scenario, found before anything runs: paths, mini-batches larger than a silo, figures that
+cannot be drawn.
 
 Imports nothing heavy: the Snakefile reads it.
 """
@@ -7,21 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config import paths
 from subjectdp.config.messages import join_errors
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.errors import expected
+from subjectdp.errors import DataError, expected
+from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cost_model import expected_items
+from subjectdp.results.labels import run_label
+from subjectdp.results.shown_runs import setting_columns, shown_rows
 
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
 def check_before_start(scenario: Scenario, results: str = paths.RESULTS) -> None:
-    """Raises ConfigError with a line for each problem of data or partition that has not been made in ``results``."""
-    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results)]
+    """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure."""
+    problems = [
+        *_missing_paths(scenario, results),
+        *_large_batches(scenario, results),
+        *undrawable_figures(scenario),
+    ]
     if problems:
         raise join_errors(problems)
 
@@ -55,3 +64,26 @@ def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
         if sized and not algorithm(run.algorithm.name).samples_subjects:
             found.setdefault((run.data_key, run.partition, run.training.batch_size), run)
     return list(found.values())
+
+
+def undrawable_figures(scenario: Scenario) -> Iterator[str]:
+    """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show."""
+    rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()}
+    for name in scenario.figures:
+        shown = entry(name).shown
+        if shown is None:
+            continue  # the figure's module chooses
+        try:
+            shown_rows([rows[run.run_id] for run in scenario.runs_of_figure(name)], shown)
+        except DataError as problem:
+            yield f"figures, {name}: {problem}"
+
+
+def _row(run: RunConfig) -> dict[str, Any]:
+    """The run as in runs.parquet, as far as settings say."""
+    columns = setting_columns(run.model_dump(mode="json"))
+    if run.training.sampling_fraction is not None:
+        columns["batch_size"] = round(
+            run.training.sampling_fraction * expected_items(run).train / run.partition.silos
+        )
+    return {**columns, "label": run_label(run.algorithm.label, run.privacy.predicted_subjects)}

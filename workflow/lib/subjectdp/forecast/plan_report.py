@@ -14,6 +14,7 @@ from subjectdp.config import paths
 from subjectdp.config.scenario import Scenario
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.forecast.before_start import undrawable_figures
 from subjectdp.forecast.cost_model import expected_items
 from subjectdp.forecast.drowned import DROWNED
 from subjectdp.forecast.federations import COUNTS
@@ -88,6 +89,11 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
         f"results of the runs {sum(row.disk_mb for row in rows):,.0f} MB",
         "",
         *_notes(rows),
+        *(
+            line
+            for problem in undrawable_figures(scenario)
+            for line in wrap(f"Will not start: {problem}", _WIDTH)
+        ),
         *scenario.repetitions,
     ]
     return "\n".join(lines) + "\n"

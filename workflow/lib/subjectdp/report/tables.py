@@ -17,7 +17,8 @@ from subjectdp.figures.style import in_order
 from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import datasets_in_order
-from subjectdp.results.select import local_steps_of, silos_of_subject
+from subjectdp.results.select import silos_of_subject
+from subjectdp.results.shown_runs import local_steps_of
 
 SETTING = (
     "dataset",

@@ -19,6 +19,7 @@ from subjectdp.io.atomic import sha256_of, write_frame
 from subjectdp.io.checksummed_json import is_intact
 from subjectdp.results.frames import concatenate, read_frame, read_json
 from subjectdp.results.labels import predicted_label
+from subjectdp.results.shown_runs import setting_columns
 
 RUN_COLUMNS = [
     "run_id",
@@ -201,7 +202,7 @@ def _same_run(path: Path, frame: pd.DataFrame) -> None:
 
 def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str, Any]:
     try:
-        row = _settings(manifest["config"]) | _facts(manifest)
+        row = setting_columns(manifest["config"]) | _facts(manifest)
         privacy = manifest["privacy"]
         row["batch_size"] = _mean_batch(manifest, row["batch_size"])
         row["label"] = _label(manifest["algorithm"], privacy.get("predicted"))
@@ -215,27 +216,6 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
             f"last round of {path.parent / 'rounds.parquet'}", int(last["round"]), str(executed), DataError
         )
     return row | _final_metrics(last) | _epsilons(privacy)
-
-
-def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The columns that are settings of the run."""
-    return {
-        "seed": config["seed"],
-        "dataset": config["data"]["dataset"],
-        "source": config["data"]["source"],
-        "algorithm": config["algorithm"]["name"],
-        "variant": config["algorithm"].get("variant"),
-        "mode": config["privacy"]["mode"],
-        "horizontal": config["privacy"]["horizontal"],
-        "alpha": alpha_of(config["partition"]),
-        "silos": config["partition"]["silos"],
-        "epsilon": config["privacy"]["epsilon"],
-        "delta": config["privacy"]["delta"],
-        "rounds": config["training"]["rounds"],
-        "batch_size": config["training"]["batch_size"],
-        "model": config["model"]["name"],
-        "config": json.dumps(config, sort_keys=True),
-    }
 
 
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
@@ -260,11 +240,6 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
         "peak_memory_mb": manifest["peak_memory_mb"],
         "most_frequent_class": manifest.get("most_frequent_class", math.nan),  # manifests before 2026-11-22
     }
-
-
-def alpha_of(partition: dict[str, Any]) -> float:
-    """The power α of the distribution of subjects over silos; 1 is uniform."""
-    return float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0
 
 
 def _final_metrics(last: pd.Series) -> dict[str, float]:

@@ -12,6 +12,7 @@ from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.claims import claimed_units
 from subjectdp.results.labels import algorithm_label
 from subjectdp.results.select import choose_setting, silos_of_subject
+from subjectdp.results.shown_runs import Shown
 
 _SOUND_OF_UNIT = {PrivacyUnit.ITEM: "epsilon_sound_item", PrivacyUnit.SUBJECT: "epsilon_sound_subject"}
 
@@ -41,7 +42,7 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     notes: list[str] = []
     if "noise_subjects" not in vary:
         sound, notes = _one_noise(sound)
-    chosen, more = choose_setting(sound, vary=("mode", "horizontal", "batch_size", "rounds", *vary))
+    chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
     return chosen, [*notes, *more]
 
 

@@ -17,7 +17,8 @@ from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.results.claims import claimed_units
 from subjectdp.results.intervals import Estimate, mean_interval, paired_difference
 from subjectdp.results.labels import dataset_name, format_number
-from subjectdp.results.select import local_steps_of, steps_words
+from subjectdp.results.select import steps_words
+from subjectdp.results.shown_runs import local_steps_of
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
 

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present, seed_note
 from subjectdp.figures.each.privacy import series_names
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
@@ -24,7 +25,7 @@ from subjectdp.results.claims import claimed_units
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, choose_setting, is_conditional
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, is_conditional
 
 UNITS = {
     "subject": ("epsilon_sound_subject", "a subject over all its silos"),
@@ -40,7 +41,7 @@ _PUBLISHED, _SOUND = "published", "sound"
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels per data set: ε of a subject over all its silos, and of one item."""
-    runs, notes = choose_setting(inputs.read_runs(), vary=("mode", "horizontal", "local_steps", "epsilon"))
+    runs, notes = runs_shown(name, inputs)
     claimed = claimed_units(runs)
     runs = runs.assign(series=_with_targets(runs).where(claimed != "", runs["label"]), claimed=claimed)
     styles = styles_for(runs["label"])

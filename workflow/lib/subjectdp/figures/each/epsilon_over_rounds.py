@@ -12,15 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import draw_band_line, present
 from subjectdp.figures.each.accuracy_privacy import UNITS
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
-from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.results.select import choose_setting
 
 _GREY = "#404040"
 
@@ -30,8 +29,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
     Algorithms without a finite sound ε are named in a note. DataError if no run states a curve.
     """
-    runs = inputs.read_runs()
-    runs, notes = choose_setting(runs[are_private(runs)], vary=("horizontal",))
+    runs, notes = runs_shown(name, inputs)
     curves = _curves(runs)
     if curves.empty:
         raise expected(

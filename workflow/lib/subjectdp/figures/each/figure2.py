@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from subjectdp.errors import DataError, expected
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import (
     algorithm_legend,
     curve_panel,
@@ -27,7 +27,7 @@ from subjectdp.figures.style import Style, in_order
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.labels import dataset_name, format_number
-from subjectdp.results.select import choose_setting, sampling_runs, without_labels
+from subjectdp.results.select import sampling_runs
 
 _LABELS = {
     "final_accuracy": "final test accuracy (%)",
@@ -39,18 +39,7 @@ _MAX_CURVES = 5
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """For each data set with several α: accuracy, group size and subjects by α, then accuracy over rounds."""
-    shown = without_labels(inputs.read_runs(), ("JointNoise",))
-    if {"HiGradAvgDP (v1)", "HiGradAvgDP (v3)"} <= set(shown["label"]) and name == "figure3_v3":
-        shown = without_labels(shown, ("HiGradAvgDP (v1)",))
-    swept = shown.groupby(["dataset", "label"])["alpha"].transform("nunique") > 1
-    if not swept.any():
-        raise expected(
-            "alpha of the runs",
-            sorted(set(shown["alpha"])),
-            "at least two values for an algorithm",
-            DataError,
-        )
-    runs, notes = choose_setting(shown[swept], vary=("alpha",))
+    runs, notes = runs_shown(name, inputs)
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_of(runs)
     rows: list[tuple[Panel, ...]] = []
     for dataset in present(runs):

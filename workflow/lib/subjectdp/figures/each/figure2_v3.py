@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from subjectdp.figures import four_panels
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present, seed_note, styles_of
 from subjectdp.figures.panels import Sheet
 from subjectdp.results.inputs import FigureInputs
@@ -10,7 +11,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel for each data set in the scenario; DataError if there is none to draw."""
-    runs, notes = four_panels.selected_runs(inputs, four_panels.HIDDEN["v3"])
+    runs, notes = runs_shown(name, inputs)
     steps, styles = inputs.read_steps(), styles_of(runs)
     panels = [
         four_panels.group_sizes_of(runs[runs["dataset"] == each], steps, styles) for each in present(runs)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import four_panels
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.panels import Sheet
 from subjectdp.results.inputs import FigureInputs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """The four panels, in two rows, of the FEMNIST runs of the scenario; DataError if there are none."""
-    runs, notes = four_panels.selected_runs(inputs, four_panels.HIDDEN["v1"])
+    runs, notes = runs_shown(name, inputs)
     runs = runs[runs["dataset"] == "femnist"]
     if runs.empty:
         raise expected("data sets of the scenario", "no femnist", "femnist for this figure", DataError)

@@ -14,6 +14,7 @@ from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import dataset_name
 from subjectdp.results.select import choose_setting, privacy_note, steps_words
+from subjectdp.results.shown_runs import Shown
 
 _JOINT, _LOCAL = "joint_noise", "LocalItemDP"
 _ABOUT_LOCAL = f"{_LOCAL}: each silo's own noise at the same ε for an item"
@@ -75,7 +76,7 @@ def _steps(runs: pd.DataFrame, kinds: pd.Series) -> tuple[pd.DataFrame, list[str
     """Runs of one setting that add noise in every local step; none if all runs are of another kind."""
     if runs.empty and not kinds.empty:
         return _with_series(runs), []
-    chosen, notes = choose_setting(runs, vary=("local_steps",))
+    chosen, notes = choose_setting(runs, Shown(vary=("local_steps",)))
     if len(runs) < len(kinds):  # other panels show the runs that these notes call left out
         notes = [f"Panels of noised steps, {note}" for note in notes]
     return _with_series(chosen), notes

@@ -10,17 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
+from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present
 from subjectdp.figures.panels import PAGE_WIDTH, VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
-from subjectdp.results.claims import are_private
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
 from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.results.select import (
     CONDITIONAL_MARK,
     CONDITIONAL_NOTE,
-    choose_setting,
     is_conditional,
     steps_words,
 )
@@ -37,13 +36,7 @@ _CLAIM = "epsilon_as_published"
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel per data set, one line per algorithm and mode; DataError without a private run."""
-    runs = inputs.read_runs()
-    private = runs[are_private(runs)]
-    if private.empty:
-        raise expected(
-            "algorithms of the scenario", sorted(set(runs["label"])), "at least one with noise", DataError
-        )
-    private, notes = choose_setting(private, vary=("mode", "horizontal", "local_steps"))
+    private, notes = runs_shown(name, inputs)
     panels = tuple(_panel(private[private["dataset"] == dataset]) for dataset in present(private))
     heights = tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels)
     legend = tuple(

@@ -1,0 +1,79 @@
+"""Figures that cannot be drawn are found before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from subjectdp.config import Scenario, load_scenario_from_mapping
+from subjectdp.errors import ConfigError
+from subjectdp.figures.catalogue import FIGURES
+from subjectdp.forecast.before_start import check_before_start, undrawable_figures
+
+CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2], "seed": [0, 1]}
+
+
+def scenario_of(sweep: dict[str, Any], *figures: str, **more: Any) -> Scenario:
+    run = {"data": {"dataset": "femnist"}, "training": {"batch_size": 16}}
+    return load_scenario_from_mapping(
+        {"name": "some", "run": run, "sweep": [sweep], "figures": [*figures], **more}
+    )
+
+
+def test_runs_that_differ_in_a_key_that_the_figure_cannot_show_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_before_start(scenario_of(CLIP_NORMS, "figure1", "partition", "cost"))
+    assert str(caught.value) == (
+        "figures, figure1: Expected runs of LocalItemDP with seed 0 to be one in this figure: select some "
+        "(`selections`), or sweep these keys in a scenario of their own, got '2 that differ in privacy.clip_norm'."
+    )
+
+
+def test_a_selection_makes_the_figure_drawable() -> None:
+    selections = {"figure1": {"privacy.clip_norm": 0.2}}
+    assert not [*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", selections=selections))]
+    assert (
+        len([*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", "privacy", selections=selections))]) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "undrawable"),
+    [
+        ("seed", [0, 1], {"figure2"}),
+        ("partition.alpha", [1, 4], set()),
+        ("privacy.epsilon", [1, 4], {"figure2"}),
+        ("training.local_steps", [1, 2], {"figure1", "figure2"}),
+        ("privacy.clip_norm", [0.1, 0.2], {"figure1", "figure2", "privacy", "accuracy_privacy"}),
+    ],
+)
+def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
+    key: str, values: list[Any], undrawable: set[str]
+) -> None:
+    sweep = {
+        "algorithm": ["local_item_dp", "higrad_avg_dp:v3"],
+        "partition.distribution": "power",
+        key: values,
+    }
+    problems = undrawable_figures(
+        scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost")
+    )
+    assert {line.partition(": ")[0].removeprefix("figures, ") for line in problems} == undrawable
+
+
+def test_a_paper_s_figure_needs_an_algorithm_that_it_shows() -> None:
+    (problem,) = undrawable_figures(scenario_of({"algorithm": "fed_avg"}, "privacy"))
+    assert "at least one with noise" in problem
+
+
+def test_every_figure_of_runs_says_which_it_shows_or_chooses_itself() -> None:
+    chooses = {name for name, entry in FIGURES.items() if entry.shown is None and "runs" in entry.needs}
+    assert chooses == {
+        "cost",
+        *(
+            name
+            for name in FIGURES
+            if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs
+        ),
+    }

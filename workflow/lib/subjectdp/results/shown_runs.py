@@ -1,0 +1,180 @@
+"""Which runs a figure shows: one setting, one run per algorithm and seed.
+
+Decided from settings alone, so that a figure that cannot be drawn is refused before anything is trained
+(``forecast.before_start``). Imports nothing heavy: the Snakefile reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subjectdp.algorithms.registry import is_private
+from subjectdp.errors import DataError, expected
+from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
+
+Row = Mapping[Any, Any]
+"""A run: its label, and at least the columns of :func:`setting_columns`."""
+
+_REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
+_COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which runs a figure shows.
+
+    Attributes:
+        vary: swept columns that the figure shows; ``local_steps`` is one too.
+        hidden: labels of algorithms that it leaves out.
+        private: whether it leaves out algorithms that claim no privacy.
+        swept: a column of which an algorithm has several values, else it is left out; empty: none.
+    """
+
+    vary: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    private: bool = False
+    swept: str = ""
+
+
+def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest."""
+    return {
+        "seed": config["seed"],
+        "dataset": config["data"]["dataset"],
+        "source": config["data"]["source"],
+        "algorithm": config["algorithm"]["name"],
+        "variant": config["algorithm"].get("variant"),
+        "mode": config["privacy"]["mode"],
+        "horizontal": config["privacy"]["horizontal"],
+        "alpha": alpha_of(config["partition"]),
+        "silos": config["partition"]["silos"],
+        "epsilon": config["privacy"]["epsilon"],
+        "delta": config["privacy"]["delta"],
+        "rounds": config["training"]["rounds"],
+        "batch_size": config["training"]["batch_size"],
+        "model": config["model"]["name"],
+        "config": json.dumps(config, sort_keys=True),
+    }
+
+
+def alpha_of(partition: Mapping[str, Any]) -> float:
+    """The power α of the distribution of subjects over silos; 1 is uniform."""
+    return float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0
+
+
+def local_steps_of(config: str) -> int | None:
+    """The configured local steps per round of a run (``config`` as in runs.parquet); None for one epoch."""
+    steps = json.loads(config)["training"].get("local_steps")
+    return None if steps is None else int(steps)
+
+
+def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]:
+    """Positions of the runs of one setting for each data set, rising, and a note for each choice that left runs out.
+
+    For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
+    the most frequent one. An algorithm that was run at a single other value keeps it.
+
+    Raises:
+        DataError: no run is left, or two runs of an algorithm and seed.
+    """
+    candidates = _candidates(rows, shown)
+    chosen: list[int] = []
+    notes: list[str] = []
+    for dataset in datasets_in_order(rows[place]["dataset"] for place in candidates):
+        part = [place for place in candidates if rows[place]["dataset"] == dataset]
+        for column in _COLUMNS:
+            if column in shown.vary or len({rows[place][column] for place in part}) < 2:
+                continue
+            value = _preferred([rows[place][column] for place in part], column)
+            kept = _at(rows, part, column, value)
+            if len(kept) < len(part):
+                notes.append(f"{dataset_name(dataset)}: only {_words(column, value)} shown")
+            part = kept
+        _require_one_run_a_seed([rows[place] for place in part], shown.vary)
+        chosen += part
+    return sorted(chosen), notes
+
+
+def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
+    """Positions of the runs that the figure may show; DataError if there is none."""
+    if not rows:
+        raise expected("runs to draw", "none", "at least one run", DataError)
+    labels = sorted({str(row["label"]) for row in rows})
+    kept = [place for place, row in enumerate(rows) if row["label"] not in shown.hidden]
+    if not kept:
+        raise expected("algorithms to draw", labels, f"others than {', '.join(shown.hidden)}", DataError)
+    if shown.private:
+        kept = [place for place in kept if is_private(rows[place]["algorithm"])]
+        if not kept:
+            raise expected("algorithms of the scenario", labels, "at least one with noise", DataError)
+    if shown.swept:
+        values: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
+        for place in kept:
+            values[rows[place]["dataset"], rows[place]["label"]].add(rows[place][shown.swept])
+        found = sorted({rows[place][shown.swept] for place in kept})
+        kept = [place for place in kept if len(values[rows[place]["dataset"], rows[place]["label"]]) > 1]
+        if not kept:
+            wanted = "at least two values for an algorithm"
+            raise expected(f"{shown.swept} of the runs", found, wanted, DataError)
+    return kept
+
+
+def _preferred(values: Sequence[Any], column: str) -> Any:
+    reference = _REFERENCE.get(column)
+    if reference is not None and reference in values:
+        return reference
+    counts = Counter(values)
+    most = max(counts.values())
+    return min(value for value, count in counts.items() if count == most)
+
+
+def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> list[int]:
+    """The runs with this value of the column; of an algorithm that has none, those with its own preferred value."""
+    by_label: defaultdict[str, list[int]] = defaultdict(list)
+    for place in part:
+        by_label[rows[place]["label"]].append(place)
+    kept = []
+    for places in by_label.values():
+        values = [rows[place][column] for place in places]
+        wanted = value if value in values else _preferred(values, column)
+        kept += [place for place, found in zip(places, values, strict=True) if found == wanted]
+    return kept
+
+
+def _words(column: str, value: Any) -> str:
+    names = {"alpha": "α", "epsilon": "ε", "delta": "δ", "batch_size": "batch size"}
+    shown = format_number(value) if isinstance(value, int | float) else str(value).replace("_", " ")
+    return f"{names.get(column, column)} = {shown}"
+
+
+def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
+    alike: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        varied = [row.get(name) for name in vary]
+        steps = local_steps_of(row["config"]) if "local_steps" in vary else None
+        alike[row["label"], row["seed"], *varied, steps].append(row)
+    for (label, seed, *_), same in alike.items():
+        if len(same) > 1:
+            differing = differing_keys(*[json.loads(row["config"]) for row in same[:2]])
+            raise expected(
+                f"runs of {label} with seed {seed}",
+                f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}",
+                "one in this figure: select some (`selections`), or sweep these keys in a scenario of their own",
+                DataError,
+            )
+
+
+def differing_keys(first: Any, second: Any, prefix: str = "") -> list[str]:
+    """The dotted keys in which two configurations differ, sorted."""
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        return [] if first == second else [prefix]
+    names = sorted(set(first) | set(second))
+    inner = (
+        differing_keys(first.get(name), second.get(name), f"{prefix}.{name}" if prefix else name)
+        for name in names
+    )
+    return [key for keys in inner for key in keys]

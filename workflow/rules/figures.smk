@@ -22,6 +22,7 @@ for figure in SCENARIO.figures:
             **asks(2000, 15),
         params:
             figure=figure,
+            shown=repr(catalogue.entry(figure).shown),  # read from the catalogue, which is not part of `code`
             code=code_of("figure", "figure", catalogue.entry(figure).module_path),
         script:
             "../scripts/figure.py"

@@ -13,6 +13,7 @@ from subjectdp.cli.options import add_json, add_results
 from subjectdp.cli.terminal import Line
 from subjectdp.config import load_scenario
 from subjectdp.config.paths import calibration_cache_dir
+from subjectdp.forecast.before_start import undrawable_figures
 from subjectdp.forecast.model_cost import count_ahead
 from subjectdp.io.printing import print_json
 
@@ -59,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
     count_ahead(scenario.runs, calibration_cache_dir(options.results))
-    from subjectdp.forecast.before_start import undrawable_figures
     from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
 
     line = Line(sys.stderr)

@@ -14,8 +14,6 @@ from subjectdp.errors import DataError, unknown
 from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from subjectdp.figures.panels import Sheet
     from subjectdp.results.inputs import FigureInputs
 
@@ -114,16 +112,6 @@ def entry(name: str) -> FigureEntry:
     return FIGURES[name]
 
 
-def runs_shown(name: str, inputs: FigureInputs) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that a figure shows, by its entry, and a note for each choice that left runs out.
-
-    Raises DataError if there is nothing to draw, or if two runs of an algorithm and seed remain.
-    """
-    from subjectdp.results.select import choose_setting  # pandas: too heavy for the Snakefile
-
-    return choose_setting(inputs.read_runs(), entry(name).shown or Shown())
-
-
 def outputs(name: str) -> list[str]:
     """The file names that every figure has in its folder, besides those of its panels."""
     entry(name)
@@ -137,8 +125,14 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
     """
     from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
-    module = importlib.import_module(entry(name).module_path)
-    return write_sheet(_with_predictions(module.build(inputs, name), inputs), folder)
+    return write_sheet(sheet_of(name, inputs), folder)
+
+
+def sheet_of(name: str, inputs: FigureInputs) -> Sheet:
+    """A figure's panels, legend and notes, of the runs that it shows; errors as in :func:`make_figure`."""
+    figure = entry(name)
+    own = inputs if figure.shown is None else replace(inputs, shown=figure.shown)
+    return _with_predictions(importlib.import_module(figure.module_path).build(own, name), inputs)
 
 
 def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import (
     algorithm_legend,
     curve_panel,
@@ -72,7 +71,7 @@ def sheet_of(name: str, rows: list[list[Panel]], runs: pd.DataFrame, notes: list
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """v1 Figure 1 (a)-(h): four panels per data set."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     rounds, steps = inputs.read_rounds(), inputs.read_steps()
     rows = [curves_of(runs, rounds, dataset) + counts_of(runs, steps, dataset) for dataset in present(runs)]
     return sheet_of(name, rows, runs, notes)

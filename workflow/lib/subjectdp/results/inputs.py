@@ -14,6 +14,8 @@ from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.results.collect import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS
 from subjectdp.results.frames import read_frame
+from subjectdp.results.select import choose_setting
+from subjectdp.results.shown_runs import Shown
 
 STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_group")
 
@@ -37,6 +39,7 @@ class FigureInputs:
     targets: Path | None = None  # config/targets.csv
     goals: Path | None = None  # config/goals.csv
     selections: Path | None = None  # private_selection.json, if the scenario has private selections
+    shown: Shown = Shown()  # which runs the figure shows
 
     def path(self, name: str) -> Path:
         """The path of an input; DataError if it is not given."""
@@ -52,6 +55,13 @@ class FigureInputs:
     def read_runs(self) -> pd.DataFrame:
         """The index of runs, one row per run."""
         return self.read("runs", RUN_COLUMNS)
+
+    def shown_runs(self) -> tuple[pd.DataFrame, list[str]]:
+        """The runs that the figure shows, and a note for each choice that left runs out.
+
+        Raises DataError if there is nothing to draw, or if two runs of an algorithm and seed remain.
+        """
+        return choose_setting(self.read_runs(), self.shown)
 
     def read_rounds(self) -> pd.DataFrame:
         """All evaluated rounds of all runs."""

@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present, seed_note
 from subjectdp.figures.each.privacy import series_names
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
@@ -41,7 +40,7 @@ _PUBLISHED, _SOUND = "published", "sound"
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels per data set: ε of a subject over all its silos, and of one item."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     claimed = claimed_units(runs)
     runs = runs.assign(series=_with_targets(runs).where(claimed != "", runs["label"]), claimed=claimed)
     styles = styles_for(runs["label"])

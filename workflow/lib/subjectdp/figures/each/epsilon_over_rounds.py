@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import draw_band_line, present
 from subjectdp.figures.each.accuracy_privacy import UNITS
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
@@ -29,7 +28,7 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
 
     Algorithms without a finite sound ε are named in a note. DataError if no run states a curve.
     """
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     curves = _curves(runs)
     if curves.empty:
         raise expected(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from subjectdp.figures import four_panels
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present
 from subjectdp.figures.panels import Sheet
 from subjectdp.results.inputs import FigureInputs
@@ -11,7 +10,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """Two panels for each data set in the scenario; DataError if there is none to draw."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     rounds = inputs.read_rounds()
     rows = [four_panels.curves_of(runs, rounds, dataset) for dataset in present(runs)]
     return four_panels.sheet_of(name, rows, runs, notes)

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import (
     algorithm_legend,
     curve_panel,
@@ -39,7 +38,7 @@ _MAX_CURVES = 5
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """For each data set with several α: accuracy, group size and subjects by α, then accuracy over rounds."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_of(runs)
     rows: list[tuple[Panel, ...]] = []
     for dataset in present(runs):

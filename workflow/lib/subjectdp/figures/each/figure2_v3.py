@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from subjectdp.figures import four_panels
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present, seed_note, styles_of
 from subjectdp.figures.panels import Sheet
 from subjectdp.results.inputs import FigureInputs
@@ -11,7 +10,7 @@ from subjectdp.results.inputs import FigureInputs
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel for each data set in the scenario; DataError if there is none to draw."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     steps, styles = inputs.read_steps(), styles_of(runs)
     panels = [
         four_panels.group_sizes_of(runs[runs["dataset"] == each], steps, styles) for each in present(runs)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import four_panels
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.panels import Sheet
 from subjectdp.results.inputs import FigureInputs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """The four panels, in two rows, of the FEMNIST runs of the scenario; DataError if there are none."""
-    runs, notes = runs_shown(name, inputs)
+    runs, notes = inputs.shown_runs()
     runs = runs[runs["dataset"] == "femnist"]
     if runs.empty:
         raise expected("data sets of the scenario", "no femnist", "femnist for this figure", DataError)

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.catalogue import runs_shown
 from subjectdp.figures.curves import present
 from subjectdp.figures.panels import PAGE_WIDTH, VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
@@ -36,7 +35,7 @@ _CLAIM = "epsilon_as_published"
 
 def build(inputs: FigureInputs, name: str) -> Sheet:
     """One panel per data set, one line per algorithm and mode; DataError without a private run."""
-    private, notes = runs_shown(name, inputs)
+    private, notes = inputs.shown_runs()
     panels = tuple(_panel(private[private["dataset"] == dataset]) for dataset in present(private))
     heights = tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels)
     legend = tuple(

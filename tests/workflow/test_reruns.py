@@ -39,9 +39,9 @@ SCENARIO = {
             "data.dataset": "femnist",
             "data.source": "leaf_json",
             "data.path": "${SUBJECTDP_LEAF:-leaf}/femnist",
-            "algorithm": ["fed_avg"],
+            "algorithm": ["local_group_dp"],
         },
-        {"data.dataset": "shakespeare", "data.source": "upstream", "algorithm": ["fed_avg"]},
+        {"data.dataset": "shakespeare", "data.source": "upstream", "algorithm": ["local_group_dp"]},
     ],
     "figures": ["figure1", "partition"],
 }
@@ -170,6 +170,20 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {},
     ),
     "a figure": (code("figures/four_panels"), {"figure1": 1}),
+    "which runs a figure shows": (
+        Edit(
+            LIBRARY / "figures/catalogue.py", 'and mini-batches", _SHOWN_V3)', 'and mini-batches", _SHOWN_V1)'
+        ),
+        {"figure1": 1},
+    ),
+    "another entry in the list of figures": (
+        Edit(
+            LIBRARY / "figures/catalogue.py",
+            '    "new": FigureEntry("new", ("runs",), _V1, "New"),\n    "cost":',
+            '    "cost":',
+        ),
+        {},
+    ),
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
     "how silos are dealt": (
         code("data/spread"),

@@ -108,7 +108,10 @@ class Scenario(Section):
         description="A quasi-random search of hyperparameters for each point of the sweep, by the target tune. No ε "
         "includes it.",
     )
-    figures: list[Figure] = Field(default=[], description="Figures that the scenario draws.")
+    figures: list[Figure] = Field(
+        default=[],
+        description="Figures that the scenario draws. One that its runs cannot give is refused before anything starts.",
+    )
     selections: dict[Figure, dict[str, Any]] = Field(
         default={},
         description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects "

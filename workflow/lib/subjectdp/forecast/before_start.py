@@ -76,7 +76,7 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
         try:
             shown_rows([rows[run.run_id] for run in scenario.runs_of_figure(name)], shown)
         except DataError as problem:
-            yield f"{expected('figures', name, 'figures that its runs can give')} {problem}"
+            yield f"The figure {name} cannot be drawn. {problem}"
 
 
 def _row(run: RunConfig) -> dict[str, Any]:

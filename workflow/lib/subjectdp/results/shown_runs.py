@@ -163,7 +163,7 @@ def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
             raise expected(
                 f"runs of {label} with seed {seed}",
                 f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}",
-                "one in this figure: select some (`selections`), or sweep these keys in a scenario of their own",
+                "one: choose it (`selections`), or leave the figure out",
                 DataError,
             )
 

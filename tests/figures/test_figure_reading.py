@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.findings import COLUMNS
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import sheet_of
+from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.each import (
     audit,
     joint_noise,
@@ -63,10 +63,10 @@ def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -
     inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0, 1, 2], rounds=8))
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", seed): 600.0 + seed for seed in range(3)})
     changed(inputs, "epsilon_sound_subject", {("user_ldp", 1): float("nan")})
-    pairs = sheet_of("privacy", inputs).panels[0].values.set_index(["series", "x"])["mean"]
+    pairs = build_figure("privacy", inputs).panels[0].values.set_index(["series", "x"])["mean"]
     assert pairs["LocalItemDP", "epsilon_sound_subject"] == 602.0, "a mean would hold for one seed of three"
     assert ("UserLDP", "epsilon_sound_subject") not in pairs.index
-    marks = sheet_of("accuracy_privacy", inputs).panels[0].values
+    marks = build_figure("accuracy_privacy", inputs).panels[0].values
     at = marks[marks["quantity"] == "accuracy_at_sound_epsilon"].set_index("series")["x"]
     assert at["LocalItemDP"] == 602.0 and np.isinf(at["UserLDP"])
 
@@ -77,7 +77,7 @@ def test_epsilon_over_rounds_is_the_largest_as_well(tmp_path: Path) -> None:
     curve = '{{"rounds": [1, 8], "constant_noise_assumed": false, "item": [1, 4], "subject": [{}, 700]}}'
     runs["epsilon_over_rounds"] = [curve.format(500 + seed) for seed in runs["seed"]]
     runs.to_parquet(str(inputs.runs))
-    sheet = sheet_of("epsilon_over_rounds", inputs)
+    sheet = build_figure("epsilon_over_rounds", inputs)
     assert sheet.panels[0].values.set_index("x")["mean"].to_dict() == {1: 501.0, 8: 700.0}
     assert any("largest ε over the seeds" in note for note in sheet.notes)
 
@@ -90,7 +90,7 @@ def test_claims_that_lie_close_together_do_not_hide_each_other(tmp_path: Path) -
     names = ["central_sub_dp", "local_group_dp", "user_ldp"]
     claims = zip(names, (0.04, 0.19, 0.31), strict=True)
     changed(inputs, "epsilon_as_published", {(name, 0): claim for name, claim in claims})
-    figure = drawn(sheet_of("accuracy_privacy", inputs))
+    figure = drawn(build_figure("accuracy_privacy", inputs))
     assert [colliding_labels(axes) for axes in figure.axes] == [[], []]
     told = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert {"none", "4"} <= set(told), "the claim that most algorithms share has a label"
@@ -110,7 +110,7 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     private = runs["algorithm"] != "fed_avg"
     runs.loc[private, "epsilon_sound_subject"] = 10 * runs.loc[private, "epsilon"]
     runs.to_parquet(str(inputs.runs))
-    sheet = sheet_of("accuracy_privacy", inputs)
+    sheet = build_figure("accuracy_privacy", inputs)
     marks = sheet.panels[0].values.query("quantity == 'accuracy_at_sound_epsilon'").set_index("series")
     assert marks["x"].drop("FedAvg").to_dict() == {
         "LocalItemDP, ε = 1": 10.0,
@@ -129,7 +129,7 @@ def test_rings_of_claims_lie_within_the_axes(tmp_path: Path) -> None:
     inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], [0], rounds=8))
     changed(inputs, "epsilon_as_published", {("user_ldp", 0): 1e-3})
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", 0): 1e6})
-    (axes,) = drawn(sheet_of("privacy", inputs)).axes
+    (axes,) = drawn(build_figure("privacy", inputs)).axes
     inside = axes.get_window_extent()
     for line in axes.get_lines():
         if line.get_marker() == "o":
@@ -158,12 +158,12 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> FigureInputs:
 
 @pytest.mark.slow
 def test_the_sweep_over_alpha_says_where_there_is_one_seed(uneven: FigureInputs) -> None:
-    notes = sheet_of("figure2", uneven).notes
+    notes = build_figure("figure2", uneven).notes
     assert any("Mean of 1 to 3 seeds" in note and "no band where there is one seed" in note for note in notes)
 
 
 def test_subjects_are_counted_where_all_alphas_are(uneven: FigureInputs) -> None:
-    sheet = sheet_of("figure3_v3", uneven)
+    sheet = build_figure("figure3_v3", uneven)
     subjects = sheet.panels[2].values
     assert sorted(subjects["x"]) == [1.0, 16.0], "HiGradAvgDP (v3) was run at α = 1 alone"
     assert set(subjects["series"]) == {"LocalGroupDP"}
@@ -172,14 +172,14 @@ def test_subjects_are_counted_where_all_alphas_are(uneven: FigureInputs) -> None
 
 @pytest.mark.slow
 def test_the_interval_of_a_lone_place_is_drawn(uneven: FigureInputs) -> None:
-    figure = drawn(sheet_of("figure2", uneven))
+    figure = drawn(build_figure("figure2", uneven))
     accuracy = figure.axes[0]
     bars = [bar for bar in accuracy.collections if "LineCollection" in type(bar).__name__]
     assert sum(len(bar.get_paths()) for bar in bars) == 4, "one for each algorithm with several α, at α = 1"
 
 
 def test_bars_are_not_called_bands(uneven: FigureInputs) -> None:
-    notes = " ".join(sheet_of("figure2_v3", uneven).notes)
+    notes = " ".join(build_figure("figure2_v3", uneven).notes)
     assert "bar: 95 % t-interval" in notes and "band" not in notes
 
 

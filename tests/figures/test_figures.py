@@ -22,7 +22,7 @@ from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import FIGURES, entry, make_figure, outputs, sheet_of
+from subjectdp.figures.catalogue import FIGURES, build_figure, entry, make_figure, outputs
 from subjectdp.figures.each import (
     joint_figure1,
     joint_over_rounds,
@@ -157,7 +157,7 @@ def test_real_data_one_seed_and_one_data_set(femnist: FigureInputs, tmp_path: Pa
     assert len(facts["panels"]) == 4
     assert "One seed: no band" in facts["notes"]
     assert "synthetic data" not in texts(tmp_path / "1", "figure1")
-    assert len(sheet_of("figure3", femnist).rows) == 2
+    assert len(build_figure("figure3", femnist).rows) == 2
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_the_alpha_sweep_and_its_alias(sweep: FigureInputs, tmp_path: Path) -> N
     groups = table[table["quantity"] == "mean_largest_group"].set_index("x")["mean"]
     assert groups[16.0] > groups[1.0]
     assert sum(name.startswith("(") and "α = 16" in name for name in texts(tmp_path, "figure2")) == 1
-    alias = sheet_of("figure3_v3", sweep)
+    alias = build_figure("figure3_v3", sweep)
     assert "HiGradAvgDP (v1)" not in set(alias.panels[0].values["series"])
 
 
@@ -203,7 +203,7 @@ def test_joint_noise_has_a_line_for_each_number_of_local_steps(tmp_path: Path) -
     own = {f"{steps} a round, LocalItemDP" for steps in ("1 local step", "10 local steps")}
     assert set(table[table["panel"] == "a"]["series"]) == names | own
     assert set(table[table["panel"] == "b"]["series"]) == names, "joint noise alone"
-    pairs = sheet_of("privacy", inputs).panels[0].values
+    pairs = build_figure("privacy", inputs).panels[0].values
     assert {"JointNoise, 10 local steps", "LocalItemDP, 1 local step"} <= set(pairs["series"])
 
 
@@ -338,7 +338,7 @@ def test_panels_that_are_no_longer_drawn_are_removed(
 
 @pytest.mark.slow
 def test_accuracy_panels_of_a_data_set_share_their_range(sweep: FigureInputs) -> None:
-    sheet = sheet_of("figure2", sweep)
+    sheet = build_figure("figure2", sweep)
     assert {panel.scale for panel in sheet.panels} >= {"accuracy_femnist"}
     with panels.figure_style():
         figure, limits = panels._combined(sheet, "abcde")
@@ -350,7 +350,11 @@ def test_accuracy_panels_of_a_data_set_share_their_range(sweep: FigureInputs) ->
 def test_no_picture_is_wider_than_a_page_and_no_type_smaller_than_seven_points(
     main: FigureInputs, sweep: FigureInputs
 ) -> None:
-    for sheet in (sheet_of("figure1", main), sheet_of("figure2", sweep), sheet_of("privacy", main)):
+    for sheet in (
+        build_figure("figure1", main),
+        build_figure("figure2", sweep),
+        build_figure("privacy", main),
+    ):
         with panels.figure_style():
             figure, _ = panels._combined(sheet, "abcdefghij"[: len(sheet.panels)])
         assert figure.get_figwidth() <= panels.PAGE_WIDTH
@@ -360,7 +364,7 @@ def test_no_picture_is_wider_than_a_page_and_no_type_smaller_than_seven_points(
 
 @pytest.mark.slow
 def test_every_seed_is_a_thin_line(main: FigureInputs) -> None:
-    sheet = sheet_of("figure1_v3", main)
+    sheet = build_figure("figure1_v3", main)
     with panels.figure_style():
         figure, _ = panels._combined(sheet, "abcd")
     runs = main.read_runs()
@@ -377,13 +381,13 @@ def test_an_algorithm_with_one_alpha_is_not_in_the_legend(tmp_path: Path) -> Non
         for f in grid(["fed_avg", "local_item_dp"], ["femnist"], [0], rounds=4, alpha=a)
     ]
     fakes += grid(["user_ldp"], ["femnist"], [0], rounds=4)
-    sheet = sheet_of("figure2", collected(tmp_path, fakes))
+    sheet = build_figure("figure2", collected(tmp_path, fakes))
     assert [entry.text.split("\n")[0] for entry in sheet.legend] == ["FedAvg", "LocalItemDP"]
 
 
 @pytest.mark.slow
 def test_nothing_of_a_figure_overlaps(main: FigureInputs) -> None:
-    sheet = sheet_of("figure1", main)
+    sheet = build_figure("figure1", main)
     with panels.figure_style():
         figure, _ = panels._combined(sheet, "abcdefgh")
         canvas = FigureCanvasAgg(figure)
@@ -424,7 +428,7 @@ def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
     rounds.to_parquet(inputs.rounds)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sheet = sheet_of("figure1_v3", inputs)
+        sheet = build_figure("figure1_v3", inputs)
         with panels.figure_style():
             figure, limits = panels._combined(sheet, "ab")
     assert limits["accuracy_femnist"] == (0, 1.0, "linear")

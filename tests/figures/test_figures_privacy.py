@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import make_figure, sheet_of
+from subjectdp.figures.catalogue import build_figure, make_figure
 from subjectdp.figures.curves import privacy_footnote
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
@@ -125,7 +125,7 @@ def test_algorithms_whose_noise_depends_on_data_have_no_line(tmp_path: Path) -> 
     curve = {"rounds": [1, 2], "constant_noise_assumed": True, "item": [0.1, 0.2], "subject": [3.0, None]}
     runs.loc[runs["algorithm"] == "local_group_dp", "epsilon_over_rounds"] = json.dumps(curve)
     runs.to_parquet(str(inputs.runs))
-    sheet = sheet_of("epsilon_over_rounds", inputs)
+    sheet = build_figure("epsilon_over_rounds", inputs)
     assert [entry.text for entry in sheet.legend] == ["LocalItemDP", "the target ε"]
     assert "No finite sound ε, hence no line: LocalGroupDP" in sheet.notes
     assert {name for panel in sheet.panels for name in panel.values["series"]} == {"LocalItemDP"}
@@ -163,7 +163,7 @@ def test_excess_loss_shows_measured_and_both_bounds(main: FigureInputs, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy_privacy", "epsilon_over_rounds", "cost", "excess_loss"])
 def test_nothing_overlaps(main: FigureInputs, name: str) -> None:
-    assert overlaps(sheet_of(name, main)) == []
+    assert overlaps(build_figure(name, main)) == []
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     names = ["local_item_dp", "user_ldp"]
     fakes = [*grid(names, ["femnist"], [0], rounds=8), Fake("user_ldp", mode="sound", rounds=8)]
     inputs = collected(tmp_path / "some", fakes)
-    told = sheet_of("privacy", inputs)
+    told = build_figure("privacy", inputs)
     assert CONDITIONAL_NOTE in told.notes
     assert {"2.25†", "231†", "4"} <= set(_texts(told, 0)), "the last one has an enforced cap"
     values = told.rows[0][0].values
@@ -196,7 +196,7 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
         "LocalItemDP, as published",
         "UserLDP, as published",
     }, "a sound run claims nothing"
-    beside = sheet_of("accuracy_privacy", inputs)
+    beside = build_figure("accuracy_privacy", inputs)
     assert CONDITIONAL_NOTE in beside.notes
     assert (_texts(beside, 0).count("†"), _texts(beside, 1).count("†")) == (2, 0), "of subjects, not of items"
 
@@ -206,4 +206,4 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert "†" not in privacy_note(sound) and "†" not in privacy_footnote(sound)
     assert CONDITIONAL_NOTE in privacy_footnote(published)
     enforced = collected(tmp_path / "sound", [Fake("user_ldp", mode="sound", rounds=8)])
-    assert CONDITIONAL_NOTE not in sheet_of("privacy", enforced).notes
+    assert CONDITIONAL_NOTE not in build_figure("privacy", enforced).notes

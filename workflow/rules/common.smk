@@ -72,6 +72,7 @@ if MODULE is None:
     SCENARIO = checked(load_scenario, FILES, GIVEN)
     SETTINGS = [*map(read_yaml, FILES), GIVEN]
 else:
+    FILES = []
     SETTINGS = [dict(config)]
     SCENARIO = checked(load_scenario_from_mapping, *SETTINGS)
 config.update(overlaid(SETTINGS))  # what captions read
@@ -83,7 +84,7 @@ if workflow.is_main_process:
         if {f"figure_{figure}", *(() if ruled else (figure,))} & typed:
             checked(SCENARIO.require_figure, figure)
     if "plan" not in typed:  # it lists what will not start
-        checked(check_before_start, SCENARIO, PLACE)
+        checked(check_before_start, SCENARIO, PLACE, FILES)
     for line in SCENARIO.repetitions:
         logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)

@@ -17,7 +17,6 @@ from typing import Any
 from subjectdp.cli.progress import Watcher
 from subjectdp.cli.terminal import Line
 from subjectdp.config import Scenario, load_scenario, paths
-from subjectdp.config.where import error_located_in
 from subjectdp.errors import expected
 from subjectdp.forecast.before_start import check_before_start
 
@@ -49,8 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if not Path("Snakefile").is_file():
         raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
     scenario = load_scenario(options.files)
-    with error_located_in(options.files):
-        check_before_start(scenario)
+    check_before_start(scenario, files=options.files)
     command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):
         return subprocess.run(command, check=False).returncode

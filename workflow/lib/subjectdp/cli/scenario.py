@@ -8,7 +8,6 @@ from typing import Any
 
 from subjectdp.cli.options import add_json, add_results
 from subjectdp.config import RunConfig, Scenario, load_scenario
-from subjectdp.config.where import error_located_in
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
@@ -32,8 +31,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Checks the scenario and prints its runs."""
     scenario = load_scenario(options.files)
-    with error_located_in(options.files):
-        check_before_start(scenario, options.results)
+    check_before_start(scenario, options.results, options.files)
     if options.figure is not None and options.figure not in scenario.figures:
         raise unknown("figure of this scenario", options.figure, scenario.figures)
     runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)

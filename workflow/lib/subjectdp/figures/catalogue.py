@@ -125,10 +125,10 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
     """
     from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
-    return write_sheet(sheet_of(name, inputs), folder)
+    return write_sheet(build_figure(name, inputs), folder)
 
 
-def sheet_of(name: str, inputs: FigureInputs) -> Sheet:
+def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     """A figure's panels, legend and notes, of the runs that it shows; errors as in :func:`make_figure`."""
     figure = entry(name)
     own = inputs if figure.shown is None else replace(inputs, shown=figure.shown)

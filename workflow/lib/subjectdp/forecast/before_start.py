@@ -6,7 +6,7 @@ Imports nothing heavy: the Snakefile reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from subjectdp.config import paths
 from subjectdp.config.messages import join_errors
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
+from subjectdp.config.where import error_located_in
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cost_model import expected_items
@@ -24,15 +25,21 @@ from subjectdp.results.shown_runs import setting_columns, shown_rows
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
-def check_before_start(scenario: Scenario, results: str = paths.RESULTS) -> None:
-    """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure."""
+def check_before_start(
+    scenario: Scenario, results: str = paths.RESULTS, files: Sequence[Path | str] = ()
+) -> None:
+    """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure.
+
+    ``files`` are the scenario's; the error names the place in them.
+    """
     problems = [
         *_missing_paths(scenario, results),
         *_large_batches(scenario, results),
         *undrawable_figures(scenario),
     ]
-    if problems:
-        raise join_errors(problems)
+    with error_located_in(files):
+        if problems:
+            raise join_errors(problems)
 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
@@ -68,11 +75,10 @@ def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
 
 def undrawable_figures(scenario: Scenario) -> Iterator[str]:
     """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show."""
-    rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()}
-    for name in scenario.figures:
-        shown = entry(name).shown
-        if shown is None:
-            continue  # the figure's module chooses
+    # of other figures the module chooses
+    known = {name: shown for name in scenario.figures if (shown := entry(name).shown) is not None}
+    rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()} if known else {}
+    for name, shown in known.items():
         try:
             shown_rows([rows[run.run_id] for run in scenario.runs_of_figure(name)], shown)
         except DataError as problem:

@@ -22,7 +22,10 @@ STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_g
 
 @dataclass(frozen=True)
 class FigureInputs:
-    """Paths of a scenario's collected tables. Reading one that is not given raises DataError."""
+    """Paths of a scenario's collected tables, and which of its runs a figure shows.
+
+    Reading a table that is not given raises DataError.
+    """
 
     runs: Path | None = None  # runs.parquet of collect_runs
     rounds: Path | None = None  # rounds.parquet of collect_rounds

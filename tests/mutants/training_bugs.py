@@ -225,7 +225,7 @@ NOISE_AND_CLIPPING = (
         "an empty mini-batch is skipped without noise",
         STEP,
         "return self._noisy(total, self._std(noise_multiplier))",
-        "if not self._statistics.items and self.silo != SERVER:\n"
+        "if not self.row.batch.items and self.silo != SERVER:\n"
         "            return total\n"
         "        return self._noisy(total, self._std(noise_multiplier))",
         "algorithms/test_noise_placement.py::test_an_empty_batch_is_still_a_step_with_noise",
@@ -289,9 +289,9 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "a step too many a round",
-        LOOP,
-        "for number in range(schedule.local_steps):",
-        "for number in range(schedule.local_steps + 1):",
+        STEP,
+        "count = federation.plan.silos[silo].local_steps",
+        "count = federation.plan.silos[silo].local_steps + 1",
         ROUND,
     ),
     mutant(

@@ -20,7 +20,7 @@ from subjectdp.training.federation import Federation
 from subjectdp.training.global_model import GlobalModel
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.steps.optimisers import descend, make_optimiser
-from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep
+from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep, silo_steps
 
 if TYPE_CHECKING:
     from subjectdp.training.workers.processes import Team
@@ -66,8 +66,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
     optimiser = make_optimiser(vector, federation.optimiser, schedule.learning_rate_factor)
     factors = federation.plan.settings.step_factors
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for number in range(schedule.local_steps):
-        step = SiloStep(federation, round_, silo, number)
+    for number, step in enumerate(silo_steps(federation, round_, silo)):
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:

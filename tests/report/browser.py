@@ -63,11 +63,13 @@ def find_browser() -> str | None:
 
 def visit(browser: str, page: Path, script: str) -> Visit:
     """Opens ``page``, runs the body of an async function in it, and returns what it saw."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy, log = Path(folder) / page.name, Path(folder) / "net.json"
-        before, _, after = page.read_text().rpartition("</body>")  # the scripts in it may name it too
-        copy.write_text(f"{before}{_VISIT % script}</body>{after}")
-        done = _run(browser, Path(folder), f"--log-net-log={log}", "--dump-dom", copy.as_uri())
+    before, _, after = page.read_text().rpartition("</body>")  # the scripts in it may name it too
+    beside = {"dir": page.parent, "suffix": ".html"}  # the copy, so that it shows the same pictures
+    with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", **beside) as copy:
+        copy.write(f"{before}{_VISIT % script}</body>{after}")
+        copy.flush()
+        log = Path(folder) / "net.json"
+        done = _run(browser, Path(folder), f"--log-net-log={log}", "--dump-dom", Path(copy.name).as_uri())
         left = _LEFT.search(done.stdout)
         if left is None or not left[1]:
             raise AssertionError(f"{page.name}: the script did not end:\n{done.stderr[-3000:]}")

@@ -16,6 +16,8 @@ FIGURES = {
     "figure1": {"title": "Figure 1", "category": "Paper v1", "rule": "figure1"},
 }
 
+TABLES = {"runs_summary": "Runs & their cost", "table1": "Table 1"}
+
 
 def run(label: str, algorithm: str, variant: str | None, **known: object) -> dict[str, object]:
     facts = {"dataset": "femnist", "mode": "as_published", "synthetic": True, "subjects": 60, "silos": 4}
@@ -70,10 +72,11 @@ SCORES = [
 
 @pytest.fixture
 def front(tmp_path: Path) -> Path:
-    """A front page with its figure beside it."""
-    picture = tmp_path / "figures/privacy/privacy.svg"
-    picture.parent.mkdir(parents=True)
-    picture.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"/>')
+    """A front page with its figures beside it."""
+    for name in FIGURES:
+        picture = tmp_path / f"figures/{name}/{name}.svg"
+        picture.parent.mkdir(parents=True)
+        picture.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"/>')
     pd.DataFrame(RUNS).to_parquet(tmp_path / "runs.parquet")
     pd.DataFrame(SCORES).to_csv(tmp_path / "scorecard.csv", index=False)
     files = {name: tmp_path / f"{name}.parquet" for name in ("runs", "shown")}
@@ -86,7 +89,7 @@ def front(tmp_path: Path) -> Path:
         **files,
         scorecard=tmp_path / "scorecard.csv",
     )
-    write_front(sources, FIGURES, tmp_path / "index.html")
+    write_front(sources, FIGURES, TABLES, tmp_path / "index.html")
     return tmp_path / "index.html"
 
 
@@ -134,6 +137,15 @@ def test_rows_hold_printed_and_ours_with_their_scale_and_link(front: Path) -> No
     assert "&lt;differentially private&gt;" in page
 
 
+def test_every_figure_is_shown_and_every_table_linked(front: Path) -> None:
+    text = front.read_text()
+    for name in FIGURES:
+        link, picture = f'<a href="figures/{name}/{name}.html">', f'src="figures/{name}/{name}.svg"'
+        assert re.search(f"{re.escape(link)}<img [^>]*{re.escape(picture)}>", text)
+    assert '<a href="tables/runs_summary.html">Runs &amp; their cost</a>' in text
+    assert '<a href="tables/table1.html">Table 1</a>' in text
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome here")
 def test_a_tile_narrows_the_scorecard_and_nothing_is_cut_off(front: Path) -> None:
@@ -143,8 +155,9 @@ def test_a_tile_narrows_the_scorecard_and_nothing_is_cut_off(front: Path) -> Non
       tile.click(); seen.push(shown());
       tile.click(); seen.push(shown());
       document.querySelectorAll("#scores th button")[2].click();
-      return {seen, wide: document.documentElement.scrollWidth <= window.innerWidth};
+      const drawn = [...document.querySelectorAll("img")].map(image => image.complete && image.naturalWidth);
+      return {seen, drawn, wide: document.documentElement.scrollWidth <= window.innerWidth};
     """
     found = visit(str(find_browser()), front, script)
     assert (found.problems, found.requests) == ([], [])
-    assert found.found == {"seen": [4, 2, 4], "wide": True}
+    assert found.found == {"seen": [4, 2, 4], "drawn": [40, 40, 40], "wide": True}

@@ -55,6 +55,7 @@ rule opening:
             }
             for name in SCENARIO.figures
         },
+        tables=SCENARIO_TABLES,
         # The place of the template must not be compared, what it says must.
         template=lambda wildcards, input: str(TEMPLATE),
         template_sha256=sha256_of(TEMPLATE),

@@ -11,6 +11,7 @@ SELECTIONS = f"{paths.scenario_dir(SCENARIO.name)}/private_selection.json"
 
 TABLES = {
     "runs_summary": {
+        "when": True,
         "inputs": {"runs": collected("runs")},
         "category": "Tables",
         "label": "Runs: accuracy, published and sound ε, cost",
@@ -18,6 +19,7 @@ TABLES = {
         "code": [],
     },
     "statistics": {
+        "when": SAMPLED,
         "inputs": {"statistics": collected("statistics")},
         "category": "Tables",
         "label": "Mini-batches at the papers' scale",
@@ -25,6 +27,7 @@ TABLES = {
         "code": [],
     },
     "table1": {
+        "when": JOINT,
         "inputs": {},
         "category": "Tables",
         "label": "Joint noise: the paper's Table 1",
@@ -32,6 +35,7 @@ TABLES = {
         "code": ["subjectdp.accounting.table1"],
     },
     "leads": {
+        "when": BEYOND,
         "inputs": {"runs": collected("runs")},
         "category": "Beyond the papers",
         "label": "Sound algorithms side by side",
@@ -39,6 +43,7 @@ TABLES = {
         "code": ["subjectdp.scorecard.leads"],
     },
     "goals": {
+        "when": JUDGED,
         "inputs": {
             "goals": judged_by("goals"),
             "runs": collected("runs"),
@@ -51,6 +56,7 @@ TABLES = {
     },
     # The papers' numbers beside the scenario's, with verdicts (docs/scorecard.md).
     "scorecard": {
+        "when": True,
         "inputs": {
             "targets": judged_by("targets"),
             "runs": collected("runs"),
@@ -64,6 +70,11 @@ TABLES = {
         "title": f"Scorecard of {SCENARIO.name}",
         "code": ["subjectdp.scorecard.scorecard"],
     },
+}
+
+# The labels of those that the scenario has.
+SCENARIO_TABLES = {
+    table: about["label"] for table, about in TABLES.items() if about["when"]
 }
 
 

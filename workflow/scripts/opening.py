@@ -17,6 +17,6 @@ with job_log(snakemake.log[0]):
     front = FrontSources(
         **snakemake.params.about, runs=files["runs"], shown=shown, scorecard=files["scorecard"]
     )
-    write_front(front, snakemake.params.figures, snakemake.output[1])
+    write_front(front, snakemake.params.figures, snakemake.params.tables, snakemake.output[1])
     about = snakemake.params.provenance
     write_provenance(files["runs"], run_folders, about["scenario"], about["lock"], snakemake.output[2])

@@ -1,7 +1,7 @@
 """The front page of a scenario's results, ``index.html``: what holds, in one screen, with links to the rest.
 
-From the top: a tile for each verdict, the figure of published and sound ε, three sentences, the scorecard. What was
-computed at the papers' scale and what this scenario's runs gave are marked apart everywhere.
+From the top: a tile for each verdict, the figure of published and sound ε, three sentences, all figures in small, the
+scorecard. What was computed at the papers' scale and what this scenario's runs gave are marked apart everywhere.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ body { max-width: 84rem; margin: 1rem auto; padding: 0 1rem; }
 .tile small { color: #555; display: block; }
 .two { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); gap: 1.5rem; align-items: start; }
 .two ol { padding-left: 1.2rem; } .two li { margin-bottom: 0.7rem; }
-figure { margin: 0; } figure img { max-height: 26rem; max-width: 100%; } figcaption { color: #555; font-size: 0.85rem; }
+figure { margin: 0; } figure img { max-height: 34rem; width: 100%; object-fit: contain; object-position: left; }
+figcaption { color: #555; font-size: 0.85rem; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1.2rem 1.5rem; }
+.gallery a { text-decoration: none; } .gallery small { color: #555; display: block; }
+.gallery img { display: block; width: 100%; max-height: 13rem; object-fit: cover; object-position: top; }
 .refuted { --tone: #b3261e; } .not-provable { --tone: #c77700; } .differs { --tone: #8e4ec6; }
 .reproduced { --tone: #18794e; } .cannot-fail, .not-at-this-scale, .not-run { --tone: #8a9097; }
 .verdict { white-space: nowrap; color: #fff; background: var(--tone); border-radius: 0.3rem; padding: 0.05rem 0.45rem; }
@@ -113,8 +117,20 @@ Figures = Mapping[str, Mapping[str, str]]
 """``title``, ``category`` and ``rule`` of each figure that the scenario draws."""
 
 
-def write_front(sources: FrontSources, figures: Figures, target: Path | str) -> None:
-    """Writes the front page into the folder of the scenario's results; DataError for a missing or damaged file."""
+def write_front(
+    sources: FrontSources, figures: Figures, tables: Mapping[str, str], target: Path | str
+) -> None:
+    """Writes the front page into the folder of the scenario's results.
+
+    Args:
+        sources: what it is made from.
+        figures: those that the scenario draws.
+        tables: the label of each of its tables.
+        target: ``index.html``.
+
+    Raises:
+        DataError: a missing or damaged file.
+    """
     scores = page.read_table(sources.scorecard)
     missing = [name for name in _SCORE if name not in scores.columns]
     if missing:
@@ -127,8 +143,9 @@ def write_front(sources: FrontSources, figures: Figures, target: Path | str) -> 
         _tiles(scores),
         f'<div class="{"two" if _FRONT_FIGURE in figures else "one"}">{_figure(figures, Path(target).parent, shown)}'
         f"<div>{_sentences(scores, runs, shown)}</div></div>",
+        *_gallery(figures),
         *_scorecard(scores, figures, sources.command),
-        *_links(figures),
+        *_links(tables),
         _SCRIPT,
     ]
     write_text(target, page.page(f"{sources.name}: published claims and what holds", "\n".join(parts)))
@@ -299,13 +316,22 @@ def _seen_in(row: Mapping[Any, Any], figures: Figures) -> tuple[str, str, str]:
     return "tables/scorecard.html", "table", "scorecard"
 
 
-def _links(figures: Figures) -> Iterator[str]:
-    yield "<h2>All figures and tables</h2><ul>"
+def _gallery(figures: Figures) -> Iterator[str]:
+    """Every figure in small, as a link to its page; the pictures lie beside the front page."""
+    yield '<h2>Figures</h2><div class="gallery">'
     for name, facts in figures.items():
         title, topic, rule = (html.escape(facts[key]) for key in ("title", "category", "rule"))
-        yield f'<li><a href="{_page_of(name)}">{title}</a> <small>{topic}</small> <code>{rule}</code></li>'
-    yield '<li><a href="tables/runs_summary.html">Runs: accuracy, published and sound ε, cost</a></li>'
-    yield '<li><a href="tables/scorecard.html">Scorecard with all columns</a></li>'
+        yield (
+            f'<a href="{_page_of(name)}"><img loading="lazy" alt="" src="figures/{name}/{name}.svg">{title}'
+            f"<small>{topic}; <code>{rule}</code></small></a>"
+        )
+    yield "</div>"
+
+
+def _links(tables: Mapping[str, str]) -> Iterator[str]:
+    yield "<h2>Tables and provenance</h2><ul>"
+    for name, label in tables.items():
+        yield f'<li><a href="tables/{name}.html">{html.escape(label)}</a></li>'
     yield '<li><a href="report.html">Snakemake\'s report</a>: provenance of every file, machine, software</li></ul>'
 
 

@@ -23,6 +23,7 @@ p, ul { max-width: 60rem; }
 a { color: #00568f; }
 code { background: #f2f4f6; padding: 0.1rem 0.3rem; }
 img { max-width: 100%; height: auto; }
+.picture { width: 58rem; }
 table { border-collapse: collapse; }
 th, td { padding: 0.25rem 0.6rem; border-bottom: 1px solid #d9d9d9; text-align: left; vertical-align: top; }
 td { white-space: nowrap; }
@@ -149,7 +150,7 @@ def picture(path: Path, title: str, values: Path) -> str:
     return (
         f'<div class="bar"><span>Save as <a download="{name}" data-of="{name}" href="#">SVG</a> '
         f"{download(values, 'CSV')}</span></div>\n"
-        f'<img id="{name}" alt="{html.escape(title)}" src="{data_uri(path)}">'
+        f'<img id="{name}" class="picture" alt="{html.escape(title)}" src="{data_uri(path)}">'
     )
 
 

@@ -29,6 +29,13 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     fakes = grid(["fed_avg", "local_group_dp", "higrad_avg_dp:v1"], ["femnist"], [0, 1, 2], rounds=8)
     runs = collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
     table = runs_summary(runs).set_index("label")
+    order = list(table.columns)
+    assert (
+        order.index("test_accuracy_percent")
+        < order.index("epsilon_sound_subject")
+        < order.index("batch_size")
+    )
+    assert order[-1] == "run_ids" and len(order) == len(set(order))
     assert table.index.tolist() == ["FedAvg", "LocalGroupDP", "HiGradAvgDP (v1)"]
     own = runs[runs["label"] == "FedAvg"]["final_test_accuracy"]
     assert table.loc["FedAvg", "test_accuracy_percent"] == pytest.approx(100 * own.sum() / 3, abs=1e-3)

@@ -40,6 +40,12 @@ _EPSILONS = (
     "epsilon_sound_subject_one_silo",
     "epsilon_sound_subject",
 )
+# What a reader looks for comes first, the other settings and the cost after it.
+_FIRST = (
+    *("dataset", "label", "mode", "subjects", "silos", "alpha"),
+    *("test_accuracy_percent", "test_accuracy_half_width", "seeds"),
+    *("epsilon_as_published", "published_guarantee", *_EPSILONS[1:], "subject_guarantee"),
+)
 
 
 def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
@@ -64,8 +70,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
         _summary_row(dict(zip(keys, key, strict=False)), part)
         for key, part in runs.groupby([*keys, "settings"], dropna=False)
     ]
-    table = pd.DataFrame(rows)
-    return _ordered(table)
+    table = _ordered(pd.DataFrame(rows))
+    return table[[*_FIRST, *(name for name in table.columns if name not in _FIRST)]]
 
 
 def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:

@@ -146,7 +146,7 @@ def test_does_the_claim_of_higrad_avg_dp_v1_hold(tmp_path: Path) -> None:
     sources = FrontSources(
         "mine", "Mine.", None, "snakemake RULE", **files, scorecard=tmp_path / "scorecard.csv"
     )
-    write_front(sources, {}, tmp_path / "index.html")
+    write_front(sources, {}, {}, tmp_path / "index.html")
     text = re.sub(r"<(style|script)>.*?</\1>", "", (tmp_path / "index.html").read_text(), flags=re.DOTALL)
     text = " ".join(re.sub(r"<[^>]+>", " ", text).split())
     assert "The papers state 1 guarantee of ε per subject; at their own scale: 1 refuted." in text

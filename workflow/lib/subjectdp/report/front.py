@@ -318,6 +318,8 @@ def _seen_in(row: Mapping[Any, Any], figures: Figures) -> tuple[str, str, str]:
 
 def _gallery(figures: Figures) -> Iterator[str]:
     """Every figure in small, as a link to its page; the pictures lie beside the front page."""
+    if not figures:
+        return
     yield '<h2>Figures</h2><div class="gallery">'
     for name, facts in figures.items():
         title, topic, rule = (html.escape(facts[key]) for key in ("title", "category", "rule"))

@@ -69,7 +69,7 @@ body { max-width: 84rem; margin: 1rem auto; padding: 0 1rem; }
 figure { margin: 0; } figure img { max-height: 34rem; width: 100%; object-fit: contain; object-position: left; }
 figcaption { color: #555; font-size: 0.85rem; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1.2rem 1.5rem; }
-.gallery a { text-decoration: none; } .gallery small { color: #555; display: block; }
+.gallery a { text-decoration: none; } .gallery small { color: #555; display: block; overflow-wrap: anywhere; }
 .gallery img { display: block; width: 100%; max-height: 13rem; object-fit: cover; object-position: top; }
 .refuted { --tone: #b3261e; } .not-provable { --tone: #c77700; } .differs { --tone: #8e4ec6; }
 .reproduced { --tone: #18794e; } .cannot-fail, .not-at-this-scale, .not-run { --tone: #8a9097; }

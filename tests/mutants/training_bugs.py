@@ -14,6 +14,7 @@ SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "noise/test_gaussian.py::"
 T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/normals.py"
 T_GROUPS, T_LINEAR = "engine/test_groups.py::", "engine/test_linear_models.py::"
+T_LOGITS = "engine/test_logit_gradients.py::"
 T_CLIP, MOVED = "engine/test_clipping.py::", "algorithms/test_sensitivity.py::"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
 AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
@@ -382,17 +383,51 @@ NOISE_AND_CLIPPING = (
     mutant(
         "the label is left out of a linear model's gradient",
         "engine/linear_models.py",
-        "gradients.new_full((1, len(labels)), -1.0)",
-        "gradients.new_full((1, len(labels)), 0.0)",
-        T_LINEAR + "test_one_pass_is_the_float64_loop",
+        "gradients.new_full((1, len(self.labels)), -1.0)",
+        "gradients.new_full((1, len(self.labels)), 0.0)",
         T_LINEAR + "test_weighted_sums_without_clipping_are_those_of_the_float64_loop",
     ),
     mutant(
         "the bias is left out of a linear model's norm",
-        "engine/linear_models.py",
-        "lengths.square_().add_(1.0).sqrt_()",
-        "lengths",
+        "engine/logit_gradients.py",
+        "1.0 if bias else 0.0",
+        "0.0",
         T_LINEAR + "test_one_pass_is_the_float64_loop",
+    ),
+    mutant(
+        "the label is left out of a linear model's clipped gradient",
+        "engine/logit_gradients.py",
+        "logits[labels[i], i] -= float32(1)",
+        "logits[labels[i], i] -= float32(0)",
+        T_LINEAR + "test_one_pass_is_the_float64_loop",
+    ),
+    mutant(
+        "a linear model's norm is that of the float32 sum",
+        "engine/logit_gradients.py",
+        "squares = np.zeros(len(labels))",
+        "squares = np.zeros(len(labels), np.float32)",
+        T_LOGITS + "test_norms_are_right_within_the_engines_margin",
+    ),
+    mutant(
+        "a gradient that is not a number passes for a finite one",
+        "engine/logit_gradients.py",
+        "finite &= math.isfinite(norms[i])",
+        "finite &= True",
+        T_LINEAR + "test_an_item_that_is_not_finite_contributes_nothing",
+    ),
+    mutant(
+        "logits that are no numbers pass for very low ones",
+        "engine/logit_gradients.py",
+        "float32(_LOWEST) if x < float32(_LOWEST) else x",
+        "x if x > float32(_LOWEST) else float32(_LOWEST)",
+        T_LOGITS + "test_what_is_not_finite_stays_so",
+    ),
+    mutant(
+        "labels beyond the classes are not looked for",
+        "engine/logit_gradients.py",
+        "if not 0 <= labels[i] < len(logits):",
+        "if labels[i] < 0:",
+        T_LOGITS + "test_a_label_that_is_no_class_is_an_error",
     ),
     mutant(
         "a gradient that is not a number poisons a linear model's sum",

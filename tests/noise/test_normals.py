@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectdp.noise import normals
 from subjectdp.noise.normals import LANES, PIECE, add_normals, cipher_blocks, normal_pairs, redraw_tails
 
 EXPAND = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
@@ -142,19 +141,3 @@ def test_the_same_bits_on_every_machine() -> None:
 
 
 DIGEST = "a5af6287e50410cc5cc60bdab69614d34658c4dff5eff62dae6383945fde6e8f"
-
-
-def test_where_no_folder_can_be_written_the_functions_are_compiled_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real, asked = normals.njit, []
-
-    def refusing(function=None, **options):
-        asked.append(options)
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(function)
-
-    monkeypatch.setattr(normals, "njit", refusing)
-    double = normals.compiled(lambda number: 2 * number)
-    assert double(21) == 42 and asked == [{"cache": True}, {}]

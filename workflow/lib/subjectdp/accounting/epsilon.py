@@ -200,13 +200,12 @@ def get_epsilon(
     dp-accounting's PLD accountant, which knows it for Gaussians and Poisson-sampled Gaussians.
     Raises PrivacyError for an event that the accountant or the relation does not support.
     """
-    from dp_accounting import dp_event as events
+    from dp_accounting import dp_event, privacy_accountant
 
-    if isinstance(event, events.NonPrivateDpEvent):
+    if isinstance(event, dp_event.NonPrivateDpEvent):
         return math.inf
     if neighboring_relation is not Adjacency.REPLACE:
         return epsilon_of(from_dp_event(event), delta, accountant)
-    from dp_accounting import privacy_accountant
     from dp_accounting.pld import PLDAccountant
 
     if accountant != "pld":

@@ -10,9 +10,9 @@ what is computed for each of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from subjectdp.engine.layers.base import zeroed
 from subjectdp.engine.layers.dense import LinearCaptured
-from subjectdp.engine.norms import clip_factors, column_norms, row_norms
+from subjectdp.engine.norms import clip_factors, row_norms
 
 
 @dataclass
@@ -29,8 +29,16 @@ class OneLinear:
     """What a pass of such a model has: an item's gradient is ``errors`` ⊗ ``inputs``, and ``errors`` for a bias."""
 
     inputs: Tensor  # (B, d_in) of the layer
-    errors: Tensor  # (classes, B) gradients of the logits
+    logits: Tensor  # (classes, B), overwritten by ``clip``
+    labels: Tensor  # (B,)
     bias: bool
+
+    @cached_property
+    def errors(self) -> Tensor:
+        """(classes, B) gradients of the items' cross-entropies with respect to the logits."""
+        gradients = torch.softmax(self.logits, 0)
+        minus_one = gradients.new_full((1, len(self.labels)), -1.0)
+        return gradients.scatter_add_(0, self.labels.unsqueeze(0), minus_one)
 
     def captured(self) -> LinearCaptured:
         """The same for the general path."""
@@ -48,17 +56,24 @@ class OneLinear:
 
     def clip(self, clip_norm: float | Tensor, weights: Tensor | None) -> Tensor:
         """Makes the sum Σ_i w_i Clip(g_i, C), without items whose gradient is not finite; returns the norms (B,)."""
-        lengths = row_norms(self.inputs)
-        if self.bias:
-            lengths = lengths.square_().add_(1.0).sqrt_()
-        norms = column_norms(self.errors).mul_(lengths)
+        norms, finite = self._norms()
         scales = clip_factors(norms, clip_norm)
-        if not math.isfinite(float(norms.sum())):
+        if not finite:
             bad = ~torch.isfinite(norms)
             scales.masked_fill_(bad, 0.0)
             self.inputs, self.errors = zeroed(self.inputs, bad), self.errors.masked_fill(bad, 0.0)
         self.weight(scales if weights is None else scales.mul_(weights))
         return norms
+
+    def _norms(self) -> tuple[Tensor, bool]:
+        """(B,) norms of the items' gradients, and whether all are finite. ``logits`` become ``errors``; on the CPU."""
+        from subjectdp.engine.logit_gradients import errors_and_norms  # plain sums need not load the compiler
+
+        lengths = row_norms(self.inputs)
+        norms, logits, labels = torch.empty_like(lengths), self.logits.numpy(), self.labels.numpy()
+        finite = errors_and_norms(logits, labels, lengths.numpy(), self.bias, norms.numpy())
+        self.errors = self.logits
+        return norms, finite
 
 
 def without_backward(
@@ -89,7 +104,7 @@ def without_backward(
     untouched = logits is output and output._version == 0 and features._version == version
     if not untouched or features.dim() != 2:
         return None
-    return OneLinear(features, _logit_gradients(logits.t(), labels), layer.bias is not None)
+    return OneLinear(features, logits.t(), labels, layer.bias is not None)
 
 
 def _by_columns(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -97,9 +112,3 @@ def _by_columns(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     items = inputs.t()
     logits = torch.mm(weight, items) if bias is None else torch.addmm(bias.unsqueeze(1), weight, items)
     return logits.t()
-
-
-def _logit_gradients(logits: Tensor, labels: Tensor) -> Tensor:
-    """(classes, B) gradients of the items' cross-entropies."""
-    gradients = torch.softmax(logits, 0)
-    return gradients.scatter_add_(0, labels.unsqueeze(0), gradients.new_full((1, len(labels)), -1.0))

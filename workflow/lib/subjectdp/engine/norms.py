@@ -30,11 +30,6 @@ def row_norms(rows: Tensor) -> Tensor:
     return norms
 
 
-def column_norms(columns: Tensor) -> Tensor:
-    """(n,) the same of each column of a (d, n) tensor. Down columns torch's own sum is one of partial sums."""
-    return columns.square().sum(0).sqrt_()
-
-
 def clip_factors(norms: Tensor, clip_norm: float | Tensor) -> Tensor:
     """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm."""
     factors = norms.clamp_min(1e-30).reciprocal_().mul_(clip_norm / _MARGIN)

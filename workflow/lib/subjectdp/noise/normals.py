@@ -5,21 +5,19 @@ cipher: an observer of some words cannot predict the others. Pairs of words beco
 Muller 1958). All operations are on integers, or IEEE float32 without fused multiply-adds, so the same key gives the
 same bits on every processor.
 
-All compiled functions are in this file because numba's disk cache checks only the file of the compiled function. The
-polynomials are those of Cephes (Moshier), single precision. randomgen's ChaCha is slower (decision 0021).
+The polynomials are those of Cephes (Moshier), single precision. randomgen's ChaCha is slower (decision 0021).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import float32, int32, njit, uint32
+from numba import float32, int32, uint32
 from numpy.typing import NDArray
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from subjectdp.compiled import compiled, inner
 
 LANES = 64  # blocks of the cipher that are computed in parallel by vector instructions
 WORDS = 16  # of a block
@@ -29,19 +27,6 @@ LARGEST = 1 << 33  # numbers per key: the counter has 32 bits and counts pairs i
 _RARE = 1 << 8  # a radius whose word is below it lies in the tail: 2^-24 of them, lengths beyond 5.77
 _TAILS = 1  # the nonce of the tails' stream; the bulk's is 0
 _C0, _C1, _C2, _C3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574  # "expand 32-byte k"
-
-
-def compiled(function: Function) -> Function:
-    """``function`` compiled on first use, cached on disk if a folder for that is writable."""
-    try:
-        return cast(Function, njit(cache=True)(function))
-    except RuntimeError:  # no such folder
-        return cast(Function, njit(function))
-
-
-def inner(function: Function) -> Function:
-    """``function`` compiled into its callers and cached with them."""
-    return cast(Function, njit(function))
 
 
 @inner

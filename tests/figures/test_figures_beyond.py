@@ -17,6 +17,7 @@ from scipy import stats
 
 from figures.fake_runs import Fake, collected, values
 from subjectdp.errors import DataError
+from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, make_figure
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
@@ -170,6 +171,19 @@ def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, t
     for _, shown in table.iterrows():
         alpha, silos = (shown["x"], 16) if shown["panel"] == "a" else (1.0, shown["x"])
         expect(runs[(name == shown["series"]) & (runs["alpha"] == alpha) & (held == silos)], shown)
+
+
+@pytest.mark.slow
+def test_lines_are_dashed_as_in_the_legend(by_subjects: FigureInputs) -> None:
+    sheet = importlib.import_module(FIGURES["beyond_subjects"].module_path).build(
+        by_subjects, "beyond_subjects"
+    )
+    handles = [panels._handle(entry) for entry in sheet.legend]
+    named = {(handle.get_color(), handle._unscaled_dash_pattern) for handle in handles}
+    lines = [line for line in drawn(by_subjects, "beyond_subjects").lines if line.get_linestyle() != "None"]
+    marked = [line for line in lines if line.get_marker() != "None" and line.get_markerfacecolor() != "white"]
+    assert len({line.get_color() for line in marked}) == len(NAMES)
+    assert all((line.get_color(), line._unscaled_dash_pattern) in named for line in marked)
 
 
 @pytest.mark.slow

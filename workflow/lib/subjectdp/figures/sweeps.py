@@ -138,7 +138,7 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift
         mean,
         yerr=half if half.any() else None,
         color=style.color,
-        linestyle=":" if hollow else "-",
+        linestyle=":" if hollow else style.line,
         linewidth=1.1 if hollow else 1.5,
         marker=style.marker,
         markersize=6,

@@ -36,12 +36,14 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     runs = runs[runs["dataset"] == dataset]
     if runs.empty:
         raise expected("data sets of the scenario", f"no {dataset}", f"{dataset} for this figure", DataError)
-    styles = line_styles(runs)
+    styles = {
+        text: replace(style, line="-") for text, style in line_styles(runs).items()
+    }  # dotted: last rounds
     panels = [_metric(runs, inputs.read_rounds(), metric, styles) for metric in METRICS]
     return Sheet(
         name,
         ((*panels, _privacy(runs, styles)),),
-        tuple(LegendEntry(text, replace(styles[text], line="-")) for text in styles),
+        tuple(LegendEntry(text, styles[text]) for text in styles),
         (seeds_note(runs), "Filled: best round of each run; hollow: its last round", _privacy_note(runs)),
         tuple(runs["run_id"]),
     )

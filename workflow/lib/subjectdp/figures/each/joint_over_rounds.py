@@ -36,9 +36,8 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     runs = runs[runs["dataset"] == dataset]
     if runs.empty:
         raise expected("data sets of the scenario", f"no {dataset}", f"{dataset} for this figure", DataError)
-    styles = {
-        text: replace(style, line="-") for text, style in line_styles(runs).items()
-    }  # dotted: last rounds
+    # all lines solid: dotted ones are last rounds
+    styles = {text: replace(style, line="-") for text, style in line_styles(runs).items()}
     panels = [_metric(runs, inputs.read_rounds(), metric, styles) for metric in METRICS]
     return Sheet(
         name,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
 from subjectdp.data.embedded.glyphs import StrokeFields, stroke_fields
-from subjectdp.data.embedded.handwriting import draw_writer
+from subjectdp.data.embedded.handwriting import WriterItems, draw_writer
 from subjectdp.data.embedded.typefaces import typefaces
 from subjectdp.data.images import SIDE
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
@@ -124,16 +124,18 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
 def characters_of(fields: StrokeFields, settings: Settings) -> tuple[Tensor, Tensor]:
     """Characters of writers who choose from these faces, through LEAF's resize: as ``synthetic_characters``."""
     writers = [
-        draw_writer(settings.seed, writer, settings.items_per_writer, fields)
+        characters(draw_writer(settings.seed, writer, settings.items_per_writer, fields))
         for writer in range(settings.writers)
     ]
-    paper = (image for items in writers for image in ~items.images)
-    grey = np.stack(
-        [np.asarray(Image.fromarray(image).convert("L").resize(_SIDES, _LANCZOS)) for image in paper]
-    )
+    return torch.cat([images for images, _ in writers]), torch.cat([labels for _, labels in writers])
+
+
+def characters(items: WriterItems) -> tuple[Tensor, Tensor]:
+    """One writer's characters through LEAF's resize: float32 (n, 1, 28, 28) and int64 (n,)."""
+    paper = (Image.fromarray(~image) for image in items.images)
+    grey = np.stack([np.asarray(image.convert("L").resize(_SIDES, _LANCZOS)) for image in paper])
     ink = (1.0 - torch.from_numpy(grey).float() / 255.0 - INK_SHIFT) / INK_SCALE
-    labels = np.concatenate([items.labels for items in writers])
-    return ink.unsqueeze(1), torch.from_numpy(labels).long()
+    return ink.unsqueeze(1), torch.from_numpy(items.labels).long()
 
 
 def _batches(characters: int, settings: Settings) -> int:

@@ -13,7 +13,6 @@ taken.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from subjectdp.cli.pretraining import characters
 from subjectdp.data.embedded.glyphs import stroke_fields
 from subjectdp.data.embedded.handwriting import draw_writer
-from subjectdp.data.embedded.typefaces import TABLE, typefaces
+from subjectdp.data.embedded.typefaces import typefaces
 from subjectdp.models.handwriting import TYPEFACES, TYPEFACES_SHA256, HandwritingFeatures, load_weights
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
@@ -91,9 +90,8 @@ class Row(NamedTuple):
 
 def generated_writers(folder: Path, federation: int) -> tuple[list[Tensor], list[Tensor]]:
     """Each writer's features (n, p) and labels (n,); ``folder`` as in ``typefaces``, whose ConfigError it raises."""
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        unseen = {row["family"] for row in csv.DictReader(file) if row["head"] == "no"}
-    strokes = stroke_fields(tuple(face for face in typefaces(folder) if face.file.parts[-3] in unseen))
+    seen = {face.file for face in typefaces(folder, of_head=True)}
+    strokes = stroke_fields(tuple(face for face in typefaces(folder) if face.file not in seen))
     net = HandwritingFeatures(load_weights(TYPEFACES, TYPEFACES_SHA256))
     features, labels = [], []
     for writer in range(WRITERS):
@@ -137,10 +135,9 @@ def mean_direction(federation: Federation, products: Tensor, head: Tensor) -> Te
     return errors.flatten(0, 1).T @ federation.features.flatten(0, 1)
 
 
-def trained(federation: Federation, start: Tensor, signal: float, noise: float, rounds: int) -> float:
-    """Test accuracy of the mean of the last half of the rounds, at κ = ``noise``."""
-    key = key_bytes(SEED, Purpose.NOISE, str(signal), rounds)  # the same draws for every κ
-    generator = keyed_generator(key)
+def trained(federation: Federation, start: Tensor, signal: float, noise: float, rounds: int) -> Tensor:
+    """Mean head of the last half of the rounds, at κ = ``noise``; the same draws for every κ."""
+    generator = keyed_generator(key_bytes(SEED, Purpose.NOISE, str(signal), rounds))
     products = federation.features @ federation.features.mT
     length = noise * signal / rounds  # rate times clip norm
     head, mean = start.clone(), torch.zeros_like(start)
@@ -149,7 +146,12 @@ def trained(federation: Federation, start: Tensor, signal: float, noise: float, 
         head -= length * (mean_direction(federation, products, head) + drawn)
         if step >= rounds // 2:
             mean += head / (rounds - rounds // 2)
-    right = (federation.test_features @ mean.T).argmax(dim=1) == federation.test_labels
+    return mean
+
+
+def accuracy(federation: Federation, head: Tensor) -> float:
+    """Share of the test items that a head has right."""
+    right = (federation.test_features @ head.T).argmax(dim=1) == federation.test_labels
     return float(right.double().mean())
 
 
@@ -161,13 +163,12 @@ def accuracies(folder: Path, federation: int) -> list[Row]:
     rows: list[Row] = []
     for spread in SPREADS:
         made = federation_of(features, labels, spread)
-        rows.append(Row(federation, spread, 0.0, 0.0, 0, trained(made, start, 1.0, 0.0, 2)))
+        rows.append(Row(federation, spread, 0.0, 0.0, 0, accuracy(made, start)))
         for signal in SIGNALS:
             schedules = {rule.schedule(signal, start.numel()) for rule in RULES}
-            rows += [
-                Row(federation, spread, signal, *schedule, trained(made, start, signal, *schedule))
-                for schedule in sorted(schedules)
-            ]
+            for schedule in sorted(schedules):
+                reached = accuracy(made, trained(made, start, signal, *schedule))
+                rows.append(Row(federation, spread, signal, *schedule, reached))
     return rows
 
 

@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         "--typefaces",
         metavar="FOLDER",
         type=Path,
-        help="draw with handwritten typefaces too: node_modules, filled by npm ci --prefix envs/typefaces",
+        help="draw with handwritten typefaces too: node_modules, filled by npm ci --prefix workflow/envs/typefaces",
     )
     parser.add_argument(
         "--text",

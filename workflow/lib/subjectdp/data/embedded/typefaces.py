@@ -1,7 +1,7 @@
 """Typefaces that look handwritten, as npm installs them from Fontsource, for ``subjectdp pretrain --typefaces``.
 
 They are public (SIL Open Font License or Apache License 2.0) and their designers, not the writers of any data set, drew
-them. None is a part of this package: ``npm ci --prefix envs/typefaces --ignore-scripts`` fetches them.
+them. None is a part of this package: ``npm ci --prefix workflow/envs/typefaces --ignore-scripts`` fetches them.
 
 ``typefaces.csv`` has a row for each: the family, the characters that it lends (*capitals*: its small letters look like
 capitals), whether characters for the head are drawn with it, and the SHA-256 of its file.
@@ -45,6 +45,6 @@ def _checked(folder: Path, family: str, sha256: str) -> Path:
     file = folder / "@fontsource" / family / "files" / f"{family}-latin-400-normal.woff"
     found = sha256_of(file)[:16] + "..." if file.is_file() else "no file"
     if found != sha256[:16] + "...":
-        allowed = f"the file of sha256 {sha256[:16]}...; run npm ci --prefix envs/typefaces --ignore-scripts"
+        allowed = f"the file of sha256 {sha256[:16]}...; run npm ci --prefix workflow/envs/typefaces --ignore-scripts"
         raise expected(str(file), found, allowed)
     return file

@@ -75,6 +75,7 @@ class Federation:
     labels: Tensor
     test_features: Tensor
     test_labels: Tensor
+    name: str  # in the keys of its noise
 
 
 class Row(NamedTuple):
@@ -102,7 +103,7 @@ def generated_writers(folder: Path, federation: int) -> tuple[list[Tensor], list
     return features, labels
 
 
-def federation_of(features: list[Tensor], labels: list[Tensor], spread: int) -> Federation:
+def federation_of(features: list[Tensor], labels: list[Tensor], spread: int, name: str) -> Federation:
     """The first items of every writer train, dealt into ``spread`` parts; the others test."""
     kept = [round(TRAINING * len(classes)) for classes in labels]
     dealt = [
@@ -116,6 +117,7 @@ def federation_of(features: list[Tensor], labels: list[Tensor], spread: int) -> 
         pad_sequence([y for _, y in parts], batch_first=True, padding_value=NONE),
         torch.cat([x[n:] for x, n in zip(features, kept, strict=True)]),
         torch.cat([y[n:] for y, n in zip(labels, kept, strict=True)]),
+        name,
     )
 
 
@@ -136,8 +138,8 @@ def mean_direction(federation: Federation, products: Tensor, head: Tensor) -> Te
 
 
 def trained(federation: Federation, start: Tensor, signal: float, noise: float, rounds: int) -> Tensor:
-    """Mean head of the last half of the rounds, at κ = ``noise``; the same draws for every κ."""
-    generator = keyed_generator(key_bytes(SEED, Purpose.NOISE, str(signal), rounds))
+    """Mean head of the last half of the rounds, at κ = ``noise``; the same draws for every κ, others elsewhere."""
+    generator = keyed_generator(key_bytes(SEED, Purpose.NOISE, federation.name, str(signal), rounds))
     products = federation.features @ federation.features.mT
     length = noise * signal / rounds  # rate times clip norm
     head, mean = start.clone(), torch.zeros_like(start)
@@ -162,7 +164,7 @@ def accuracies(folder: Path, federation: int) -> list[Row]:
     start = load_weights(TYPEFACES, TYPEFACES_SHA256)["head"].float()
     rows: list[Row] = []
     for spread in SPREADS:
-        made = federation_of(features, labels, spread)
+        made = federation_of(features, labels, spread, f"{federation}, {spread}")
         rows.append(Row(federation, spread, 0.0, 0.0, 0, accuracy(made, start)))
         for signal in SIGNALS:
             schedules = {rule.schedule(signal, start.numel()) for rule in RULES}

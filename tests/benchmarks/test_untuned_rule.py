@@ -39,7 +39,7 @@ def test_parts_count_by_the_direction_of_their_gradient(
 ) -> None:
     """Against autograd, part by part; parts of unequal sizes are filled up."""
     features, labels = writers
-    made = federation_of(features, labels, spread)
+    made = federation_of(features, labels, spread, "some")
     head = torch.randn(5, 6, generator=torch.Generator().manual_seed(6), requires_grad=True)
     directions = []
     for x, y in zip(features, labels, strict=True):
@@ -56,9 +56,8 @@ def test_parts_count_by_the_direction_of_their_gradient(
 
 def test_the_noise_of_all_rounds_on_a_weight_is_kappa() -> None:
     """Without features there is noise alone; the mean of the last half has its share of it."""
-    nothing = Federation(
-        torch.zeros(1, 1, 200), torch.zeros(1, 1).long(), torch.zeros(0, 200), torch.zeros(0)
-    )
+    x, y = torch.zeros(1, 1, 200), torch.zeros(1, 1).long()
+    nothing = Federation(x, y, x[0], y[0], "nothing")
     rounds, noise = 8, 0.7
     head = trained(nothing, torch.zeros(200, 200), 160.0, noise, rounds)
     shares = torch.tensor(

@@ -89,4 +89,4 @@ def test_the_rule_with_the_greatest_mean_comes_first() -> None:
     assert found.accuracy.is_monotonic_decreasing and len(found) == len(RULES)
 
 
-LIBRARY = Rule(1.0, 3.0, 20, 40.0)
+LIBRARY = Rule(1.0, 4.0, 40, 20.0)

@@ -219,3 +219,16 @@ def test_settings_of_speed_rerun_nothing(smoke, tmp_path):
     file = tmp_path / "speed.yaml"
     file.write_text("run: {performance: {physical_batch_size: 64, evaluation_batch_size: 77}}\n")
     assert smoke.planned_jobs(*SMOKE, str(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "told"), [((), "limit: None"), (("--max-jobs-per-timespan", "7/1s"), "limit: 7")]
+)
+def test_jobs_that_have_ended_do_not_wake_the_scheduler(smoke, option, told):
+    """Snakemake's default limit on jobs a second is off, one that a user sets stays."""
+    (smoke.root / "Watched").write_text(
+        'include: "workflow/Snakefile"\n\n\nonsuccess:\n    limiter = workflow.scheduler.job_rate_limiter\n'
+        '    print("limit:", limiter and limiter.max_jobs)\n'
+    )
+    once = ("--snakefile", "Watched", "--forcerun", "opening", *option, "--", "opening")
+    assert told in smoke.snakemake(*SMOKE, *once).stdout

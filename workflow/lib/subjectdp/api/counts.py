@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subjectdp.data.names import person
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import FederationFacts
 
@@ -22,7 +23,8 @@ _SHOWN = 10  # problems of a table that one message names
 
 Source = Any
 """What :func:`as_counts` reads: :class:`Counts`, the path of a CSV file, a table with the columns subject, silo and
-items (a DataFrame, a dict of lists), a mapping ``{(subject, silo): items}``, or (subject, silo, items) triples."""
+items (a DataFrame, a dict of lists), a mapping ``{(subject, silo): items}`` or a Series with such an index
+(``groupby(["subject", "silo"]).size()``), or (subject, silo, items) triples. Names: :func:`subjectdp.data.names.person`."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _rows_of(source: Source) -> Iterable[Any]:
         if len(set(lengths.values())) > 1:
             raise expected("columns of the counts", lengths, "equally long", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
-    if isinstance(source, Mapping):
+    if isinstance(source, Mapping) or (columns is None and hasattr(source, "index") and hasattr(source, "items")):
         return ((*key, items) if isinstance(key, tuple) else None for key, items in source.items())
     if columns is not None or not isinstance(source, Iterable):
         allowed = f"a CSV file, a table with the columns {', '.join(COLUMNS)}, or triples of them"
@@ -154,9 +156,10 @@ def _read(row: Any) -> tuple[str, str, int] | str:
     """Subject, silo and items of a row, or what is wrong with it."""
     if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
         return f"expected {', '.join(COLUMNS)}, got {'too few columns' if row is None else repr(row)}."
-    subject, silo = (str(value).strip() for value in values[:2])
-    if not subject or not silo:
-        return f"expected {'a silo' if subject else 'a subject'}, got nothing."
+    try:
+        subject, silo = person(values[0], "a subject", ""), person(values[1], "a silo", "")
+    except DataError as problem:
+        return str(problem).removeprefix(": ")
     items = _whole(values[2])
     if items is None or not 0 <= items <= _LARGEST:
         return f"expected items to be a whole number from 0 on, got {values[2]!r}."

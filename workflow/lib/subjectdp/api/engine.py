@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
+import os
 import secrets
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,19 +22,28 @@ from torch.utils.data import DataLoader
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
-from subjectdp.api.loader import PrivateLoader, Sampler
-from subjectdp.api.private_step import PrivateLoss, PrivateModule, PrivateStep, item_losses
+from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
+from subjectdp.api.private_step import (
+    PlainPassGuard,
+    PrivateLoss,
+    PrivateModule,
+    PrivateStep,
+    item_losses,
+    tensors_of,
+)
 from subjectdp.api.report import UNITS, PrivacyReport
 from subjectdp.api.schedule import Schedule
 from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.data.names import numbered
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
+from subjectdp.engine.probe import check_model, tried_positions
+from subjectdp.errors import ConfigError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 
-_TRIED = 4  # items of the data set that a module is tried on
+_TRIED_AGAIN = (1, 10, 100)  # steps after which the module is tried once more: it has moved from where it started
 _SILO = "silo"
 
 
@@ -49,6 +61,8 @@ class PrivacySettings:
         steps: steps of the optimiser that the target is for; further ones are refused.
         max_items_per_subject: further items of a subject are left out, chosen at random. Needed where subjects are
             clipped and items sampled.
+        subjects_per_step: expected number of subjects of a step, with ``sample="subjects"``; None: the loader's
+            ``batch_size``, which then counts subjects.
     """
 
     clip: str = "subject"
@@ -59,6 +73,7 @@ class PrivacySettings:
     delta: float = 1e-5
     steps: int | None = None
     max_items_per_subject: int | None = None
+    subjects_per_step: int | None = None
 
     def check(self) -> None:
         """Raises ConfigError where the settings do not say what to do."""
@@ -69,6 +84,8 @@ class PrivacySettings:
             raise expected(
                 "clip", "item", "subject where subjects are sampled: else nothing bounds a subject"
             )
+        if self.subjects_per_step is not None and self.sample != "subjects":
+            raise expected("subjects_per_step", self.subjects_per_step, 'left out without sample="subjects"')
         if self.noise_multiplier is not None and self.epsilon is not None:
             raise expected("one of noise_multiplier and epsilon", "both", "given")
         if self.epsilon is not None and self.steps is None:
@@ -94,8 +111,10 @@ class SubjectPrivacyEngine:
 
     The loop stays as it is: ``loss = criterion(model(inputs), targets); loss.backward(); optimizer.step()``. The
     gradient is Σ Clip(g) + N(0, σ²C² I), divided by a public constant. Guarantee: :meth:`get_epsilon` bounds ε of all
-    models that the optimiser has made so far, provided that an item's output and loss depend on that item alone.
-    Losses and other un-noised values are not covered.
+    models that the optimiser has made so far, provided that an item's output and loss depend on that item alone
+    (:mod:`subjectdp.engine.probe` tries it) and that nothing but the loop's private steps reads the data. Public are
+    taken to be the number of items (or of subjects, where they are drawn), the cap and the settings. Losses and other
+    un-noised values are not covered.
 
     Args:
         seed: of samples and noise; None (the default) takes a secret one from the operating system. A given seed is for
@@ -105,7 +124,8 @@ class SubjectPrivacyEngine:
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(256) if seed is None else seed
         self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
-        self._steps = 0
+        self._process = os.getpid()
+        self._steps = self._draws = 0
         self._plan: PrivacyPlan | None = None
         self._settings: PrivacySettings | None = None
 
@@ -121,14 +141,15 @@ class SubjectPrivacyEngine:
         """Module, optimiser, criterion and loader to train with, in place of the ones given.
 
         Args:
-            module: one tensor (B, ...) in, one out; every item by itself. It is trained in place, so that it must not
-                be used by another engine. Its parameters have to be float32, on one device and all trainable.
-            optimizer: any of torch, over all parameters of ``module``; the same object is returned.
+            module: one tensor (B, ...) in, one out; every item by itself. It is trained in place. Its parameters have to
+                be float32, on one device and all trainable.
+            optimizer: any of torch that needs no closure, over all parameters of ``module``; the same object is returned.
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of outputs and targets that
                 returns the losses (B,) of the items.
-            data_loader: its data set, (inputs, targets) by position, and its ``batch_size`` are used: mini-batches are
-                drawn anew, of that expected size.
-            subjects: the subject of each item of the data set: any values that can be compared and hashed.
+            data_loader: its data set, (inputs, targets) by position, its ``collate_fn``, workers and ``batch_size`` are
+                used: mini-batches are drawn anew, of that expected size.
+            subjects: the subject of each item of the data set (:func:`subjectdp.data.names.person`): equal numbers and
+                equal texts are one person, a missing value is refused.
             settings: clipping, sampling and noise.
 
         Raises:
@@ -141,24 +162,31 @@ class SubjectPrivacyEngine:
                 "Expected a new SubjectPrivacyEngine for each training, this one has made one private."
             )
         settings.check()
-        items, batch_size = _data_of(data_loader)
-        positions, owners = self._kept(_numbered(subjects, items), settings.max_items_per_subject)
+        items, batch_size = check_loader(data_loader)
+        positions, owners = self._kept(numbered(subjects, items), settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        engine = ClippingEngine(FlatParameters(module), 2 * batch_size, item_losses(criterion))
-        _try_out(engine, data_loader)
+        losses = item_losses(criterion)
+        engine = ClippingEngine(FlatParameters(module), 2 * batch_size, losses)
         grouped = settings.clip == "subject"
-        step = PrivateStep(engine, grouped, settings.clip_norm, self._release)
+        tried = _tried_batch(data_loader, engine.flat.vector.device)
+        _warn_of_unused(check_model(module, losses, *tried))
+
+        def try_again() -> None:
+            if self._steps in _TRIED_AGAIN:
+                check_model(module, losses, *tried)
+
+        step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
-        loader = PrivateLoader(data_loader, sampler, step, lambda: self._steps)
+        loader = PrivateLoader(data_loader, sampler, step, self._next_draw)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._settings = plan, settings
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
 
     @property
     def steps(self) -> int:
-        """Steps of the optimiser so far."""
+        """Steps that this engine has released so far, those before a checkpoint was loaded again included."""
         return self._steps
 
     @property
@@ -191,10 +219,12 @@ class SubjectPrivacyEngine:
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs beside the states of module and optimiser. It holds no seed."""
-        return {"steps": self.steps, "plan": _plain(self.plan)}
+        return {"steps": self.steps, "draws": self._draws, "plan": _plain(self.plan)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state, after :meth:`make_private` with the same data and settings.
+
+        What this engine has released since the state was saved stays counted, and no draw is used twice.
 
         Raises:
             PrivacyError: the state is that of another plan: its steps cannot be added to this one's.
@@ -203,16 +233,33 @@ class SubjectPrivacyEngine:
             raise PrivacyError(
                 "Expected the state of an engine with the same data, sampling, clipping and noise."
             )
-        self._steps = int(state["steps"])
+        self._steps = max(self._steps, int(state["steps"]))
+        self._draws = max(self._draws, int(state["draws"]))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PrivacyError(
+            "An engine cannot be pickled or copied: it holds the secret of the noise, and a copy would use it again. "
+            "Save engine.state_dict()."
+        )
 
     def _so_far(self, delta: float) -> PrivacyPlan:
         return replace(self.plan, rounds=self.steps, settings=replace(self.plan.settings, delta=delta))
+
+    def _next_draw(self) -> int:
+        """The number of a draw that no other has."""
+        self._draws += 1
+        return self._draws - 1
 
     def _release(self, total: Tensor) -> Tensor:
         """The noisy mean of one step's clipped sum."""
         silo, planned = self.plan.silos[0], self._settings.steps if self._settings is not None else None
         if planned is not None and self._steps >= planned:
             raise PrivacyError(f"Expected at most {planned} steps: the noise was made for them.")
+        if os.getpid() != self._process:
+            raise PrivacyError(
+                "Expected the engine to be used in the process that made it: a forked one has the same noise. Make the "
+                "engine in the process that trains."
+            )
         self._steps += 1
         std = silo.noise_multiplier * self.plan.settings.clip_norm
         key = key_bytes(self._seed, Purpose.NOISE, "api", self._steps)
@@ -259,59 +306,40 @@ def clip_sum(
         A tensor for each parameter, by name.
 
     Raises:
-        ModelError: a module that mixes items, or that the engine cannot do.
+        ModelError: a module or loss that mixes items (it is tried on a few at each call), or that the engine cannot do.
         ConfigError: a clip norm that is not positive, or subjects of another number.
+        DataError: a subject that is missing.
     """
     if not clip_norm > 0:
         raise expected("clip_norm", clip_norm, "positive")
-    own = copy.deepcopy(module)
-    _check_parameters(own)
-    loss = nn.CrossEntropyLoss() if criterion is None else criterion
-    engine = ClippingEngine(FlatParameters(own), item_loss=item_losses(loss))
+    _check_parameters(module)
+    losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
+    tried = tried_positions(len(targets))
+    check_model(module, losses, inputs[tried], targets[tried])
+    engine = ClippingEngine(FlatParameters(copy.deepcopy(module)), item_loss=losses)
     weights = groups = None
     if subjects is not None:
-        groups = torch.from_numpy(_numbered(subjects, len(targets)))
+        groups = torch.from_numpy(numbered(subjects, len(targets)))
         weights = (1.0 / torch.bincount(groups))[groups].to(inputs.device)
     total, _ = engine.clipped_sum(inputs, targets, clip_norm, weights, groups)
     return {name: view.clone() for name, view in engine.flat.views(total).items()}
 
 
-def _numbered(subjects: Sequence[Any], items: int) -> NDArray[np.int64]:
-    """Subjects as numbers from 0 on, in order of appearance."""
-    if len(subjects) != items:
-        raise expected("subjects", len(subjects), f"one for each of the {items} items")
-    numbers: dict[Any, int] = {}
-    plain = subjects.tolist() if hasattr(subjects, "tolist") else subjects
-    return np.array([numbers.setdefault(subject, len(numbers)) for subject in plain], np.int64)
-
-
-def _data_of(loader: DataLoader[Any]) -> tuple[int, int]:
-    """Items of the loader's data set and its batch size."""
-    length = getattr(loader.dataset, "__len__", None)
-    if length is None or not hasattr(loader.dataset, "__getitem__"):
-        raise expected(
-            "data set", type(loader.dataset).__name__, "one with a length and items by position", DataError
-        )
-    if loader.batch_size is None:
-        raise expected("batch_size of the data loader", None, "given")
-    return int(length()), loader.batch_size
-
-
 def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettings) -> PrivacyPlan:
     """The plan of one silo that holds the items, for one step after another."""
-    if batch_size > len(owners):
+    chosen, items = settings.mechanism(), np.bincount(owners)
+    held = np.flatnonzero(items)
+    if not chosen.samples_subjects and batch_size > len(owners):
         raise expected(
             "batch_size of the data loader", batch_size, f"at most the {len(owners)} items to train on"
         )
-    chosen, items = settings.mechanism(), np.bincount(owners)
-    held = np.flatnonzero(items)
     rows = np.stack([np.arange(len(held)), np.zeros_like(held), items[held]], axis=1)
     counts = Counts(tuple(map(str, held)), (_SILO,), rows)
     schedule = Schedule(
         rounds=1 if settings.steps is None else settings.steps,
         steps=1,
         batch_size=None if chosen.samples_subjects else batch_size,
-        sampling_probability=batch_size / len(owners) if chosen.samples_subjects else None,
+        sampling_probability=_coin(len(held), batch_size, settings) if chosen.samples_subjects else None,
         max_items_per_subject=settings.max_items_per_subject,
     )
     if settings.epsilon is not None:
@@ -325,6 +353,16 @@ def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettin
     return replace(report.plan, settings=changed)
 
 
+def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
+    """The probability of each subject to be drawn: public, whatever the number of items."""
+    wanted = settings.subjects_per_step
+    if wanted is None:
+        return min(batch_size, subjects) / subjects
+    if not 1 <= wanted <= subjects:
+        raise expected("subjects_per_step", wanted, f"from 1 to the {subjects} subjects")
+    return wanted / subjects
+
+
 def _check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
     parameters = dict(module.named_parameters())
@@ -333,6 +371,11 @@ def _check_parameters(module: nn.Module) -> None:
     for name, parameter in parameters.items():
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters, {name!r} is {parameter.dtype}.")
+        if not parameter.requires_grad:
+            raise ModelError(
+                f"Expected trainable parameters only, {name!r} is frozen. Compute the frozen part's features first, "
+                "and train on them."
+            )
     devices = {str(parameter.device) for parameter in parameters.values()}
     if len(devices) > 1:
         raise ModelError(f"Expected all parameters on one device, they are on {', '.join(sorted(devices))}.")
@@ -340,45 +383,50 @@ def _check_parameters(module: nn.Module) -> None:
 
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     _check_parameters(module)
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            raise ModelError(
-                f"Expected trainable parameters only, {name!r} is frozen. Compute the frozen part's features first, "
-                "and train on them."
-            )
+    if isinstance(module, PrivateModule) or any(
+        isinstance(hook, PlainPassGuard) and hook.step for hook in module._forward_pre_hooks.values()
+    ):
+        raise ModelError(
+            "Expected a module that no engine has made private yet. For a new training, such as a further round of a "
+            "federation, keep the engine (its epsilon counts all rounds), or give copy.deepcopy(module)."
+        )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if held != {id(parameter) for parameter in module.parameters()}:
         raise expected("parameters of the optimiser", len(held), "exactly those of the module")
-
-
-def _try_out(engine: ClippingEngine, loader: DataLoader[Any]) -> None:
-    """Tries the module on a few items: they must not mix, and must leave no trace but in the parameters."""
-    dataset: Any = loader.dataset
-    batch = loader.collate_fn([dataset[i] for i in range(min(_TRIED, len(dataset)))])
-    if not (
-        isinstance(batch, list | tuple) and len(batch) > 1 and all(isinstance(x, Tensor) for x in batch[:2])
-    ):
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
         raise expected(
-            "a batch of the data loader", type(batch).__name__, "tensors (inputs, targets)", DataError
+            "optimizer", type(optimizer).__name__, "one that needs no closure: each would be a release of its own"
         )
-    module, device = engine.flat.model, engine.flat.vector.device
-    inputs, targets = batch[0].to(device), batch[1].to(device)
-    training, before = module.training, {name: buffer.clone() for name, buffer in module.named_buffers()}
-    try:
-        module.train()
-        with torch.no_grad():
-            module(inputs)
-        for name, buffer in module.named_buffers():
-            if not torch.equal(buffer, before[name]):
+
+
+def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Tensor, Tensor]:
+    """A few items from all over the data set, as the loader hands them over.
+
+    Raises:
+        DataError: no (inputs, targets).
+        ModelError: a ``collate_fn`` that sorts or mixes items.
+    """
+    dataset: Any = loader.dataset
+    items = [dataset[i] for i in tried_positions(len(dataset))]
+    inputs, targets = tensors_of(loader.collate_fn(items))
+    for order in (list(range(len(items)))[::-1], [*range(1, len(items)), 0]):
+        for given, again in zip(
+            (inputs, targets), tensors_of(loader.collate_fn([items[i] for i in order])), strict=True
+        ):
+            if given.shape[0] != len(items) or not torch.equal(given[order].nan_to_num(), again.nan_to_num()):
                 raise ModelError(
-                    f"Expected buffers that training leaves alone, {name!r} keeps values of the items."
+                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, mixes "
+                    "or drops them. Change items in the data set, or in the module."
                 )
-        module.eval()  # without dropout
-        engine.check_items_apart(inputs, targets)
-    finally:
-        module.train(training)
-        for name, buffer in module.named_buffers():
-            buffer.copy_(before[name])
+    return inputs.to(device), targets.to(device)
+
+
+def _warn_of_unused(names: list[str]) -> None:
+    if names:
+        warnings.warn(
+            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.", stacklevel=3
+        )
 
 
 def _plain(plan: PrivacyPlan) -> Any:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from subjectdp.api.private_step import Draw, PrivateStep
-from subjectdp.engine.groups import Grouping, group_parts, item_parts
+from subjectdp.engine.groups import Grouping, Part, group_parts, item_parts
+from subjectdp.errors import DataError, PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling.batches import StepKey, sample_items
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
@@ -42,12 +44,24 @@ class Sampler:
         self.plan, self.positions, self.owners, self.grouped = plan, positions, owners, grouped
         self.capacity, self.seed = capacity, seed
 
-    def draws(self, step: int) -> list[Draw]:
-        """The mini-batch of a step, from 0, in parts that fit; of an empty one a padded item of weight 0."""
-        chosen = self._chosen(StepKey(self.seed, step + 1, 0, 0))
+    def draw(self, number: int) -> Draw:
+        """The mini-batch of the draw of that number, from 0; of an empty one a padded item of weight 0."""
+        chosen = self._chosen(StepKey(self.seed, number + 1, 0, 0))
         if not len(chosen):
-            return [Draw([int(self.positions[0])], Grouping.of_items(1), [0.0], last=True)]
-        return self._subjects(chosen) if self.grouped else self._items(chosen)
+            part = Part(slice(0, 1), slice(0, 1), Grouping.of_items(1))
+            return Draw([int(self.positions[0])], (part,), [0.0])
+        items = self.positions[chosen]
+        if not self.grouped:
+            return Draw(items.tolist(), tuple(item_parts(len(items), self.capacity)), None)
+        # a subject's gradient is the mean over its items in the mini-batch; the loader hands them over part by part
+        numbers = np.unique(self.owners[chosen], return_inverse=True)[1]
+        weights, parts = (1.0 / np.bincount(numbers))[numbers], []
+        order: list[int] = []
+        for part in group_parts(torch.from_numpy(numbers), self.capacity):
+            own = np.arange(len(chosen))[np.asarray(part.items)].tolist()
+            parts.append(replace(part, items=slice(len(order), len(order) + len(own))))
+            order += own
+        return Draw(items[order].tolist(), tuple(parts), weights[order].tolist())
 
     def _chosen(self, key: StepKey) -> NDArray[np.int64]:
         silo, settings = self.plan.silos[0], self.plan.settings
@@ -57,36 +71,18 @@ class Sampler:
         taking_part = subjects_of_round(subjects, settings.subject, q, key.seed, key.round_)
         return items_of_subjects(self.owners, taking_part, settings.subject.items, key)
 
-    def _items(self, chosen: NDArray[np.int64]) -> list[Draw]:
-        items = self.positions[chosen]
-        parts = list(item_parts(len(items), self.capacity))
-        return [
-            Draw(items[part.items].tolist(), part.grouping, None, last=part is parts[-1]) for part in parts
-        ]
-
-    def _subjects(self, chosen: NDArray[np.int64]) -> list[Draw]:
-        """A subject's gradient is the mean over its items in the mini-batch."""
-        items, numbers = self.positions[chosen], np.unique(self.owners[chosen], return_inverse=True)[1]
-        weights = (1.0 / np.bincount(numbers))[numbers]
-        draws = []
-        for part in group_parts(torch.from_numpy(numbers), self.capacity):
-            order = np.asarray(part.items)
-            draws.append(Draw(items[order].tolist(), part.grouping, weights[order].tolist(), last=False))
-        draws[-1] = Draw(draws[-1].positions, draws[-1].grouping, draws[-1].weights, last=True)
-        return draws
-
 
 class PrivateLoader:
-    """Batches of a data set, drawn by a :class:`Sampler`: an epoch is about 1/q steps.
+    """Batches of a data set, drawn by a :class:`Sampler`: one a step; an epoch is about 1/q steps.
 
-    A step whose mini-batch does not fit into the memory asked for comes as several batches; the optimiser moves after
-    the last of them.
+    Its sampler and batches take the place of the given loader's; data set, ``collate_fn`` and workers are that one's.
     """
 
     def __init__(
-        self, loader: DataLoader[Any], sampler: Sampler, step: PrivateStep, next_step: Callable[[], int]
+        self, loader: DataLoader[Any], sampler: Sampler, step: PrivateStep, next_draw: Callable[[], int]
     ) -> None:
-        self._loader, self._sampler, self._step, self._next_step = loader, sampler, step, next_step
+        self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
+        self._live = 0
         self.dataset = loader.dataset
 
     def __len__(self) -> int:
@@ -99,22 +95,67 @@ class PrivateLoader:
     def take(self, steps: int) -> Iterator[Any]:
         """The batches of the next ``steps`` steps, such as the local steps of a round."""
         self._step.abandon()
+        self._live += 1
+        return self._batches(steps, self._live)
+
+    def _batches(self, steps: int, own: int) -> Iterator[Any]:
         pending: deque[Draw] = deque()
-        first = self._next_step()
 
         def positions() -> Iterator[list[int]]:
-            for step in range(first, first + steps):
-                for draw in self._sampler.draws(step):
-                    pending.append(draw)
-                    yield draw.positions
+            for _ in range(steps):
+                pending.append(self._sampler.draw(self._next_draw()))
+                yield pending[-1].positions
 
+        loader, options = self._loader, {}
+        if loader.num_workers:
+            options = {
+                name: getattr(loader, name)
+                for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout")
+            }
         batches: DataLoader[Any] = DataLoader(
             self.dataset,
             batch_sampler=positions(),
-            num_workers=self._loader.num_workers,
-            collate_fn=self._loader.collate_fn,
-            pin_memory=self._loader.pin_memory,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            **options,
         )
         for batch in batches:
-            self._step.begin(pending.popleft())
+            self._check_live(own)
+            self._step.begin(pending.popleft(), batch)
             yield batch
+        self._check_live(own)
+
+    def _check_live(self, own: int) -> None:
+        if own != self._live:
+            raise PrivacyError(
+                "Expected one iterator of the private loader at a time, a newer one was made: its draws are accounted, "
+                "the older one's cannot be."
+            )
+
+
+def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
+    """Items of the loader's data set and its batch size.
+
+    Raises:
+        DataError: a data set without items by position.
+        ConfigError: a batch size or a sampler that the private loader cannot honour.
+    """
+    length = getattr(loader.dataset, "__len__", None)
+    if length is None or not hasattr(loader.dataset, "__getitem__"):
+        raise expected(
+            "data set", type(loader.dataset).__name__, "one with a length and items by position", DataError
+        )
+    if loader.batch_size is None:
+        raise expected("batch_size of the data loader", None, "given")
+    items, sampler = int(length()), loader.sampler
+    usual = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == items
+    )
+    if not usual:
+        raise expected(
+            "sampler of the data loader",
+            type(sampler).__name__,
+            "left out: each item or subject is drawn by the same coin. For a part of the data give a Subset of it",
+        )
+    return items, loader.batch_size

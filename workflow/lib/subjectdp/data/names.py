@@ -1,18 +1,30 @@
 """Names of people and plays in a source: safe in tables, logs and messages, and distinct.
 
-A name never becomes part of a path. Look-alike names are refused, because one person under two names would be two
-subjects, and the guarantee would not be that of the person.
+One rule for whoever names people: the engine, counts and tables (:func:`person`). One person under two names would be
+two subjects, and the guarantee would not be that of the person. A name never becomes part of a path.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
+from decimal import Decimal
+from numbers import Real
+from typing import Any
 
-from subjectdp.errors import DataError, in_words
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.errors import DataError, expected, in_words
 
 LONGEST_NAME = 200
 """Characters of the longest name."""
+
+MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
+"""Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
+
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")  # what pandas makes of whole numbers where one is missing
 
 _ALLOWED = f"1 to {LONGEST_NAME} printable characters without path separators"
 
@@ -39,3 +51,67 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
                 f"{where}: {kind} {in_words(seen[look])} and {in_words(name)} cannot be told apart."
             )
         seen[look] = name
+
+
+def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:
+    """The name that a value stands for: that of a subject, a silo or a class.
+
+    Equal numbers have one name, whatever their type (1, 1.0, "1.0", a tensor); text is composed (Unicode NFKC) and
+    stripped; the parts of a tuple are named one by one.
+
+    Raises:
+        DataError: a missing value (None, NaN, pd.NA, NaT, or one of :data:`MISSING`), characters that cannot be seen,
+            or a value that names nothing, such as a list.
+    """
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
+        value = value.item()
+    if isinstance(value, tuple) and value:
+        return ", ".join(person(part, kind, where) for part in value)
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    missing = value is None or type(value).__name__ in ("NAType", "NaTType") or value is np.datetime64("NaT")
+    if isinstance(value, Real | Decimal) and not isinstance(value, bool) and not missing:
+        missing = value != value
+        value = str(int(value)) if not missing and abs(value) < 2**63 and value == int(value) else str(value)
+    unnamed = type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
+    if unnamed or isinstance(value, list | Mapping | Set | np.ndarray) or getattr(value, "ndim", 0):
+        raise DataError(f"{where}: expected {kind} as text or a number, got {in_words(value)}.")
+    name = unicodedata.normalize("NFKC", str(value)).strip()
+    if missing or name.casefold() in MISSING:
+        found = f"{in_words(value)}, a missing value" if str(value).strip() else "nothing"
+        raise DataError(f"{where}: expected {kind}, got {found}: leave such rows out, or name them.")
+    if not name.isprintable():
+        raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
+    whole = _WHOLE.fullmatch(name)
+    return whole[1] if whole else name
+
+
+def numbered(subjects: Any, items: int) -> NDArray[np.int64]:
+    """(items,) the subjects of items as numbers from 0 on, in order of appearance.
+
+    Args:
+        subjects: one an item, by position: a list, an array, a Series, a tensor.
+        items: how many there are.
+
+    Raises:
+        ConfigError: another number of subjects, or no sequence of them.
+        DataError: a subject that is missing, or that names nobody (:func:`person`).
+    """
+    if isinstance(subjects, str | bytes | Mapping | Set) or getattr(subjects, "ndim", 1) != 1:
+        raise expected("subjects", type(subjects).__name__, "a list with the subject of each item, by position")
+    if len(subjects) != items:
+        raise expected("subjects", len(subjects), f"one for each of the {items} items")
+    plain = subjects.tolist() if hasattr(subjects, "tolist") else subjects
+    names: dict[str, int] = {}
+    known: dict[Any, int] = {}
+    numbers = []
+    for item, subject in enumerate(plain):
+        try:
+            number = known.get((type(subject), subject))
+        except TypeError:  # not to be hashed; person says what is wrong
+            number = None
+        if number is None:
+            number = names.setdefault(person(subject, where=f"subjects, item {item}"), len(names))
+            known[type(subject), subject] = number
+        numbers.append(number)
+    return np.array(numbers, np.int64)

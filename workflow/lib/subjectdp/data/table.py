@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from subjectdp.data.content import Content, single_items, stored_labels
-from subjectdp.data.names import check_name
+from subjectdp.data.names import check_name, person
 from subjectdp.data.splits import VECTOR, Integers
 from subjectdp.errors import DataError, in_words, unknown
 
@@ -150,10 +150,8 @@ def _number(cell: object, where: str) -> float:
 
 
 def _name(cell: object, kind: str, where: str) -> str:
-    name = str(cell).strip()
-    if isinstance(cell, float):
-        name = str(int(cell)) if cell.is_integer() else name
-    check_name("" if cell is None or name == "nan" else name, kind, where)
+    name = person(cell, kind, where)
+    check_name(name, kind, where)
     return name
 
 

@@ -31,13 +31,13 @@ from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.norms import clip_factors, row_norms
-from subjectdp.errors import ModelError, PrivacyError, expected
+from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
 
 ItemLoss = Callable[[Tensor, Tensor], Tensor]
 """The loss of each item (B,), from the model's output for B items and their targets; an item's depends on it alone."""
 
-# Relative tolerance for an item's gradient norm alone and with others: kernels may differ between batch sizes.
-_ALIKE = 0.02
+_FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
+"""Where the hooks come from that make a layer's weight of other parameters before each pass."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class _Taped:
     """
 
     edges: list[GradientEdge]
+    shapes: list[torch.Size]  # of the outputs
     kept: Any
     inputs: Tensor
     version: int  # of the inputs, counted by torch
@@ -195,23 +196,6 @@ class ClippingEngine:
             total = self._add_gradients(batch, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
-    def check_items_apart(self, inputs: Tensor, labels: Tensor) -> None:
-        """Compares the gradient norms of some items in one batch and alone: finds models that mix items between layers.
-
-        Raises:
-            ModelError: an item's gradient depends on the other items of the batch, so that clipping bounds nothing.
-        """
-        _, together = self.clipped_sum(inputs, labels, 1.0)
-        single = [self.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 1.0)[1] for i in range(len(labels))]
-        alone = torch.cat(single)
-        longest = float(alone.nan_to_num(0.0, 0.0, 0.0).amax()) if len(alone) else 0.0
-        if not torch.allclose(together, alone, rtol=_ALIKE, atol=_ALIKE * longest, equal_nan=True):
-            raise ModelError(
-                "Expected a model that treats items one by one: the gradients of some items are as long as "
-                f"{[round(value, 4) for value in alone.tolist()]} alone and "
-                f"{[round(value, 4) for value in together.tolist()]} together."
-            )
-
     def _add_clipped(
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -229,8 +213,11 @@ class ClippingEngine:
     def record(self, inputs: Tensor) -> tuple[Tensor, Tape]:
         """The model's output for (B, ...) inputs, and what :meth:`add_recorded` needs of the pass."""
         tape: Tape = {}
-        with torch.enable_grad(), self._recording(tape):
+        with torch.enable_grad(), self._recording(tape, len(inputs)):
             output: Tensor = self.flat.model(_laid_out(inputs))
+        if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(inputs):
+            found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise expected("output of the model", found, f"one tensor ({len(inputs)}, ...)", ModelError)
         return output, tape
 
     def losses(self, output: Tensor, targets: Tensor) -> Tensor:
@@ -263,7 +250,8 @@ class ClippingEngine:
         with torch.no_grad():
             if clip.grouped and clip.weights is not None:
                 _zero_out(captured, clip.weights == 0.0, None)
-            norms, bounds = _norms([layer.squared_norms(clip.grouping) for layer in captured.values()])
+            squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]
+            norms, bounds = _norms(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
             scales = clip_factors(bounds, clip.clip_norm)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
@@ -274,9 +262,11 @@ class ClippingEngine:
             # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
             views = self.flat.views(into)
-            for name, layer in captured.items():
-                own = within(views, f"{name}." if name else "")
-                layer.add_weighted_sum(coefficients, Sums(own, fresh=total is None))
+            for name in self.rules:
+                sums = Sums(within(views, f"{name}." if name else ""), fresh=total is None)
+                if name in captured:
+                    captured[name].add_weighted_sum(coefficients, sums)
+                sums.close()
         return into, norms
 
     def _add_large_group(
@@ -300,14 +290,16 @@ class ClippingEngine:
         try:
             losses = self.losses(self.flat.model(_laid_out(batch.inputs)), batch.labels)
             loss = _total(losses, batch.weights)
-            gradients = torch.autograd.grad(loss, list(parameters.values()))
+            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
             for parameter in parameters.values():
                 parameter.requires_grad_(False)
         into = torch.empty_like(self.flat.vector) if total is None else total
         sums = Sums(self.flat.views(into), fresh=total is None)
         for name, gradient in zip(parameters, gradients, strict=True):
-            sums.add(name, gradient)
+            if gradient is not None:
+                sums.add(name, gradient)
+        sums.close()
         return into
 
     @torch.no_grad()
@@ -326,25 +318,38 @@ class ClippingEngine:
         return self._one_linear(inputs, labels) if one_pass else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
-        """Every layer's part of the book-keeping, by one backward pass; empties the tape."""
-        deltas = iter(torch.autograd.grad(loss, [edge for taped in tape.values() for edge in taped.edges]))
+        """The part in the book-keeping of every layer that the loss depends on, by one backward pass; empties the tape."""
+        edges = [edge for taped in tape.values() for edge in taped.edges]
+        found = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
+        deltas = iter(found or [None] * len(edges))
         captured = {}
         with torch.no_grad():
             for name, taped in tape.items():
+                own = [next(deltas) for _ in taped.edges]
+                if all(delta is None for delta in own):
+                    continue
                 taped.check_unchanged(name)
                 module, rule = self.rules[name]
-                captured[name] = rule.captured(module, taped.kept, [next(deltas) for _ in taped.edges])
+                written = [
+                    loss.new_zeros(shape) if delta is None else delta
+                    for shape, delta in zip(taped.shapes, own, strict=True)
+                ]
+                with _named(name):
+                    captured[name] = rule.captured(module, taped.kept, written)
         tape.clear()
         return captured
 
     @contextmanager
-    def _recording(self, tape: Tape) -> Iterator[None]:
-        def run(name: str, module: nn.Module, rule: LayerRule, inputs: Tensor) -> Any:
+    def _recording(self, tape: Tape, items: int) -> Iterator[None]:
+        def run(name: str, module: nn.Module, rule: LayerRule, *inputs: Any, **options: Any) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
-            output, wanted, kept = rule.forward(module, inputs)
+            alone = _only_input(name, module, inputs, options, items)
+            with _named(name):
+                output, wanted, kept = rule.forward(module, alone)
             edges = [get_gradient_edge(tensor) for tensor in wanted]
-            tape[name] = _Taped(edges, kept, inputs.detach(), inputs._version)
+            shapes = [tensor.shape for tensor in wanted]
+            tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output
 
         for name, (module, rule) in self.rules.items():
@@ -354,6 +359,43 @@ class ClippingEngine:
         finally:
             for module, _ in self.rules.values():
                 del module.forward
+
+
+@contextmanager
+def _named(layer: str) -> Iterator[None]:
+    """An error of torch while a layer is run or differentiated becomes a ModelError with the layer's name."""
+    try:
+        yield
+    except (SubjectDPError, torch.OutOfMemoryError):
+        raise
+    except Exception as problem:  # whatever a module of anyone's raises
+        first = (str(problem).splitlines() or [""])[0][:200]
+        raise ModelError(
+            f"Layer {layer!r} cannot be trained privately: {type(problem).__name__}: {first}"
+        ) from problem
+
+
+def _only_input(
+    name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int
+) -> Tensor:
+    """The one tensor that a layer takes. Raises ModelError if it takes more, or something else than the batch's items."""
+    kind = type(module).__name__
+    given = [*inputs, *(value for value in options.values() if value is not None)]
+    if len(given) != 1 or not isinstance(given[0], Tensor):
+        found = ", ".join(type(value).__name__ for value in given) or "nothing"
+        raise ModelError(
+            f"Layer {name!r} ({kind}) has to take one tensor, it takes {found}. Initial states and packed sequences "
+            "are not supported."
+        )
+    second = isinstance(module, nn.RNNBase) and not module.batch_first
+    place = 1 if second else 0
+    if given[0].dim() <= place or given[0].shape[place] != items:
+        raise ModelError(
+            f"Layer {name!r} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
+            f"{tuple(given[0].shape)}. Put the batch first, or expand what items share, such as positions: "
+            "layer(positions.expand(len(inputs), -1))."
+        )
+    return given[0]
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -399,19 +441,44 @@ def _refuse_mixing(model: nn.Module) -> None:
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The modules that own parameters themselves, in order of definition."""
+    owners: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if owners.setdefault(id(parameter), name) != name:
+            first = owners[id(parameter)]
+            raise ModelError(
+                f"Expected each parameter in one layer, {first!r} and {name!r} are one (tied): give each its own."
+            )
     return [
         (name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None
     ]
 
 
+def _refuse_unusual(name: str, module: nn.Module) -> None:
+    """Raises ModelError for a layer whose gradient is not what its class says."""
+    found = None
+    if isinstance(module, torch.jit.ScriptModule):
+        found = "is compiled by torch.jit, give the module before it was"
+    elif "forward" in vars(module):
+        found = "has a forward of its own, which replaced that of its class: write a class"
+    elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
+        found = "makes its weight of other parameters (weight or spectral norm): remove that first"
+    elif getattr(module, "max_norm", None) is not None:
+        found = "has max_norm, which changes the rows that the items read: leave it out"
+    elif getattr(module, "scale_grad_by_freq", False):
+        found = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
+    if found is not None:
+        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {found}.")
+
+
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
+    _refuse_unusual(name, module)
     if isinstance(module, nn.LSTM) and recurrent.supports(module):
         return LSTMRule()
     if isinstance(module, nn.RNNBase):
         raise ModelError(
             f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}."
         )
-    if isinstance(module, nn.Conv2d) and convolution.supports(module):
+    if type(module) is nn.Conv2d and convolution.supports(module):
         return ConvolutionRule()
     exact: dict[type[nn.Module], LayerRule] = {
         nn.Linear: LinearRule(),
@@ -420,7 +487,9 @@ def _rule_of(name: str, module: nn.Module) -> LayerRule:
         nn.LayerNorm: LayerNormRule(),
     }
     if next(module.children(), None) is not None:
+        own = ", ".join(repr(each) for each, _ in module.named_parameters(recurse=False))
         raise ModelError(
-            f"Expected parameters in layers only, {name or 'the model'!r} holds some of its own."
+            f"Expected parameters in layers only, {name or 'the model'!r} ({type(module).__name__}) holds {own} "
+            "beside layers. Put them into a layer of their own (positions: nn.Embedding)."
         )
     return exact.get(type(module), GenericRule())

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.norms import row_norms
+from subjectdp.errors import PrivacyError
 
 GRAM_ROUNDING = 2.0**-21
 """Bound on the relative rounding error of a float32 inner product whose terms have similar size (measured: below 2^-22
@@ -46,19 +47,29 @@ class Coefficients:
 class Sums:
     """A layer's views into the flat result.
 
-    ``fresh`` views are overwritten, others added to; each parameter gets one addition a part.
+    ``fresh`` views hold memory that nobody wrote: the first addition overwrites them, :meth:`close` zeroes the rest.
     """
 
     def __init__(self, views: Mapping[str, Tensor], fresh: bool) -> None:
-        self._views, self._fresh = views, fresh
+        self._views = views
+        self._unwritten = set(views) if fresh else set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
 
     def __getitem__(self, name: str) -> Tensor:
         """The parameter's view, zeroed if fresh, to add to."""
-        view = self._views[name]
-        return view.zero_() if self._fresh else view
+        return self._views[name].zero_() if self._first(name) else self._views[name]
+
+    def _first(self, name: str) -> bool:
+        first = name in self._unwritten
+        self._unwritten.discard(name)
+        return first
+
+    def close(self) -> None:
+        """Zeroes what no layer wrote: a layer that did not run, a parameter without gradient."""
+        for name in self._unwritten:
+            self._views[name].zero_()
 
     def shape(self, name: str) -> torch.Size:
         """The parameter's shape."""
@@ -68,14 +79,14 @@ class Sums:
         """Adds a tensor of the parameter's size."""
         view = self._views[name]
         value = value.reshape(view.shape)
-        view.copy_(value) if self._fresh else view.add_(value)
+        view.copy_(value) if self._first(name) else view.add_(value)
 
     def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
         """Adds the matrix product ``left`` (n, k) · ``right`` (k, m)."""
         if right.shape[1] < _NARROW:
             self.add(name, torch.mm(right.t(), left.t()).t())
         else:
-            self._views[name].addmm_(left, right, beta=0.0 if self._fresh else 1.0)
+            self._views[name].addmm_(left, right, beta=0.0 if self._first(name) else 1.0)
 
     def add_rows(self, name: str, indices: Tensor, rows: Tensor) -> None:
         """Adds ``rows`` (n, d) to the rows of the parameter that ``indices`` (n,) name."""
@@ -97,7 +108,10 @@ class Captured(Protocol):
         ...
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
-        """Adds Σ_a coefficients_a · g_a to each parameter; may overwrite the captured tensors."""
+        """Adds Σ_a coefficients_a · g_a to each parameter.
+
+        Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor.
+        """
         ...
 
 
@@ -124,7 +138,11 @@ def wanted(output: Tensor) -> Tensor:
 
 
 class _Source(torch.autograd.Function):
-    """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``."""
+    """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``.
+
+    The engine differentiates up to the layers' outputs, never through this node: only a backward pass that is not the
+    engine's arrives here.
+    """
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
@@ -133,7 +151,10 @@ class _Source(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
-        return None, None
+        raise PrivacyError(
+            "Expected a model in private training to be differentiated through the private loss alone: its outputs are "
+            "in another term of the loss, or in a plain criterion, whose gradient nothing would clip."
+        )
 
 
 def squared_rows(rows: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class LinearCaptured:
         self.inputs, self.delta = zeroed(self.inputs, items), zeroed(self.delta, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
-        scaled = self.delta.mul_(coefficients.items.view(-1, 1, 1)).flatten(0, 1)
+        scaled = (self.delta * coefficients.items.view(-1, 1, 1)).flatten(0, 1)
         into.add_product("weight", scaled.t(), self.inputs.flatten(0, 1))
         if self.bias:
             into.add("bias", scaled.sum(0))

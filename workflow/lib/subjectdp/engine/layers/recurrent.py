@@ -25,6 +25,7 @@ from subjectdp.engine.layers.base import (
     wanted,
 )
 from subjectdp.engine.layers.products import projected, repeated
+from subjectdp.errors import ModelError
 
 
 class Recurrence(torch.autograd.Function):
@@ -99,12 +100,23 @@ class _Layer:
         return self.states[:-1]
 
 
+class _NoStates:
+    """In place of (h_n, c_n), which the rule does not differentiate."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ModelError(
+            "Expected a model that reads an nn.LSTM's output and not its last states: take output[:, -1] for h_n."
+        )
+
+    __iter__ = __getitem__ = __len__ = _refuse
+
+
 class LSTMRule:
     """nn.LSTM in one direction, without projection and without dropout between layers."""
 
     def forward(
         self, module: nn.LSTM, inputs: Tensor
-    ) -> tuple[tuple[Tensor, None], list[Tensor], list[_Layer]]:
+    ) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
         current = inputs.transpose(0, 1) if module.batch_first else inputs
         projections, kept = [], []
         for layer in range(module.num_layers):
@@ -118,7 +130,8 @@ class LSTMRule:
             projections.append(inputs_of_gates)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states[1:]
-        return (current.transpose(0, 1) if module.batch_first else current, None), projections, kept
+        output = current.transpose(0, 1) if module.batch_first else current
+        return (output, _NoStates()), projections, kept
 
     def captured(self, module: nn.LSTM, kept: list[_Layer], deltas: list[Tensor]) -> LSTMCaptured:
         return LSTMCaptured(kept, deltas, module.bias)

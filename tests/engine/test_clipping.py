@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from engine import oracle
-from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.clipping import ClippingEngine, cross_entropy
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layers import convolution
+from subjectdp.engine.probe import check_model
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 
@@ -246,11 +247,10 @@ class Centred(nn.Module):
 def test_a_model_that_mixes_items_between_its_layers_is_found_out(scale: float) -> None:
     torch.manual_seed(1)
     inputs, labels = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
-    with pytest.raises(ModelError, match="treats items one by one"):
-        ClippingEngine(FlatParameters(Centred(scale))).check_items_apart(inputs, labels)
+    with pytest.raises(ModelError, match="treat items one by one"):
+        check_model(Centred(scale), cross_entropy, inputs, labels)
     for name in ("leaf_cnn", "leaf_lstm", "small_cnn"):
-        engine = ClippingEngine(FlatParameters(model_of(name)))
-        engine.check_items_apart(*data_of(name, 4))
+        assert check_model(model_of(name), cross_entropy, *data_of(name, 4)) == []
 
 
 def test_a_layer_used_twice_is_refused() -> None:

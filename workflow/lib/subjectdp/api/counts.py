@@ -117,7 +117,9 @@ def _rows_of(source: Source) -> Iterable[Any]:
         if len(set(lengths.values())) > 1:
             raise expected("columns of the counts", lengths, "equally long", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
-    if isinstance(source, Mapping) or (columns is None and hasattr(source, "index") and hasattr(source, "items")):
+    if isinstance(source, Mapping) or (
+        columns is None and hasattr(source, "index") and hasattr(source, "items")
+    ):
         return ((*key, items) if isinstance(key, tuple) else None for key, items in source.items())
     if columns is not None or not isinstance(source, Iterable):
         allowed = f"a CSV file, a table with the columns {', '.join(COLUMNS)}, or triples of them"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import os
@@ -36,14 +35,18 @@ from subjectdp.api.schedule import Schedule
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.data.names import numbered
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.probe import check_model, tried_positions
+from subjectdp.engine.probe import check_model, copied, tried_positions
 from subjectdp.errors import ConfigError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 
-_TRIED_AGAIN = (1, 10, 100)  # steps after which the module is tried once more: it has moved from where it started
+_TRIED_AGAIN = (
+    1,
+    10,
+    100,
+)  # steps after which the module is tried once more: it has moved from where it started
 _SILO = "silo"
 
 
@@ -234,7 +237,7 @@ class SubjectPrivacyEngine:
                 "Expected the state of an engine with the same data, sampling, clipping and noise."
             )
         self._steps = max(self._steps, int(state["steps"]))
-        self._draws = max(self._draws, int(state["draws"]))
+        self._draws = max(self._draws, int(state.get("draws", state["steps"])))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
@@ -314,9 +317,9 @@ def clip_sum(
         raise expected("clip_norm", clip_norm, "positive")
     _check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
+    engine = ClippingEngine(FlatParameters(copied(module).train(module.training)), item_loss=losses)
     tried = tried_positions(len(targets))
     check_model(module, losses, inputs[tried], targets[tried])
-    engine = ClippingEngine(FlatParameters(copy.deepcopy(module)), item_loss=losses)
     weights = groups = None
     if subjects is not None:
         groups = torch.from_numpy(numbered(subjects, len(targets)))
@@ -368,6 +371,8 @@ def _check_parameters(module: nn.Module) -> None:
     parameters = dict(module.named_parameters())
     if not parameters:
         raise ModelError("Expected a module with parameters.")
+    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
+        raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
     for name, parameter in parameters.items():
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters, {name!r} is {parameter.dtype}.")
@@ -396,7 +401,9 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise expected(
-            "optimizer", type(optimizer).__name__, "one that needs no closure: each would be a release of its own"
+            "optimizer",
+            type(optimizer).__name__,
+            "one that needs no closure: each would be a release of its own",
         )
 
 
@@ -425,7 +432,8 @@ def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Tensor,
 def _warn_of_unused(names: list[str]) -> None:
     if names:
         warnings.warn(
-            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.", stacklevel=3
+            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.",
+            stacklevel=3,
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Grouping, Part
-from subjectdp.errors import ModelError, PrivacyError, expected
+from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ class PrivateStep:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         own = self._output
         if own is None or self._batch is None:
-            raise PrivacyError("Expected the output of the model that make_private returned, in training mode.")
+            raise PrivacyError(
+                "Expected the output of the model that make_private returned, for the batch at hand."
+            )
         view = outputs.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
         if not (outputs is own or view) or own._version != self._version:
             raise PrivacyError(
@@ -149,11 +151,6 @@ class PrivateStep:
         if total is None:
             raise PrivacyError("Expected a batch with items.")
         return tuple(self.engine.flat.views(self._release(total)).values())
-
-    @property
-    def recorded(self) -> bool:
-        """Whether a loss now belongs to a recorded pass."""
-        return self._output is not None and not self._released
 
     def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Raises PrivacyError where the optimiser would step with anything but a private gradient."""
@@ -202,7 +199,12 @@ class PrivateStep:
         if given is loaded:
             return
         if len(given) != len(loaded):
-            raise expected(f"{kind} of the forward pass", len(given), f"the {len(loaded)} items of the batch", PrivacyError)
+            raise expected(
+                f"{kind} of the forward pass",
+                len(given),
+                f"the {len(loaded)} items of the batch",
+                PrivacyError,
+            )
         wanted = loaded.to(given.device, given.dtype)
         if given.numel() != wanted.numel() or not torch.equal(given.reshape(-1), wanted.reshape(-1)):
             raise PrivacyError(
@@ -232,14 +234,14 @@ class PlainPassGuard:
 
 
 def tensors_of(batch: Any) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a batch. Raises PrivacyError for anything else."""
+    """Inputs and targets of a batch. Raises DataError for anything else."""
     if not (
-        isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(x, Tensor) for x in batch)
+        isinstance(batch, list | tuple) and len(batch) > 1 and all(isinstance(x, Tensor) for x in batch[:2])
     ):
         found = type(batch).__name__
         if isinstance(batch, list | tuple):
             found += f" of {', '.join(type(part).__name__ for part in batch)}"
-        raise expected("a batch of the data loader", found, "two tensors, (inputs, targets)", PrivacyError)
+        raise expected("a batch of the data loader", found, "two tensors, (inputs, targets)", DataError)
     return batch[0], batch[1]
 
 
@@ -310,11 +312,9 @@ class PrivateLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
         step = self._step
-        if not (torch.is_grad_enabled() and outputs.requires_grad):
-            return step.engine.losses(outputs, targets).mean()
+        if not (step.busy and step.engine.flat.model.training and outputs.requires_grad):
+            return step.engine.losses(outputs, targets).detach().mean()
         losses = step.losses(outputs, targets)
-        if not step.recorded:
-            raise PrivacyError("Expected one backward pass for each batch of the private loader.")
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
         return mean.as_subclass(PrivateMean)
 
@@ -360,8 +360,8 @@ class PrivateMean(Tensor):
                     "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
                 )
         elif name not in _OF_THE_GRAPH:
-            args = [each.detach().as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
             with torch._C.DisableTorchFunctionSubclass():
+                args = [each.detach().as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
                 return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -374,7 +374,11 @@ def item_losses(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
         criterion.reduction = "none"
 
     def losses(outputs: Tensor, targets: Tensor) -> Tensor:
-        each: Tensor = criterion(outputs, targets)
+        try:
+            each: Tensor = criterion(outputs, targets)
+        except (TypeError, ValueError, IndexError, RuntimeError) as problem:
+            shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+            raise ModelError(f"The criterion does not take the module's {shapes}: {problem}") from problem
         items = len(targets)
         # a loss of torch averages over the rest of an item; other shapes come from broadcasting over items
         if reduced and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items:

@@ -98,7 +98,9 @@ def numbered(subjects: Any, items: int) -> NDArray[np.int64]:
         DataError: a subject that is missing, or that names nobody (:func:`person`).
     """
     if isinstance(subjects, str | bytes | Mapping | Set) or getattr(subjects, "ndim", 1) != 1:
-        raise expected("subjects", type(subjects).__name__, "a list with the subject of each item, by position")
+        raise expected(
+            "subjects", type(subjects).__name__, "a list with the subject of each item, by position"
+        )
     if len(subjects) != items:
         raise expected("subjects", len(subjects), f"one for each of the {items} items")
     plain = subjects.tolist() if hasattr(subjects, "tolist") else subjects

@@ -215,9 +215,7 @@ class ClippingEngine:
         tape: Tape = {}
         with torch.enable_grad(), self._recording(tape, len(inputs)):
             output: Tensor = self.flat.model(_laid_out(inputs))
-        if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(inputs):
-            found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise expected("output of the model", found, f"one tensor ({len(inputs)}, ...)", ModelError)
+        check_output(output, len(inputs))
         return output, tape
 
     def losses(self, output: Tensor, targets: Tensor) -> Tensor:
@@ -398,6 +396,13 @@ def _only_input(
     return given[0]
 
 
+def check_output(output: Any, items: int) -> None:
+    """Raises ModelError unless a model's output is one tensor (items, ...)."""
+    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
+        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise expected("output of the model", found, f"one tensor ({items}, ...)", ModelError)
+
+
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.sum() if weights is None else losses @ weights
 
@@ -456,9 +461,7 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def _refuse_unusual(name: str, module: nn.Module) -> None:
     """Raises ModelError for a layer whose gradient is not what its class says."""
     found = None
-    if isinstance(module, torch.jit.ScriptModule):
-        found = "is compiled by torch.jit, give the module before it was"
-    elif "forward" in vars(module):
+    if "forward" in vars(module):
         found = "has a forward of its own, which replaced that of its class: write a class"
     elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
         found = "makes its weight of other parameters (weight or spectral norm): remove that first"
@@ -472,7 +475,7 @@ def _refuse_unusual(name: str, module: nn.Module) -> None:
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
     _refuse_unusual(name, module)
-    if isinstance(module, nn.LSTM) and recurrent.supports(module):
+    if type(module) is nn.LSTM and recurrent.supports(module):
         return LSTMRule()
     if isinstance(module, nn.RNNBase):
         raise ModelError(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from subjectdp.engine.clipping import ClippingEngine, ItemLoss
+from subjectdp.engine.clipping import ClippingEngine, ItemLoss, check_output
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
 
@@ -75,9 +75,10 @@ def _seed(seed: int = 1) -> None:
     np.random.seed(seed)
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def copied(model: nn.Module) -> nn.Module:
+    """A copy in training mode. Raises ModelError where there can be none."""
     try:
-        return copy.deepcopy(model).train().requires_grad_(True)
+        return copy.deepcopy(model).train()
     except Exception as problem:  # whatever a module of anyone's raises
         raise ModelError(
             f"Expected a model that copy.deepcopy can copy, to try it on a few items: {problem}"
@@ -86,9 +87,9 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _check_left_alone(model: nn.Module, inputs: Tensor) -> None:
     """A pass in training mode must leave parameters and buffers alone: what it kept of the items would be released."""
-    trial = _copied(model)
+    trial = copied(model)
     with torch.no_grad():
-        trial(inputs)
+        check_output(trial(inputs), len(inputs))
     before = dict(model.named_parameters()) | dict(model.named_buffers())
     for name, value in (dict(trial.named_parameters()) | dict(trial.named_buffers())).items():
         if not torch.equal(value, before[name]):
@@ -99,12 +100,12 @@ def _check_left_alone(model: nn.Module, inputs: Tensor) -> None:
 
 
 def _check_with_loop(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> list[str]:
-    quiet = _without_dropout(_copied(model), inputs)
+    quiet = _without_dropout(copied(model), inputs)
     each, unused = _loop(quiet, item_loss, inputs, targets)
     alone = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in each]).norm(dim=0)
     finite = torch.isfinite(alone) & (alone > 0)
     clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
-    engine = _engine(_without_dropout(_copied(model), inputs), item_loss, len(targets), quiet.training)
+    engine = _engine(_without_dropout(copied(model), inputs), item_loss, len(targets), quiet.training)
     _seed()
     total, together = engine.clipped_sum(inputs, targets, clip_norm)
     _compare_norms(alone, together)
@@ -123,6 +124,8 @@ def _loop(
     alone would see others than in the batch.
     """
     parameters, batch = dict(model.named_parameters()), None
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
     if _draws(model, inputs):
         _seed()
         batch = item_loss(model(inputs), targets)
@@ -132,13 +135,15 @@ def _loop(
         loss = item_loss(model(inputs[own]), targets[own]).sum() if batch is None else batch[i]
         found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
         used |= {name for name, gradient in zip(parameters, found, strict=True) if gradient is not None}
-        rows.append([torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)])
+        rows.append(
+            [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)]
+        )
     each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
     return each, [name for name in parameters if name not in used]
 
 
 def _check_among_copies(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> None:
-    engine = _engine(_copied(model), item_loss, len(targets), training=True)
+    engine = _engine(copied(model), item_loss, len(targets), training=True)
 
     def one(rows: Tensor, wanted: Tensor, item: int) -> tuple[Tensor, Tensor]:
         _seed()

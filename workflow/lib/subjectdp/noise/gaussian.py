@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.torch_keys import keyed_generator
 
 DRAWS = 4
@@ -38,8 +39,10 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if total.device.type != "cpu":
         noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
         return total.add_(noise, alpha=std)
-    from subjectdp.noise.normals import add_normals  # runs without noise need not load the compiler
+    from subjectdp.noise.normals import LARGEST, add_normals  # runs without noise need not load the compiler
 
+    if total.numel() > LARGEST:  # the cipher's counter would start again: the same noise twice
+        raise expected("numbers under one key", total.numel(), f"at most {LARGEST}", PrivacyError)
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))
     return total

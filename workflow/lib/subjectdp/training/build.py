@@ -18,6 +18,7 @@ from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.probe import check_model, tried_positions
 from subjectdp.engine.pass_size import items_in_a_pass, saved_values
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 from subjectdp.models.build import build_model
@@ -86,7 +87,8 @@ def make_federation(
     _check_shapes(model, data, inputs)
     at_once = run.performance.physical_batch_size or _items_at_once(model, data, partition)
     engine = ClippingEngine(FlatParameters(model), at_once)
-    engine.check_items_apart(*data.batch(partition.train_items[:: max(1, len(partition.train_items) // 3)]))
+    tried = partition.train_items[tried_positions(len(partition.train_items))]
+    check_model(model, engine.item_loss, *data.batch(tried))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
         plan=plan,

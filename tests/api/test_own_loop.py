@@ -1,0 +1,476 @@
+"""What a loop of anyone's does around the private step: honoured as plain torch would, or refused by name."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler
+
+import subjectdp
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
+
+ITEMS, C = 24, 50.0  # nothing is clipped
+INPUTS = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(1))
+TARGETS = torch.arange(ITEMS) % 3
+NOISE = 0.01 * C
+
+
+class Loop:
+    """A private training on all items at each step, with noise that is known."""
+
+    def __init__(self, module: nn.Module | None = None, seed: int | None = 3, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.module = nn.Linear(6, 3) if module is None else module
+        self.optimizer: Any = torch.optim.SGD(self.module.parameters(), lr=1.0)
+        self.engine = subjectdp.SubjectPrivacyEngine(seed)
+        settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
+        given = {
+            "criterion": nn.CrossEntropyLoss(),
+            "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), ITEMS),
+            "subjects": range(ITEMS),
+        } | options
+        self.private, _, self.loss, self.loader = self.engine.make_private(
+            self.module, self.optimizer, settings=subjectdp.PrivacySettings(**settings), **given
+        )
+
+    def step(self, change: Callable[[Any, Loop], Any] = lambda loss, _: loss) -> None:
+        for inputs, targets in self.loader.take(1):
+            self.optimizer.zero_grad()
+            change(self.loss(self.private(inputs), targets), self).backward()
+            self.optimizer.step()
+
+    def vector(self) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in self.module.parameters()])
+
+
+def gradient(term: Callable[[nn.Module], Tensor]) -> Tensor:
+    """Of the plain loss, changed, at the start, in float64."""
+    torch.manual_seed(0)
+    module = nn.Linear(6, 3).double()
+    found = torch.autograd.grad(term(module), list(module.parameters()))
+    return torch.cat([each.flatten() for each in found]).float()
+
+
+def plain(module: nn.Module) -> Tensor:
+    return nn.functional.cross_entropy(module(INPUTS.double()), TARGETS)
+
+
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "0.1 * loss": (lambda loss, _: 0.1 * loss, lambda m: 0.1 * plain(m)),
+    "loss / 4": (lambda loss, _: loss / 4, lambda m: plain(m) / 4),
+    "0 * loss": (lambda loss, _: loss * 0, lambda m: 0 * plain(m)),
+    "-loss": (lambda loss, _: -loss, lambda m: -plain(m)),
+    "FedProx": (
+        lambda loss, loop: loss + 2.0 * (loop.module.weight - 1).square().sum(),
+        lambda m: plain(m) + 2.0 * (m.weight - 1).square().sum(),
+    ),
+    "penalty, minus": (
+        lambda loss, loop: 3 * loss - loop.module.weight.abs().sum(),
+        lambda m: 3 * plain(m) - m.weight.abs().sum(),
+    ),
+    "sum of a list": (
+        lambda loss, loop: sum([loss, loop.module.bias.square().sum()]),
+        lambda m: plain(m) + m.bias.square().sum(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+def test_factors_and_terms_without_items_are_honoured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+    change, term = CHANGES[name]
+    loop = Loop()
+    before = loop.vector()
+    loop.step(change)
+    assert torch.allclose(before - loop.vector(), gradient(term), atol=1e-5)
+
+
+def test_a_factor_scales_the_items_before_they_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+    loop = Loop(settings={"clip_norm": 1e-3})
+    before = loop.vector()
+    loop.step(lambda loss, _: 1000 * loss)
+    assert float((before - loop.vector()).norm()) <= 1e-3 * (1 + 1e-5)
+
+
+def test_a_loop_that_never_zeroes_gradients_trains_on_each_step_alone() -> None:
+    left, right = Loop(), Loop()
+    for loop in (left, right):
+        for inputs, targets in loop.loader.take(3):
+            if loop is left:
+                loop.optimizer.zero_grad()
+            loop.loss(loop.private(inputs), targets).backward()
+            loop.optimizer.step()
+    assert torch.equal(left.vector(), right.vector())
+
+
+def test_what_the_loop_does_to_the_noisy_gradient_counts() -> None:
+    loop = Loop()
+    before = loop.vector()
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(loop.private.parameters(), 1e-4)
+        loop.optimizer.step()
+    assert float((before - loop.vector()).norm()) == pytest.approx(1e-4, rel=1e-2)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "square": (lambda loss, loop: loss**2, "loss.backward"),
+    "root": (lambda loss, loop: loss.sqrt() + loop.module.bias.sum(), "loss.backward"),
+    "its own value": (lambda loss, loop: loss / loss.detach(), "by a number"),
+    "a tensor": (lambda loss, loop: loss * torch.tensor(2.0), "by a number"),
+    "twice": (lambda loss, loop: loss + loss, "by a number"),
+    "the module's outputs": (
+        lambda loss, loop: loss + loop.module(INPUTS).square().mean(),
+        "in the middle of a private step",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_factors_and_terms_that_read_items_are_refused(name: str) -> None:
+    change, message = REFUSED[name]
+    loop = Loop()
+    before = loop.vector()
+    with pytest.raises((PrivacyError, RuntimeError), match=message) as refused:
+        loop.step(change)
+    if refused.type is RuntimeError:
+        assert "does not require grad" in str(refused.value)
+    assert torch.equal(loop.vector(), before)
+
+
+def outputs_again(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    outputs = loop.private(inputs)
+    (loop.loss(outputs, targets) + outputs.square().mean()).backward()
+
+
+def hidden_again(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    seen: list[Tensor] = []
+    handle = loop.module[0].register_forward_hook(lambda module, given, output: seen.append(output))
+    (loop.loss(loop.private(inputs), targets) + seen[-1].square().mean()).backward()
+    handle.remove()
+
+
+def plain_criterion(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    nn.functional.cross_entropy(loop.private(inputs), targets).backward()
+
+
+def plain_module(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.loss(loop.module(inputs), targets).backward()
+
+
+def centred(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    outputs = loop.private(inputs)
+    loop.loss(outputs - outputs.mean(0), targets).backward()
+
+
+def centred_in_place(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    outputs = loop.private(inputs)
+    with torch.no_grad():
+        outputs.sub_(outputs.mean(0))
+    loop.loss(outputs, targets).backward()
+
+
+def mixup(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.loss(loop.private(0.7 * inputs + 0.3 * inputs.flip(0)), targets).backward()
+
+
+def shuffled(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.loss(loop.private(inputs.flip(0)), targets.flip(0)).backward()
+
+
+def shuffled_targets(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.loss(loop.private(inputs), targets.flip(0).contiguous()).backward()
+
+
+def autocast(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loop.loss(loop.private(inputs), targets).backward()
+
+
+def frozen_later(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.module[0].requires_grad_(False)
+    loop.loss(loop.private(inputs), targets).backward()
+
+
+def other_parameters(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+    loop.loss(loop.private(inputs), targets).backward()
+    loop.optimizer.step()
+
+
+def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (outputs_again, "private loss alone"),
+        (hidden_again, "private loss alone"),
+        (plain_criterion, "private loss alone"),
+        (plain_module, "in the middle of a private step"),
+        (centred, "as it is, or a view"),
+        (centred_in_place, "as it is, or a view"),
+        (mixup, "inputs that the private loader drew"),
+        (shuffled, "inputs that the private loader drew"),
+        (shuffled_targets, "targets that the private loader drew"),
+        (autocast, "autocast"),
+        (frozen_later, "'0.weight' was frozen"),
+        (other_parameters, "parameters alone"),
+        (in_the_middle, "before optimizer.step"),
+    ],
+)
+def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], message: str) -> None:
+    loop = Loop(nn.Sequential(nn.Linear(6, 3)))
+    before = loop.vector()
+    inputs, targets = next(loop.loader.take(1))
+    with pytest.raises((PrivacyError, ModelError), match=message):
+        misuse(loop, inputs, targets)
+    assert torch.equal(loop.vector(), before)
+
+
+def test_a_loop_may_move_convert_and_reshape() -> None:
+    loop = Loop(
+        nn.Sequential(nn.Flatten(), nn.Linear(6, 1)),
+        criterion=lambda outputs, targets: nn.functional.mse_loss(
+            outputs.reshape(-1), targets.reshape(-1).float(), reduction="none"
+        ),
+    )
+    for inputs, targets in loop.loader.take(2):
+        loop.loss(
+            loop.private(inputs.clone().view(ITEMS, 2, 3)).squeeze(1), targets.int().unsqueeze(1)
+        ).backward()
+        loop.optimizer.step()
+    assert loop.engine.steps == 2
+
+
+def test_one_batch_a_step_whatever_its_size() -> None:
+    """A subject of 20 items, at a batch of 2: the scheduler moves once a step, and dropout is that of one pass."""
+    module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    subjects = [0] * 20 + [1, 2, 3, 4]
+    options: Any = {
+        "subjects": subjects,
+        "settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": 3},
+        "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), 2),
+    }
+    loop = Loop(module, **options)
+    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1)
+    for inputs, targets in loop.loader.take(6):
+        loop.loss(loop.private(inputs), targets).backward()
+        loop.optimizer.step()
+        scheduler.step()
+    assert loop.engine.steps == 6 == scheduler.last_epoch
+
+
+def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch in parts has the gradient of its own output: plain autograd under the same generator finds the same."""
+    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+    module = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3))
+    options: Any = {"settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": ITEMS}}
+    loop = Loop(module, data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 2), **options)
+    inputs, targets = next(loop.loader.take(1))
+    parts, exact = loop.private._step._draw.parts, copy.deepcopy(module)
+    assert len(parts) == 6
+    torch.manual_seed(8)
+    loop.loss(loop.private(inputs), targets).backward()
+    torch.manual_seed(8)
+    outputs = torch.cat([exact(inputs[part.items]) for part in parts])
+    nn.functional.cross_entropy(outputs, targets).backward()
+    for own, right in zip(module.parameters(), exact.parameters(), strict=True):
+        assert torch.allclose(own.grad, right.grad, atol=1e-6)
+
+
+def test_two_live_iterators() -> None:
+    loop = Loop()
+    with pytest.raises(PrivacyError, match="one iterator"):
+        for (inputs, targets), _ in zip(loop.loader.take(2), loop.loader.take(2), strict=True):
+            loop.loss(loop.private(inputs), targets).backward()
+    first, second = loop.loader.take(3), loop.loader.take(3)
+    next(second)
+    with pytest.raises(PrivacyError, match="one iterator"):
+        next(first)
+
+
+def test_a_checkpoint_loaded_again_uses_no_draw_twice_and_forgets_no_step() -> None:
+    loop = Loop(data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 8))
+    loop.step()
+    saved = loop.engine.state_dict(), copy.deepcopy(loop.module.state_dict())
+    loop.step()
+    first, spent = loop.vector(), loop.engine.get_epsilon(unit="item")
+    loop.module.load_state_dict(saved[1])
+    loop.engine.load_state_dict(saved[0])
+    assert loop.engine.steps == 2 and loop.engine.get_epsilon(unit="item") == spent
+    loop.step()
+    assert loop.engine.steps == 3 and loop.engine.get_epsilon(unit="item") > spent
+    noise = NOISE / 8  # of one step; the two differ by the noise of two, and by other items
+    assert float((first - loop.vector()).norm()) > 0.5 * noise
+
+
+def test_an_engine_is_neither_copied_nor_pickled_and_its_module_can_be() -> None:
+    loop = Loop()
+    for held in (loop.engine, loop.private):
+        for action in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(PrivacyError, match="cannot be pickled or copied"):
+                action(held)
+    with pytest.raises(PrivacyError, match="cannot be pickled"):
+        torch.save(loop.private, io.BytesIO())
+    torch.save(loop.module, io.BytesIO())
+    twin = copy.deepcopy(loop.module)
+    next(loop.loader.take(1))
+    twin(INPUTS).sum().backward()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_engine_is_refused() -> None:
+    loop = Loop(seed=None)
+    loop.engine._process += 1  # as a forked child sees it
+    with pytest.raises(PrivacyError, match="in the process that made it"):
+        loop.step()
+    assert loop.engine.steps == 0
+
+
+def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
+    loop = Loop(nn.Sequential(nn.Linear(6, 3)))
+    loop.step()
+    nn.Sequential(nn.Linear(6, 3)).load_state_dict(loop.private.state_dict())
+    loop.private.load_state_dict(nn.Sequential(nn.Linear(6, 3)).state_dict())
+    assert loop.private.append is not None, "attributes are the module's"
+    before = loop.vector()
+    optimizer = torch.optim.SGD(loop.module.parameters(), lr=1.0)
+    nn.functional.cross_entropy(loop.module(INPUTS), TARGETS).backward()
+    optimizer.step()
+    assert not torch.equal(before, loop.vector())
+    with pytest.raises(PrivacyError, match="make a new optimizer"):
+        loop.optimizer.step()
+    with pytest.raises(ModelError, match="no engine has made private yet"):
+        Loop(loop.module)
+    Loop(copy.deepcopy(loop.module)).step()
+
+
+class Sorted(Dataset[Any]):
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, position: int) -> Any:
+        return INPUTS[position], TARGETS[position]
+
+
+def collated(order: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], Any]:
+    return lambda items: torch.utils.data.default_collate(order(items))
+
+
+def mixed(items: list[Any]) -> Any:
+    inputs, targets = torch.utils.data.default_collate(items)
+    return 0.5 * inputs + 0.5 * inputs.roll(1, 0), targets
+
+
+@pytest.mark.parametrize(
+    "collate",
+    [collated(lambda items: sorted(items, key=lambda item: float(item[0].sum()))), mixed],
+    ids=["sorts", "mixes"],
+)
+def test_a_collate_fn_that_sorts_or_mixes(collate: Any) -> None:
+    with pytest.raises(ModelError, match="collate_fn that keeps the items"):
+        Loop(data_loader=DataLoader(Sorted(), 8, collate_fn=collate))
+
+
+def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
+    weighted = WeightedRandomSampler([1.0] * ITEMS, ITEMS)
+    with pytest.raises(ConfigError, match="sampler of the data loader.*Subset"):
+        Loop(data_loader=DataLoader(Sorted(), 8, sampler=weighted))
+    module = nn.Linear(6, 3)
+    with pytest.raises(ConfigError, match="needs no closure"):
+        subjectdp.SubjectPrivacyEngine().make_private(
+            module,
+            torch.optim.LBFGS(module.parameters()),
+            nn.CrossEntropyLoss(),
+            DataLoader(Sorted(), 8),
+            range(ITEMS),
+            subjectdp.PrivacySettings("item", noise_multiplier=1.0),
+        )
+    started: list[int] = []
+    loader = DataLoader(
+        Subset(Sorted(), range(12)),
+        4,
+        shuffle=True,
+        num_workers=1,
+        worker_init_fn=lambda worker: print(worker),
+    )
+    assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is not None
+    assert started == []
+
+
+NOBODY = [
+    None,
+    float("nan"),
+    np.nan,
+    pd.NA,
+    pd.NaT,
+    np.datetime64("NaT"),
+    "",
+    " ",
+    "NA",
+    "nan",
+    "<NA>",
+    "None",
+]
+
+
+@pytest.mark.parametrize("value", NOBODY, ids=repr)
+def test_an_item_of_nobody_is_refused(value: Any) -> None:
+    with pytest.raises(DataError, match="item 3: expected a subject's name"):
+        Loop(subjects=[0, 1, 2, value, *range(20)])
+
+
+@pytest.mark.parametrize(
+    "subjects",
+    [
+        [torch.tensor(i // 4) for i in range(ITEMS)],
+        torch.arange(ITEMS) // 4,
+        [np.int64(i // 4) if i % 2 else float(i // 4) for i in range(ITEMS)],
+        pd.Series([i // 4 for i in range(ITEMS)], index=range(100, 100 + ITEMS)),
+        [["Ren\u00e9", "Rene\u0301"][i % 2] + str(i // 4) for i in range(ITEMS)],
+        [(i // 4, 1.0 if i % 2 else 1) for i in range(ITEMS)],
+        pd.array([i // 4 for i in range(ITEMS)], dtype="Int64"),
+        [f"{i // 4}.0" if i % 2 else i // 4 for i in range(ITEMS)],
+    ],
+    ids=["0-dim tensors", "tensor", "numpy and float", "Series", "Unicode", "tuples", "Int64", "text"],
+)
+def test_one_person_has_one_name(subjects: Any) -> None:
+    loop = Loop(subjects=subjects, settings={"clip": "subject", "max_items_per_subject": 4})
+    assert loop.engine.plan.silos[0].subjects == 6
+
+
+@pytest.mark.parametrize(
+    "subjects",
+    [dict.fromkeys(range(ITEMS), 1), set(range(ITEMS)), "a" * ITEMS, np.zeros((ITEMS, 2)), [[1]] * ITEMS],
+    ids=["dict", "set", "text", "two columns", "lists"],
+)
+def test_what_are_no_subjects(subjects: Any) -> None:
+    with pytest.raises((ConfigError, DataError), match="[Ee]xpected (a )?subject"):
+        Loop(subjects=subjects)
+
+
+def test_where_subjects_are_drawn_the_number_of_items_sets_nothing() -> None:
+    plans = []
+    for most in (3, 20):
+        subjects = [0] * most + [1 + i % 4 for i in range(ITEMS - most)]
+        options: Any = {"settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": 2}}
+        plans.append(Loop(subjects=subjects, **options).engine.plan.silos[0])
+    assert {(plan.sampling_probability, plan.divisor) for plan in plans} == {(2 / 5, 2.0)}
+    default = Loop(subjects=[i % 6 for i in range(ITEMS)], settings={"clip": "subject", "sample": "subjects"})
+    assert default.engine.plan.silos[0].sampling_probability == 1.0, "a batch of 24 takes all six subjects"
+    with pytest.raises(ConfigError, match="subjects_per_step.*from 1 to the 6 subjects"):
+        settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 7}
+        Loop(subjects=[i % 6 for i in range(ITEMS)], settings=settings)

@@ -1,0 +1,336 @@
+"""Models of anyone's, as private training runs them: right beside a float64 loop over items, or refused by name."""
+
+from __future__ import annotations
+
+import copy
+import random
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import subjectdp
+from subjectdp.engine.clipping import cross_entropy
+from subjectdp.engine.probe import check_model
+from subjectdp.errors import ModelError
+
+ITEMS = 8
+
+
+def loop(module: nn.Module, inputs: Tensor, targets: Tensor, share: float) -> tuple[dict[str, Tensor], float]:
+    """The clipped sum over items by plain autograd in float64, at ``share`` of the median norm, and that norm."""
+    exact = copy.deepcopy(module).double()
+    names, rows = [name for name, _ in exact.named_parameters()], []
+    for i in range(len(inputs)):
+        item = inputs[i : i + 1].double() if inputs.is_floating_point() else inputs[i : i + 1]
+        loss = F.cross_entropy(exact(item), targets[i : i + 1])
+        found = torch.autograd.grad(loss, list(exact.parameters()), allow_unused=True)
+        rows.append(
+            [torch.zeros_like(p) if g is None else g for g, p in zip(found, exact.parameters(), strict=True)]
+        )
+    norms = torch.stack([torch.stack([g.norm() for g in row]).norm() for row in rows])
+    clip_norm = float(norms.median()) * share
+    factors = (clip_norm / norms).clamp_max(1.0)
+    sums = [torch.tensordot(factors, torch.stack(part), dims=1) for part in zip(*rows, strict=True)]
+    return dict(zip(names, sums, strict=True)), clip_norm
+
+
+class Sum(nn.Module):
+    """Outputs of several layers added, then a head: all layers are handed one gradient tensor."""
+
+    def __init__(self, *layers: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(layers), head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        total = self.layers[0](inputs)
+        for layer in list(self.layers)[1:]:
+            total = total + layer(inputs)
+        result: Tensor = self.head(total)
+        return result
+
+
+class WideAndDeep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.first, self.second = nn.Linear(6, 3), nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.wide(inputs) - self.second(torch.relu(self.first(inputs)))
+        return result
+
+
+class Unused(nn.Module):
+    """A head that never runs, one whose output is not used and one that is cut off from the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.never, self.idle, self.cut = nn.Linear(50, 50), nn.Conv2d(1, 2, 3), nn.Linear(6, 8)
+        self.unread = nn.LayerNorm(8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(inputs) + self.cut(inputs).detach())
+        self.unread(hidden)
+        result: Tensor = self.last(hidden)
+        return result
+
+
+def tail(width: int) -> nn.Module:
+    return nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(width, 3))
+
+
+RIGHT: dict[str, tuple[Any, Any]] = {
+    "two linear layers": (lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), head=tail(8)), (6,)),
+    "three, along positions": (
+        lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8), head=tail(40)),
+        (5, 6),
+    ),
+    "two convolutions": (lambda: Sum(nn.Conv2d(2, 4, 3), nn.Conv2d(2, 4, 3), head=tail(64)), (2, 6, 6)),
+    "linear and layer norm": (lambda: Sum(nn.Linear(6, 6), nn.LayerNorm(6), head=tail(6)), (6,)),
+    "generic and linear": (lambda: Sum(nn.PReLU(), nn.Linear(6, 6), head=tail(6)), (6,)),
+    "two embeddings": (lambda: Sum(nn.Embedding(9, 8), nn.Embedding(9, 8), head=tail(40)), None),
+    "wide and deep": (WideAndDeep, (6,)),
+    "unused layers": (Unused, (6,)),
+}
+
+
+@pytest.mark.parametrize("name", list(RIGHT))
+def test_models_whose_layers_share_a_gradient_or_do_not_run(name: str) -> None:
+    torch.manual_seed(4)
+    make, shape = RIGHT[name]
+    module = make()
+    inputs = torch.randint(0, 9, (ITEMS, 5)) if shape is None else torch.randn(ITEMS, *shape)
+    targets = torch.arange(ITEMS) % 3
+    expected, clip_norm = loop(module, inputs, targets, 0.3)
+    for _ in range(3):  # memory is used again
+        found = subjectdp.clip_sum(module, inputs, targets, clip_norm)
+        for each, value in expected.items():
+            assert torch.allclose(found[each].double(), value, rtol=1e-4, atol=1e-5 * clip_norm), each
+
+
+class LayerDrop(nn.Module):
+    """A layer that runs in some passes only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(inputs))
+        if not self.training or random.random() < 0.5:
+            hidden = hidden + self.middle(hidden)
+        result: Tensor = self.last(hidden)
+        return result
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        LayerDrop(),
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Tanh(), nn.AlphaDropout(0.3)), nn.Linear(8, 3)),
+    ],
+    ids=["layer drop", "dropout", "alpha dropout"],
+)
+def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module) -> None:
+    inputs, targets = torch.randn(5, 6), torch.tensor([0, 0, 1, 2, 1])
+    before = copy.deepcopy(module.state_dict())
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    assert check_model(module, cross_entropy, inputs, targets) == []
+    assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert module.training and all("forward" not in vars(each) for each in module.modules())
+
+
+class Own(nn.Module):
+    """A layer, a function of its output, a head."""
+
+    def __init__(self, between: Any) -> None:
+        super().__init__()
+        self.first, self.last, self.between = nn.Linear(6, 6), nn.Linear(6, 3), between
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.last(self.between(self, self.first(inputs)))
+        return result
+
+
+def kept_mean(module: nn.Module, hidden: Tensor) -> Tensor:
+    """A running mean in a plain attribute."""
+    old = getattr(module, "mean", torch.zeros(6))
+    if module.training:
+        module.mean = 0.5 * old + 0.5 * hidden.mean(0).detach()
+    return hidden - old
+
+
+def mixed_up(module: nn.Module, hidden: Tensor) -> Tensor:
+    return 0.7 * hidden + 0.3 * hidden[torch.randperm(len(hidden))] if module.training else hidden
+
+
+def shared_weight(module: nn.Module, hidden: Tensor) -> Tensor:
+    return F.linear(hidden, module.first.weight)  # type: ignore[arg-type]
+
+
+MIXING = {
+    "centred": lambda module, hidden: hidden - hidden.mean(0),
+    "centred, statistics cut off": lambda module, hidden: hidden - hidden.mean(0).detach(),
+    "in training alone": lambda module, hidden: hidden - hidden.mean(0) if module.training else hidden,
+    "mixup in training": mixed_up,
+    "a neighbour": lambda module, hidden: hidden + 0.1 * hidden.roll(1, 0),
+    "the size of the batch": lambda module, hidden: hidden / len(hidden),
+    "softmax over the batch": lambda module, hidden: hidden * torch.softmax(hidden, 0),
+    "a running mean": kept_mean,
+    "a weight outside its layer": shared_weight,
+    "dropout, and the mean": lambda module, hidden: F.dropout(hidden, 0.3, module.training) - hidden.mean(0),
+    "dropout, the mean in training": lambda module, hidden: (
+        F.dropout(hidden, 0.3, module.training) - module.training * hidden.mean(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(MIXING))
+def test_models_that_mix_items_are_refused(name: str) -> None:
+    torch.manual_seed(2)
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+    with pytest.raises(ModelError, match="one by one"):
+        subjectdp.clip_sum(Own(MIXING[name]), inputs, targets, 1.0)
+
+
+class Turned(nn.Module):
+    """Layers that see (T, B, d)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(inputs.transpose(0, 1)))
+        result: Tensor = self.last(hidden.mean(0))
+        return result
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position, self.last = nn.Embedding(9, 6), nn.Embedding(20, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.token(inputs) + self.position(torch.arange(inputs.shape[1]))
+        result: Tensor = self.last(torch.tanh(hidden).mean(1))
+        return result
+
+
+@pytest.mark.parametrize("steps", [3, 5, 12], ids=["other", "as many as are tried", "as many as items"])
+@pytest.mark.parametrize("make", [Turned, Positions])
+def test_a_first_dimension_that_is_not_the_batch(make: Any, steps: int) -> None:
+    torch.manual_seed(2)
+    words = make is Positions
+    inputs = torch.randint(0, 9, (12, steps)) if words else torch.randn(12, steps, 6) * torch.rand(12, 1, 1)
+    with pytest.raises(ModelError, match="items of the batch in dimension 0|one by one"):
+        subjectdp.clip_sum(make(), inputs, torch.arange(12) % 3, 0.5)
+
+
+def replaced() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 3))
+    module[0].forward = types.MethodType(lambda own, x: 2 * F.linear(x, own.weight), module[0])
+    return module
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 3))
+    module[2].weight = module[0].weight
+    return module
+
+
+class Random(nn.Module):
+    """A layer of one's own that draws numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.linear(F.dropout(inputs, 0.5, self.training), self.weight)
+
+
+class Pair(nn.Linear):
+    def forward(self, inputs: Tensor) -> Any:
+        return super().forward(inputs), inputs
+
+
+WORDS = torch.arange(12).view(12, 1) % 9
+NAMED: dict[str, tuple[Any, Any, str]] = {
+    "max_norm": (
+        lambda: nn.Sequential(nn.Embedding(9, 3, max_norm=0.5), nn.Flatten()),
+        WORDS,
+        "'0' .*max_norm",
+    ),
+    "scale_grad_by_freq": (
+        lambda: nn.Sequential(nn.Embedding(9, 3, scale_grad_by_freq=True), nn.Flatten()),
+        WORDS,
+        "'0' .*scale_grad_by_freq",
+    ),
+    "another forward": (replaced, None, "'0' .*forward of its own"),
+    "tied": (tied, None, "'0.weight' and '2.weight' are one"),
+    "weight norm": (lambda: nn.utils.weight_norm(nn.Linear(6, 3)), None, "weight or spectral norm|deepcopy"),
+    "parametrized": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))),
+        None,
+        "'0' .*holds 'bias'|in layers only",
+    ),
+    "script": (lambda: torch.jit.script(nn.Sequential(nn.Linear(6, 3))), None, "torch.jit"),
+    "draws inside a layer": (lambda: nn.Sequential(nn.Linear(6, 6), Random()), None, "'1' cannot be trained"),
+    "two outputs": (lambda: Pair(6, 3), None, "one tensor"),
+    "frozen": (lambda: nn.Linear(6, 3).requires_grad_(False), None, "frozen"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", list(NAMED))
+def test_layers_that_are_refused_by_name(name: str) -> None:
+    make, inputs, message = NAMED[name]
+    with pytest.raises(ModelError, match=message):
+        subjectdp.clip_sum(
+            make(), torch.randn(12, 6) if inputs is None else inputs, torch.arange(12) % 3, 1.0
+        )
+
+
+SORTED = torch.cat([torch.zeros(16), torch.ones(16)])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "criterion", "targets"),
+    [
+        (1, nn.MSELoss(), SORTED),
+        (1, nn.L1Loss(), SORTED),
+        (1, nn.HuberLoss(), SORTED),
+        (1, lambda out, y: (out - y).square(), SORTED),
+        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") * torch.softmax(y, 0), SORTED),
+        (
+            3,
+            lambda out, y: F.cross_entropy(out, y.long(), reduction="none") / y.mean().clamp_min(0.1),
+            SORTED,
+        ),
+        (3, lambda out, y: F.cross_entropy(out, y.long()), SORTED),
+        (3, lambda out, y: -torch.log_softmax(out @ out.T, 1).diagonal(), SORTED),
+    ],
+)
+def test_losses_that_mix_items_are_refused(outputs: int, criterion: Any, targets: Tensor) -> None:
+    """Targets sorted, so that the first ones are equal."""
+    torch.manual_seed(2)
+    with pytest.raises(ModelError, match="one by one|one for each item"):
+        subjectdp.clip_sum(nn.Linear(6, outputs), torch.randn(32, 6), targets, 1.0, criterion=criterion)
+
+
+@pytest.mark.parametrize("criterion", [nn.MSELoss(), nn.L1Loss(), nn.BCEWithLogitsLoss()])
+def test_losses_of_several_numbers_an_item_average_over_the_item(criterion: Any) -> None:
+    torch.manual_seed(2)
+    module, inputs, targets = nn.Linear(6, 2), torch.randn(4, 6), torch.rand(4, 2)
+    found = subjectdp.clip_sum(module, inputs, targets, 1e6, criterion=criterion)["weight"]
+    (wanted,) = torch.autograd.grad(criterion(module(inputs), targets) * 4, [module.weight])
+    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)

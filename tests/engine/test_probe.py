@@ -140,10 +140,10 @@ class LayerDrop(nn.Module):
 def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module) -> None:
     inputs, targets = torch.randn(5, 6), torch.tensor([0, 0, 1, 2, 1])
     before = copy.deepcopy(module.state_dict())
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     assert check_model(module, cross_entropy, inputs, targets) == []
     assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
-    assert np.random.get_state()[1].tolist() == states[2]
+    assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training and all("forward" not in vars(each) for each in module.modules())
 

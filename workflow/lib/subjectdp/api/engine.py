@@ -32,8 +32,8 @@ from subjectdp.api.private_step import (
 )
 from subjectdp.api.report import UNITS, PrivacyReport
 from subjectdp.api.schedule import Schedule
-from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.data.names import numbered
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import check_model, copied, tried_positions
 from subjectdp.errors import ConfigError, ModelError, PrivacyError, expected, unknown
@@ -144,9 +144,9 @@ class SubjectPrivacyEngine:
         """Module, optimiser, criterion and loader to train with, in place of the ones given.
 
         Args:
-            module: one tensor (B, ...) in, one out; every item by itself. It is trained in place. Its parameters have to
-                be float32, on one device and all trainable.
-            optimizer: any of torch that needs no closure, over all parameters of ``module``; the same object is returned.
+            module: one tensor (B, ...) in, one out; every item by itself. It is trained in place. Its parameters
+                have to be float32, on one device and all trainable.
+            optimizer: any of torch without a closure, over all parameters of ``module``; the same object is returned.
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of outputs and targets that
                 returns the losses (B,) of the items.
             data_loader: its data set, (inputs, targets) by position, its ``collate_fn``, workers and ``batch_size`` are
@@ -423,8 +423,8 @@ def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Tensor,
         ):
             if given.shape[0] != len(items) or not torch.equal(given[order].nan_to_num(), again.nan_to_num()):
                 raise ModelError(
-                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, mixes "
-                    "or drops them. Change items in the data set, or in the module."
+                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
+                    "mixes or drops them. Change items in the data set, or in the module."
                 )
     return inputs.to(device), targets.to(device)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
-from subjectdp.engine.groups import Grouping, Part
+from subjectdp.engine.groups import Part
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 
 
@@ -208,8 +208,8 @@ class PrivateStep:
         wanted = loaded.to(given.device, given.dtype)
         if given.numel() != wanted.numel() or not torch.equal(given.reshape(-1), wanted.reshape(-1)):
             raise PrivacyError(
-                f"Expected the {kind} that the private loader drew, in their order: the loop changed them, and what mixes "
-                "items cannot be told from what does not. Change them in the data set, the module or the criterion."
+                f"Expected the {kind} that the private loader drew, in their order: the loop changed them, and what "
+                "mixes items cannot be told from what does not. Change them in the data set, the module or the criterion."
             )
 
 
@@ -225,8 +225,8 @@ class PlainPassGuard:
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         if self.step is not None and self.step.busy and module.training and torch.is_grad_enabled():
             raise PrivacyError(
-                "Expected the model that make_private returned, the module itself was called in the middle of a private "
-                "step: nothing would clip its gradient."
+                "Expected the model that make_private returned, the module itself was called in the middle of a "
+                "private step: nothing would clip its gradient."
             )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -363,7 +363,7 @@ class PrivateMean(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 args = [each.detach().as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
                 return func(*args, **kwargs)
-        return super().__torch_function__(func, types, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def item_losses(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:

@@ -69,12 +69,12 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         return ", ".join(person(part, kind, where) for part in value)
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    missing = value is None or type(value).__name__ in ("NAType", "NaTType") or value is np.datetime64("NaT")
-    if isinstance(value, Real | Decimal) and not isinstance(value, bool) and not missing:
+    missing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    if isinstance(value, Real | Decimal):
         missing = value != value
-        value = str(int(value)) if not missing and abs(value) < 2**63 and value == int(value) else str(value)
-    unnamed = type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
-    if unnamed or isinstance(value, list | Mapping | Set | np.ndarray) or getattr(value, "ndim", 0):
+        value = _number_name(value) if not missing else value
+    anonymous = f"{value!r}" == object.__repr__(value)
+    if anonymous or isinstance(value, list | Mapping | Set | np.ndarray) or hasattr(value, "__array__"):
         raise DataError(f"{where}: expected {kind} as text or a number, got {in_words(value)}.")
     name = unicodedata.normalize("NFKC", str(value)).strip()
     if missing or name.casefold() in MISSING:
@@ -84,6 +84,12 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     whole = _WHOLE.fullmatch(name)
     return whole[1] if whole else name
+
+
+def _number_name(value: Any) -> str:
+    """Equal numbers have one name; True and False keep theirs."""
+    whole = not isinstance(value, bool) and abs(value) < 2**63 and value == int(value)
+    return str(int(value)) if whole else str(value)
 
 
 def numbered(subjects: Any, items: int) -> NDArray[np.int64]:

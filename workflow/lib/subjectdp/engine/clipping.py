@@ -316,7 +316,7 @@ class ClippingEngine:
         return self._one_linear(inputs, labels) if one_pass else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
-        """The part in the book-keeping of every layer that the loss depends on, by one backward pass; empties the tape."""
+        """The book-keeping of every layer that the loss depends on, by one backward pass; empties the tape."""
         edges = [edge for taped in tape.values() for edge in taped.edges]
         found = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
         deltas = iter(found or [None] * len(edges))
@@ -376,7 +376,7 @@ def _named(layer: str) -> Iterator[None]:
 def _only_input(
     name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int
 ) -> Tensor:
-    """The one tensor that a layer takes. Raises ModelError if it takes more, or something else than the batch's items."""
+    """The one tensor that a layer takes. Raises ModelError if it takes more, or other rows than the batch's items."""
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):

@@ -24,7 +24,7 @@ _SHOWN = 10  # problems of a table that one message names
 Source = Any
 """What :func:`as_counts` reads: :class:`Counts`, the path of a CSV file, a table with the columns subject, silo and
 items (a DataFrame, a dict of lists), a mapping ``{(subject, silo): items}`` or a Series with such an index
-(``groupby(["subject", "silo"]).size()``), or (subject, silo, items) triples. :func:`subjectdp.data.names.person` names."""
+(``groupby(["subject", "silo"]).size()``), or (subject, silo, items) triples."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,8 @@ class PrivateStep:
         if given.numel() != wanted.numel() or not torch.equal(given.reshape(-1), wanted.reshape(-1)):
             raise PrivacyError(
                 f"Expected the {kind} that the private loader drew, in their order: the loop changed them, and what "
-                "mixes items cannot be told from what does not. Change them in the data set, the module or the criterion."
+                "mixes items cannot be told from what does not. Change them in the data set, the module or the "
+                "criterion."
             )
 
 

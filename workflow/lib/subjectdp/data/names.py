@@ -72,7 +72,6 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     missing = value is None or type(value).__name__ in ("NAType", "NaTType")
     if isinstance(value, Real | Decimal):
         missing = value != value
-        value = _number_name(value) if not missing else value
     anonymous = f"{value!r}" == object.__repr__(value)
     if anonymous or isinstance(value, list | Mapping | Set | np.ndarray) or hasattr(value, "__array__"):
         raise DataError(f"{where}: expected {kind} as text or a number, got {in_words(value)}.")
@@ -84,12 +83,6 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     whole = _WHOLE.fullmatch(name)
     return whole[1] if whole else name
-
-
-def _number_name(value: Any) -> str:
-    """Equal numbers have one name; True and False keep theirs."""
-    whole = not isinstance(value, bool) and abs(value) < 2**63 and value == int(value)
-    return str(int(value)) if whole else str(value)
 
 
 def numbered(subjects: Any, items: int) -> NDArray[np.int64]:

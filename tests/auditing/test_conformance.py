@@ -77,6 +77,10 @@ def quiet_by_a_tenth(step: LocalStep) -> Tensor:
     return noisy(step, step.clipped_sum(step.sample_batch()), 0.9)
 
 
+def noise_in_the_first_step(step: LocalStep) -> Tensor:
+    return noisy(step, step.clipped_sum(step.sample_batch()), float(step.step == 0))  # type: ignore[attr-defined]
+
+
 def without_noise(step: LocalStep) -> Tensor:
     batch = step.sample_batch()
     return step.clipped_sum(batch) / step.divisor(batch)
@@ -130,6 +134,7 @@ def says_the_labels(step: LocalStep) -> Tensor:
         ("higrad_avg_dp", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
         ("capped_item_dp", quiet_by_a_tenth, "noise: σ of the sum is 1.79"),
         ("local_group_dp", without_noise, "noise: σ of the sum is 0.000, the plan says 2.000"),
+        ("local_item_dp", noise_in_the_first_step, "noise: σ of the sum is 1.41"),
         ("local_item_dp", own_divisor, "divisor: not public"),
         ("local_item_dp", no_noise_for_nobody, "divisor: not public"),
         ("local_item_dp", the_same_noise, "noise: Gaussian"),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from subjectdp.accounting.make_plan import make_plan, with_noise_multipliers
 from subjectdp.accounting.sound import unit_losses
-from subjectdp.algorithms.base import Algorithm
+from subjectdp.algorithms.base import Algorithm, SiloTask
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -244,10 +244,13 @@ class _Bench:
         return released
 
     def noise(self) -> Iterator[Check]:
-        """The noise of two rounds: its size, its law, and that no two releases share it."""
-        stated = unit_losses(self.plan, self._units()[0], every_silo=False)[0][0].noise_multiplier
-        rows = [self.release(self.probe, NOISE, r) - self.release(self.probe, 0.0, r) for r in (1, 2)]
-        drawn = torch.cat(rows).double().numpy()
+        """The noise of two rounds (of two steps, where each is seen): its size, its law, and that none is shared."""
+        stated = unit_losses(self.plan, PrivacyUnit.ITEM, every_silo=False)[0][0].noise_multiplier
+        several = self.local and self.found.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
+        steps = 2 if several else self.plan.silos[0].steps_per_round
+        at = self._with_silos(steps_per_round=steps)
+        rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
+        drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
         measured = float(np.sqrt(np.mean(drawn**2)))
         near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
         yield Check(near, f"noise: σ of the sum is {measured:.3f}, the plan says {stated:.3f}")
@@ -263,13 +266,9 @@ class _Bench:
 
     def divisor(self) -> Check:
         """The noise of a release must not know the data: the same draw, on other data and on an empty mini-batch."""
-        world = _world()
-        quiet = [self.release(items) for items in (self.probe, world, world.kept(world.owners == 1))]
-        noisy = [self.release(items, NOISE) for items in (self.probe, world, world.kept(world.owners == 1))]
-        empty = self._with_silos(sampling_probability=1e-12)
-        quiet.append(empty.release(world))
-        noisy.append(empty.release(world, NOISE))
-        lengths = torch.stack([(a - b).norm(dim=1) for a, b in zip(noisy, quiet, strict=True)])
+        world, empty = _world(), self._with_silos(sampling_probability=1e-12)
+        seen = ((self, self.probe), (self, world), (self, world.kept(world.owners == 1)), (empty, world))
+        lengths = torch.stack([(at.release(x, NOISE) - at.release(x)).norm(dim=1) for at, x in seen])
         change = float((lengths / lengths[0] - 1).abs().max())
         if change <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")
@@ -283,26 +282,17 @@ class _Bench:
         other.plan = replace(self.plan, silos=tuple(replace(silo, **changes) for silo in self.plan.silos))
         return other
 
-    def _units(self) -> tuple[PrivacyUnit, ...]:
-        silo = (PrivacyUnit.SILO,)
-        whole = self.plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
-        return (PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, *(silo if whole else ()))
-
     def moves(self) -> Iterator[Check]:
         """How far neighbours move the un-noised release, against the accountant's largest shift."""
         world = _world()
         places = [(world.silos == s) & (world.owners == a) for s, a in ((0, 0), (0, 1), (0, 2))]
         firsts = [place & (np.cumsum(place) == 1) for place in places]
         everywhere = [world.owners == a for a in (0, 1)]
-        scopes = [
-            ("an item", PrivacyUnit.ITEM, False, firsts),
-            ("a subject's items at one silo", PrivacyUnit.SUBJECT, False, places),
-            ("a subject's items at all its silos", PrivacyUnit.SUBJECT, True, everywhere),
-            ("a silo's whole data", PrivacyUnit.SILO, False, [world.silos == 0]),
-        ]
-        for words, unit, every, masks in scopes:
-            if unit in self._units():
-                yield self._moved(words, unit, every, masks)
+        yield self._moved("an item", PrivacyUnit.ITEM, False, firsts)
+        yield self._moved("a subject's items at one silo", PrivacyUnit.SUBJECT, False, places)
+        yield self._moved("a subject's items at all its silos", PrivacyUnit.SUBJECT, True, everywhere)
+        if self.plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
+            yield self._moved("a silo's whole data", PrivacyUnit.SILO, False, [world.silos == 0])
 
     def _moved(self, words: str, unit: PrivacyUnit, every: bool, masks: list[NDArray[np.bool_]]) -> Check:
         found: list[tuple[float, float, float]] = []

@@ -277,7 +277,7 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(30, width))
 
 
-def _save(figure: Figure, stem: Path, source: str) -> list[Path]:
+def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:
     dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
     targets = []
     for kind, metadata in _SAVED.items():

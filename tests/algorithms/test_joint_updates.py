@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +14,9 @@ from scipy import stats
 from algorithms import tiny
 from algorithms.test_joint_noise import FACTORS, WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
-from algorithms.test_sensitivity import SILOS, SUBJECTS, World, check, worlds
+from algorithms.test_sensitivity import World
 from subjectdp.algorithms.joint_noise import ALGORITHM
-from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.steps.silo_step import UPDATE
 
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none
@@ -148,31 +147,6 @@ def release(world: World, keep: NDArray[np.bool_], silo: int) -> torch.Tensor:
     return world.holding(keep).result(1, silo)
 
 
-def moves(unit: PrivacyUnit) -> Iterator[tuple[float, float]]:
-    """(moved, stated) of one silo's release, for neighbours without a subject, without an item, or of another silo."""
-    for world in worlds(update_plan(3, 0.0, tiny.CLIP)):
-        world.rate(30.0)  # updates beyond the clip norm
-        before = [release(world, world.everything, silo) for silo in range(SILOS)]
-        if unit is PrivacyUnit.SILO:
-            for i in range(SILOS):
-                yield float((before[i] - before[i - 1]).norm()), world.stated(unit, 1)
-            continue
-        units = range(SUBJECTS) if unit is PrivacyUnit.SUBJECT else range(0, len(world.owners), 3)
-        for one in units:
-            without = world.owners != one
-            if unit is PrivacyUnit.ITEM:
-                without = np.arange(len(world.owners)) != one
-            for silo in set(world.silos[~without].tolist()):
-                moved = float((before[silo] - release(world, without, silo)).norm())
-                yield moved, world.stated(unit, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", list(PrivacyUnit))
-def test_no_neighbour_moves_a_release_by_more_than_twice_the_clip_norm(unit: PrivacyUnit) -> None:
-    check(moves(unit), 360, tight=0.5 if unit is PrivacyUnit.ITEM else 0.7)
-
-
 def test_one_subject_can_turn_an_update_around() -> None:
     """Without the subject the silo's update points the other way: the bound of 2C is reached, C would be wrong."""
     world = World(update_plan(2, 0.0, tiny.CLIP), 1)
@@ -190,30 +164,6 @@ def test_one_subject_can_turn_an_update_around() -> None:
     world.plan = replace(world.plan, silos=tuple(replace(s, steps_per_round=1) for s in world.plan.silos))
     moved = release(world, world.everything, silo) - release(world, world.owners != 0, silo)
     assert float(moved.norm()) == pytest.approx(2 * tiny.CLIP, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_a_subject_moves_the_sum_by_no_more_than_its_silos_together() -> None:
-    ratios: list[float] = []
-    for world in worlds(update_plan(2, 0.0, tiny.CLIP)):
-        world.rate(30.0)
-        start = world.run.theta.clone()
-
-        def total(keep: NDArray[np.bool_], world: World = world, start: torch.Tensor = start) -> torch.Tensor:
-            run = world.holding(keep)
-            run.theta.copy_(start)
-            run.run_round(1)
-            return (run.theta.double() - start.double()) * SILOS
-
-        before = total(world.everything)
-        for subject in range(SUBJECTS):
-            held = int((world.counts[:, subject] > 0).sum())
-            moved = float((before - total(world.owners != subject)).norm())
-            assert moved <= 2 * tiny.CLIP * held + 1e-4
-            ratios.append(moved / (2 * tiny.CLIP * max(1, held)))
-        if len(ratios) > 200:
-            break
-    assert max(ratios) > 0.4
 
 
 def test_a_unit_that_no_mini_batch_holds_changes_nothing() -> None:

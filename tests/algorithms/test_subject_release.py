@@ -15,12 +15,11 @@ from torch import Tensor
 from algorithms import tiny
 from algorithms.test_noise_placement import WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
-from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, check, worlds
-from subjectdp.accounting.sound import unit_losses
+from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, worlds
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.noise.correlated_noise import noise_coefficients
-from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, TrustModel
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.sampling.subjects import subjects_of_round
 
@@ -196,24 +195,6 @@ def test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others() -> None:
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("updates", [False, True])
-@pytest.mark.parametrize(("trust", "draws"), [(LOCAL, 3), (SECURE, 3), (CENTRAL, 1)])
-def test_one_noise_a_silo_and_round_or_one_in_all(trust: TrustModel, draws: int, updates: bool) -> None:
-    noisy = release_plan(trust, updates, noise=2.0, local_steps=3)
-    quiet = release_plan(trust, updates, noise=0.0, local_steps=3)
-    models = []
-    for plan in (noisy, quiet):
-        run = tiny.tiny_run(plan, model=WIDE)
-        run.run_round(1)
-        models.append(run.theta.double())
-    rate = 1.0 if updates else tiny.RATE
-    std = rate * 2.0 * tiny.CLIP * math.sqrt(draws) / (3 * 4.5)
-    assert variance_fits(models[0] - models[1], std)
-    for factor in (0.8, 1.25):
-        assert not variance_fits(models[0] - models[1], std * factor)
-
-
 def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
     """(rounds, P): what ``add_noise`` adds in each round, in units of σC."""
     run = tiny.tiny_run(plan, model=WIDE, run_id=None)  # the same draws for all plans
@@ -301,67 +282,6 @@ def moves(
             change = before - sums_of(world, without, updates)
             seen = change if side_by_side or plan.mechanism.trust is LOCAL else change.sum(0)
             yield float(seen.norm()), tiny.CLIP * (2.0 if by_item else 1.0)
-
-
-CASES = [(LOCAL, False), (LOCAL, True), (SECURE, False), (SECURE, True), (CENTRAL, False)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("trust", "updates"), CASES)
-@pytest.mark.parametrize("rule", RULES)
-def test_a_subject_moves_all_that_is_seen_of_a_round_by_at_most_the_clip_norm(
-    rule: BudgetWeights, trust: TrustModel, updates: bool
-) -> None:
-    """All silos' sums side by side where each is seen, their sum where that alone is; 1,120 neighbours."""
-    # where only the sum is seen, parts of a subject at several silos have to point one way
-    tight = 0.95 if trust is LOCAL or rule is BudgetWeights.OPTIMAL else 0.6
-    if rule is BudgetWeights.FIXED:
-        tight *= 0.9
-    check(moves(release_plan(trust, updates, weights=rule)), 56, tight=tight)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trust", [LOCAL, SECURE])
-@pytest.mark.parametrize("rule", RULES)
-def test_an_item_moves_it_by_at_most_twice_the_clip_norm(rule: BudgetWeights, trust: TrustModel) -> None:
-    check(moves(release_plan(trust, weights=rule), by_item=True), 60, tight=0.2)
-
-
-def moves_at_one_silo(plan: PrivacyPlan) -> Iterator[tuple[float, float]]:
-    """The same for a subject's items at one of its silos: the others may give it larger parts than before."""
-    stated = unit_losses(plan, PrivacyUnit.SUBJECT, every_silo=False)[0][0].shift.sensitivities[-1]
-    for world in worlds(plan):
-        before = sums_of(world, world.everything, False)
-        for subject in range(SUBJECTS):
-            for silo in np.flatnonzero(world.counts[:, subject]):
-                without = (world.owners != subject) | (world.silos != silo)
-                if len(np.unique(world.silos[without])) == 3:
-                    change = before - sums_of(world, without, False)
-                    seen = change if plan.mechanism.trust is LOCAL else change.sum(0)
-                    yield float(seen.norm()), tiny.CLIP * stated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trust", [LOCAL, SECURE])
-@pytest.mark.parametrize("rule", RULES)
-def test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated(
-    rule: BudgetWeights, trust: TrustModel
-) -> None:
-    check(moves_at_one_silo(release_plan(trust, weights=rule)), 100, tight=0.5)
-
-
-@pytest.mark.slow
-def test_subject_sampling_is_moved_by_the_clip_norm_at_each_silo() -> None:
-    def found() -> Iterator[tuple[float, float]]:
-        for world in worlds(sampling_plan(steps=1)):
-            before = sums_of(world, world.everything, False)
-            for subject in range(SUBJECTS):
-                without = world.owners != subject
-                if len(np.unique(world.silos[without])) == 3:
-                    for moved in (before - sums_of(world, without, False)).norm(dim=1):
-                        yield float(moved), tiny.CLIP
-
-    check(found(), 1040)
 
 
 def test_sums_of_subjects_with_items_that_are_not_numbers_stay_bounded() -> None:

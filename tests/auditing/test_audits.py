@@ -93,7 +93,7 @@ def test_one_training_needs_subjects_as_canaries(rows: pd.DataFrame) -> None:
     assert (subjects["lower_bound"] > 4).all()
     items = chosen(rows, "one_run_items", "as_published")
     assert list(items["variant"]) == ["v1"]
-    assert 0.5 < items["lower_bound"].item() < 4, "an audit with items passes the broken algorithm"
+    assert 0.3 < items["lower_bound"].item() < 4, "an audit with items passes the broken algorithm"
     assert (chosen(rows, "one_run_subjects", "sound")["lower_bound"] < 4).all()
 
 
@@ -144,7 +144,7 @@ def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:
 def test_the_full_audit_covers_the_papers_scale() -> None:
     cases = monte_carlo_cases("full")
     names = {case.name for case in cases}
-    assert len(names) == len(cases) == 24
+    assert len(names) == len(cases) == 22
     rule = next(
         case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16
     )

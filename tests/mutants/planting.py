@@ -28,6 +28,11 @@ SERVER = get_context("forkserver")
 SERVER.set_forkserver_preload(["mutants.preloaded"])
 
 
+def killed(status: int) -> bool:
+    """Whether a test noticed the bug: it failed, or a signal (a segmentation fault) ended it."""
+    return status == FAILED or status < NO_RESULT
+
+
 def occurrences(mutant: Mutant) -> int:
     """How often the text to replace is found."""
     return (LIBRARY / PACKAGE / mutant.file).read_text(encoding="utf-8").count(mutant.old)

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import ast
 import re
+import signal
 from collections.abc import Callable
 
 import pytest
 
 from mutants.catalogue import MUTANTS, QUICK
 from mutants.mutant import Mutant
-from mutants.planting import FAILED, LIBRARY, PACKAGE, PASSED, TESTS, occurrences, run_tests
+from mutants.planting import (
+    FAILED,
+    LIBRARY,
+    NO_RESULT,
+    NOT_THE_COPY,
+    PACKAGE,
+    PASSED,
+    TESTS,
+    killed,
+    occurrences,
+    run_tests,
+)
 
 NAMED = sorted({test for mutant in MUTANTS for test in mutant.tests})
 NAMED_FILES = sorted({test.partition("::")[0] for test in NAMED})
@@ -44,9 +56,14 @@ def case(mutant: Mutant) -> object:
 def test_a_planted_bug_is_killed(mutant: Mutant, tally: Callable[..., None]) -> None:
     assert occurrences(mutant) == 1, f"the text to replace is not found exactly once in {mutant.file}"
     statuses = {test: run_tests([test], mutant, first_only=True)[0] for test in mutant.tests}
-    spared = {test: status for test, status in statuses.items() if status != FAILED}
+    spared = {test: status for test, status in statuses.items() if not killed(status)}
     tally(mutants=1, killed=int(not spared))
     assert not spared, "the tests that do not notice, with pytest's exit status"
+
+
+def test_a_crash_counts_and_a_run_that_had_to_be_ended_does_not() -> None:
+    statuses = (FAILED, -signal.SIGSEGV, -signal.SIGABRT, PASSED, NO_RESULT, NOT_THE_COPY)
+    assert [killed(status) for status in statuses] == [True, True, True, False, False, False]
 
 
 @pytest.mark.mutants

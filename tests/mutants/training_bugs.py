@@ -15,9 +15,9 @@ T_BATCHES, T_NOISE = "sampling/test_batches.py::", "noise/test_gaussian.py::"
 T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/normals.py"
 T_GROUPS, T_LINEAR = "engine/test_groups.py::", "engine/test_linear_models.py::"
 T_LOGITS = "engine/test_logit_gradients.py::"
-T_CLIP, MOVED = "engine/test_clipping.py::", "algorithms/test_sensitivity.py::"
+T_CLIP = "engine/test_clipping.py::"
+CONFORMS = "auditing/test_conformance.py::test_an_algorithm_does_what_its_plan_says"
 ROUND = "algorithms/test_rules.py::test_a_round_is_the_papers_round"
-AMOUNT = "algorithms/test_noise_placement.py::test_noise_on_the_model_has_the_stated_standard_deviation"
 NEVER_SHARED = "algorithms/test_equivalences.py::test_rounds_steps_and_silos_never_share_noise"
 SECRETS = "training/test_secret.py::"
 GROUPS = "algorithms/test_noise_placement.py::test_published_group_noise_grows_with_the_largest_group"
@@ -220,7 +220,7 @@ NOISE_AND_CLIPPING = (
         STEP,
         "else noise_multiplier * self._clip_norm()",
         "else noise_multiplier",
-        AMOUNT,
+        CONFORMS,
     ),
     mutant(
         "an empty mini-batch is skipped without noise",
@@ -236,7 +236,7 @@ NOISE_AND_CLIPPING = (
         LOOP,
         "return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)",
         "return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier / self.silo_count)",
-        AMOUNT,
+        CONFORMS,
     ),
     mutant(
         "the divisor is the size of the drawn mini-batch",
@@ -250,7 +250,7 @@ NOISE_AND_CLIPPING = (
         STEP,
         "total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)",
         'total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, float("inf"), weights)',
-        MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
+        CONFORMS,
     ),
     mutant(
         "the norm of a long vector is torch's",
@@ -265,7 +265,7 @@ NOISE_AND_CLIPPING = (
         STEP,
         "return vector * clip_factors(norm, clip_norm)",
         "return vector",
-        MOVED + "test_another_silos_data_move_user_ldps_release_by_at_most_twice_the_clip_norm",
+        CONFORMS,
     ),
     mutant(
         "every one of k fused steps is noised",
@@ -300,7 +300,7 @@ NOISE_AND_CLIPPING = (
         STEP,
         "counts[inverse].astype(np.float32)",
         "np.ones(len(inverse), np.float32)",
-        MOVED + "test_a_subject_moves_the_sums_by_no_more_than_the_plan_states",
+        CONFORMS,
     ),
     mutant(
         "the noise follows the mean group, not the largest",
@@ -324,25 +324,47 @@ NOISE_AND_CLIPPING = (
         "training/test_run.py::test_some_of_the_silos",
     ),
     mutant(
+        "an algorithm forgets to clip",
+        "algorithms/capped_item_dp.py",
+        "rounds=(RoundRule(local_step),),",
+        "rounds=(RoundRule(lambda step: step.add_noise(step.gradient_sum(batch := step.sample_batch()), "
+        "step.noise_multiplier(batch)) / step.divisor(batch)),),",
+        CONFORMS,
+    ),
+    mutant(
+        "the noise of a whole update is a tenth too small",
+        STEP,
+        "return self._noisy(clipped, self._std(self._noise_multiplier))",
+        "return self._noisy(clipped, self._std(0.9 * self._noise_multiplier))",
+        CONFORMS,
+    ),
+    mutant(
+        "an algorithm divides by the subjects that were drawn",
+        "algorithms/subject_sampling.py",
+        "step.noise_multiplier(batch)) / step.divisor(batch)",
+        "step.noise_multiplier(batch)) / max(1, batch.subjects)",
+        CONFORMS,
+    ),
+    mutant(
         "the noise stands after the division",
         "algorithms/local_item_dp.py",
         "noisy = step.add_noise(total, step.noise_multiplier(batch))\n    return noisy.div_(step.divisor(batch))",
         "return step.add_noise(total / step.divisor(batch), step.noise_multiplier(batch))",
-        AMOUNT,
+        CONFORMS,
     ),
     mutant(
         "the mean is clipped instead of each item",
         "algorithms/local_item_dp.py",
         "total = step.clipped_sum(batch)",
         "total = step.clip(step.gradient_sum(batch) / max(1, batch.items)) * batch.items",
-        MOVED + "test_an_item_moves_the_sum_by_no_more_than_the_plan_states",
+        CONFORMS,
     ),
     mutant(
         "UserLDP clips its noise as well",
         "algorithms/user_ldp.py",
         "clipped = step.clip(mean)  # line 7\n    return step.add_noise(clipped, step.noise_multiplier(batch))",
         "return step.clip(step.add_noise(mean, step.noise_multiplier(batch)))",
-        AMOUNT,
+        CONFORMS,
     ),
     mutant(
         "HiGradAvgDP v3 divides by the drawn subjects in sound mode",

@@ -26,6 +26,7 @@ def run(label: str, algorithm: str, variant: str | None, **known: object) -> dic
         "delta": 1e-5,
         "epsilon_as_published": 4.0,
         "epsilon_sound_subject": float("nan"),
+        "subject_guarantee": "conditional" if label == "UserLDP" else None,
     }
     names = {"label": label, "algorithm": algorithm, "variant": variant, "predicted_subjects": float("nan")}
     return {**facts, **epsilons, **names, "final_test_accuracy": 0.5, **known}
@@ -102,12 +103,14 @@ def test_three_sentences(front: Path) -> None:
     """Does the claim hold? A reader finds it without a click."""
     text = words(front)
     assert (
-        "The papers state 2 guarantees of ε per subject; at their own scale: 1 refuted, 1 not provable."
+        "The papers state 2 guarantees of ε per subject or user; at their own scale: 1 refuted, 1 not provable."
         in text
     )
     assert (
-        "FEMNIST runs published as ε = 4: UserLDP 11.7; no finite ε can be proven for LocalGroupDP." in text
+        "FEMNIST runs published as ε = 4: UserLDP 11.7†; none is finite for LocalGroupDP († conditional: no cap"
+        in text
     )
+    assert "marks, the accountant's upper values († conditional" in text
     assert (
         "SubjectRelease keeps ε = 4 per subject on FEMNIST at 70.0 % test accuracy (80.0 % without privacy)"
         in text

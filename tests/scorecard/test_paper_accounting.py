@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,14 @@ from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis import rdp as opacus_rdp
 from scipy.optimize import brentq
 
+from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
-from subjectdp.scorecard.paper_accounting import is_accounted, paper_facts, write_paper_accounting
+from subjectdp.scorecard.paper_accounting import (
+    AUDITED,
+    is_accounted,
+    paper_facts,
+    write_paper_accounting,
+)
 from subjectdp.scorecard.targets import read_targets
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
@@ -37,7 +45,7 @@ def test_claims_have_the_noise_of_opacus_and_plds_beside_it(tmp_path: Path) -> N
     table = write_paper_accounting([TARGETS["v1-claim-user"]], tmp_path / "a.parquet", tmp_path)
     (row,) = table.to_dict("records")
     orders = list(RDPAccountant.DEFAULT_ALPHAS)
-    steps = 100 * 63  # R rounds of an epoch, rounded up: the paper counts them all, and runs R/√s of them
+    steps = 100 * 50  # R rounds of an epoch
 
     def claimed(sigma: float) -> float:
         divergences = opacus_rdp.compute_rdp(q=1.0, noise_multiplier=sigma, steps=steps, orders=orders)
@@ -45,5 +53,25 @@ def test_claims_have_the_noise_of_opacus_and_plds_beside_it(tmp_path: Path) -> N
 
     sigma = brentq(lambda value: claimed(value) - 4, 50, 200)
     assert row["epsilon_published"] == pytest.approx(4, abs=5e-3)
-    assert sigma == pytest.approx(91.9, rel=0.01) and row["epsilon_sound"] == pytest.approx(4.415, abs=0.01)
-    assert "with that by PLD: ε 4.782" in row["note"]
+    # any two users: 2C, in all 5,000 steps, whatever the sizes of subjects
+    any_two = gdp_epsilon(2 * math.sqrt(steps) / sigma, 1e-5)
+    assert sigma == pytest.approx(81.9, rel=0.01)
+    assert row["epsilon_lower"] == pytest.approx(any_two, abs=0.01)
+    assert row["epsilon_sound"] == pytest.approx(any_two, abs=0.01)
+    assert "with that by PLD: ε 9.085" in row["note"]
+
+
+@pytest.mark.slow
+def test_a_lower_bound_is_below_the_accountants_value(tmp_path: Path) -> None:
+    table = write_paper_accounting([TARGETS["v1-claim-higrad"]], tmp_path / "a.parquet", tmp_path)
+    (row,) = table.to_dict("records")
+    assert row["epsilon_lower"] == pytest.approx(119.1, abs=0.1), "the sum of all steps, k = 8 at 16 silos"
+    assert row["value"] == row["epsilon_sound"] == pytest.approx(129.7, abs=0.1), "an upper value"
+
+
+def test_the_bounds_of_the_audit_are_those_of_its_page() -> None:
+    page = (FILE.parents[1] / "docs" / "audits.md").read_text(encoding="utf-8")
+    for name, bound in AUDITED.items():
+        assert bound > 4
+        label = {"local_group_dp": "LocalGroupDP", "higrad_avg_dp:v3": "HiGradAvgDP v3"}[name]
+        assert re.search(rf"^\| {label}, as published.* \| \*\*{bound}\*\* \|$", page, re.MULTILINE), name

@@ -327,7 +327,7 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     chosen = [TARGETS[name] for name in ids]
     table = write_paper_accounting(chosen, tmp_path / "accounting.parquet").set_index("target")
     assert table["value"].tolist()[:3] == [25.0, 50.0, 100.0]
-    assert table.loc["v3-claim-user", "value"] == pytest.approx(2.01, abs=5e-3), "σ of Theorem 3.11"
+    assert table.loc["v3-claim-user", "value"] == pytest.approx(0.858, abs=5e-3), "σ of Theorem 3.11"
     claim = table.loc["v1-claim-user"]
     assert claim["epsilon_published"] == pytest.approx(4.0, rel=1e-3), "calibration stops within that"
     assert claim["epsilon_sound"] > 4.0 and claim["value"] == claim["epsilon_sound"]

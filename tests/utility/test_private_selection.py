@@ -73,6 +73,7 @@ def test_the_best_noisy_score_is_released(tmp_path: Path, capsys: pytest.Capture
     expected = selection_curve(plans, scenario.private_selection, SUBJECT, True).epsilon(1e-3)
     assert statement["epsilon"]["subject"] == pytest.approx(expected, rel=1e-6)
     assert table["epsilon_of_this_run"].max() <= 1.5 < statement["epsilon"]["subject"] <= 4
+    assert "seed" not in statement["private_selection"], "it stays secret"
     assert statement["guarantee"] is True and "whoever sees the released run alone" in statement["seen_by"]
     assert select(scenario, str(results), None)[0].equals(table)  # a score is drawn once
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from subjectdp.auditing.lower_bounds import CONFIDENCE
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.plan.plan import Mechanism
 
@@ -23,6 +24,7 @@ COLUMNS = (
     "lower_bound",
     "runs",
     "direction",
+    "confidence",
     "verdict",
     "synthetic",
 )
@@ -43,6 +45,7 @@ class Finding:
     direction: str
     details: dict[str, Any]
     synthetic: bool = False  # whether the data are generated
+    confidence: float = CONFIDENCE  # of the bound by itself
 
     @property
     def verdict(self) -> str:

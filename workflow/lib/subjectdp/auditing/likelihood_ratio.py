@@ -5,15 +5,16 @@ The bound on ε is valid for any score; a better score gives a larger bound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, Shift
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.auditing.audited_unit import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError
@@ -48,25 +49,39 @@ class LikelihoodRatio:
 
 
 def likelihood_ratios(
-    plan: PrivacyPlan, unit: PrivacyUnit | None = None, silos: Sequence[int] | None = None
+    plan: PrivacyPlan,
+    unit: PrivacyUnit | None = None,
+    silos: Sequence[int] | None = None,
+    models: bool = False,
 ) -> tuple[LikelihoodRatio, ...]:
     """The scores for the presence of a unit (None: the claimed one) in the releases of a plan.
 
     LOCAL trust: one score for each of ``silos`` (None: those that may hold the unit). Otherwise the releases are sums
-    over the silos, and there is one score.
+    over the silos, and there is one score. ``models``: the sum of a round's releases is scored, not each of them.
     """
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):
-        return (_score(plan, chosen),)
+        return (_score(plan, chosen, 1),)
     held = range(held_silos(plan)) if silos is None else silos
-    return tuple(_score(_single(plan, silo), chosen) for silo in held)
+    return tuple(
+        _score(_single(plan, silo), chosen, plan.silos[silo].steps_per_round if models else 1)
+        for silo in held
+    )
 
 
-def _score(plan: PrivacyPlan, unit: PrivacyUnit) -> LikelihoodRatio:
-    step = unit_losses(plan, unit, every_silo=True)[0][0]
+def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
+    """Of the sum of ``summed`` releases."""
+    step = _sum_of(unit_losses(plan, unit, every_silo=True)[0][0], summed)
     # where the canary may reverse a clipped vector, each silo releases −C without it
     reversed_ = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
-    return _likelihood_ratio(step, -float(len(plan.silos)) if reversed_ else 0.0)
+    return _likelihood_ratio(step, -float(len(plan.silos) * summed) if reversed_ else 0.0)
+
+
+@cache
+def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
+    """The pair of the sum of ``count`` releases: noise of √count times σ, and the sum of the shifts."""
+    shift = reduce(Shift.convolve, [step.shift] * count)
+    return replace(step, noise_multiplier=math.sqrt(count) * step.noise_multiplier, shift=shift)
 
 
 @cache

@@ -68,9 +68,10 @@ def write_suite(
 def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
     """The mechanism-level Monte Carlo audit of one plan."""
     plan = case.plan(cache_dir)
-    true = unit_epsilon(plan, claimed_unit(plan), every_silo=True)
-    bound, present, absent = audit_plan(plan, case.name, case.runs, seed)
+    true = unit_epsilon(plan, claimed_unit(plan), every_silo=True, accountant="pld")
+    bound, present, absent = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
     details = {
+        "seen": "the silos' models of each round" if case.sees_models else "every noisy step or sum",
         "noise_multiplier": plan.silos[0].noise_multiplier,
         "rounds_executed": plan.rounds,
         "steps_per_round": plan.silos[0].steps_per_round,
@@ -87,6 +88,7 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
         runs=case.runs,
         direction=bound.direction,
         details=details,
+        confidence=case.confidence,
     )
 
 
@@ -114,7 +116,7 @@ def audit_one_run(
         mechanism=declared,
         setting=f"{len(silos)} silo{'s' * (len(silos) > 1)}, {result.plan.rounds} rounds of {size.steps} steps",
         claimed_epsilon=settings.epsilon,
-        true_epsilon=unit_epsilon(planned, unit, every_silo=subjects),
+        true_epsilon=unit_epsilon(planned, unit, every_silo=subjects, accountant="pld"),
         lower_bound=one_run_epsilon(outcome, settings.delta),
         runs=size.canaries,
         direction="both",

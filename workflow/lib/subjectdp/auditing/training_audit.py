@@ -23,7 +23,7 @@ from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.plan import Mechanism, PlanSettings, PrivacyPlan, TrustModel
+from subjectdp.plan.plan import AccountingMode, Mechanism, PlanSettings, PrivacyPlan, TrustModel
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation, noise_name
 from subjectdp.training.global_model import GlobalModel
@@ -45,7 +45,10 @@ class TrainingAudit:
 
 
 class Observer:
-    """Observes each noisy local step, as LOCAL trust allows, and sums up every canary's score."""
+    """Sums up every canary's score, of each noisy local step (LOCAL trust) or of each round's sum of them.
+
+    As published the server receives models; a sound plan is attacked at every step.
+    """
 
     def __init__(
         self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]
@@ -53,6 +56,8 @@ class Observer:
         self.plan, self.canaries, self._where = plan, canaries, where
         self._score = dict(zip(canaries.silos, scores, strict=True))
         self.scores = torch.zeros(canaries.count)
+        self._models = plan.mechanism.mode is AccountingMode.AS_PUBLISHED
+        self._sums = {silo: torch.zeros(canaries.count) for silo in canaries.silos}
         self._scale = {silo: public_divisor(plan, silo) / plan.settings.clip_norm for silo in canaries.silos}
 
     def watching(self, audited: RoundRule) -> RoundRule:
@@ -62,10 +67,16 @@ class Observer:
             gradient = audited.local_step(step)
             silo: int = step.silo  # type: ignore[attr-defined]
             if silo in self._scale:
-                self.scores += self._score[silo](gradient[self._where] * -self._scale[silo])
+                self._see(silo, gradient[self._where] * -self._scale[silo], step.step)  # type: ignore[attr-defined]
             return gradient
 
         return replace(audited, local_step=local_step)
+
+    def _see(self, silo: int, release: Tensor, step: int) -> None:
+        self._sums[silo] += release
+        if not self._models or step + 1 == self.plan.silos[silo].steps_per_round:
+            self.scores += self._score[silo](self._sums[silo])
+            self._sums[silo].zero_()
 
 
 def plan_with_canaries(
@@ -111,7 +122,8 @@ def audit_training(
     data = CanaryData(setup.data, setup.size)
     model = CanaryModel(setup.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
     engine = ClippingEngine(FlatParameters(model))
-    scores = likelihood_ratios(planned, canaries.unit, canaries.silos)
+    models = mechanism.mode is AccountingMode.AS_PUBLISHED
+    scores = likelihood_ratios(planned, canaries.unit, canaries.silos, models)
     observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
     audited, partition = algorithm(mechanism.algorithm, mechanism.variant), setup.partition
     federation = Federation(

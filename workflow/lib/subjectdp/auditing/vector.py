@@ -170,6 +170,13 @@ class VectorFederation:
             else:
                 yield 0, self._summed_release(round_)
 
+    def models(self) -> Iterator[tuple[int, Tensor]]:
+        """What the server receives under LOCAL trust: for each round and silo the sum of the releases above."""
+        for round_ in range(1, self.plan.rounds + 1):
+            for silo in range(held_silos(self.plan)):
+                scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
+                yield silo, self._silo_result(round_, silo) * -scale
+
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
         """One local step of one silo."""
 

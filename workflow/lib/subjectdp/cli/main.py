@@ -40,6 +40,7 @@ COMMANDS = (
     "account",
     "calibrate",
     "caps",
+    "check-algorithm",
     "schedule",
     "table1",
     "scenario",
@@ -56,13 +57,13 @@ COMMANDS = (
     "bench",
     "pretrain",
 )
-"""The commands in the order of the help: modules of this package with ``add_parser`` and ``run``."""
+"""The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
 
 
 def _add_command(name: str, commands: Any) -> None:
     """Adds a command, or in its place one that says which package it needs."""
     try:
-        import_module(f"{__package__}.{name}").add_parser(commands)
+        import_module(f"{__package__}.{name.replace('-', '_')}").add_parser(commands)
     except ModuleNotFoundError as problem:
         missing = problem
         # no prefix of options: whatever follows is the command's

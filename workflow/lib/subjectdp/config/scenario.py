@@ -67,7 +67,7 @@ class AuditConfig(Section):
 
     size: Literal["small", "full"] = Field(
         default="full",
-        description="full: the papers' number of steps, minutes; small: few steps and runs, under a minute.",
+        description="full: the papers' number of steps, ten minutes; small: few steps and runs, up to four minutes.",
     )
     seed: NaturalNumber = Field(default=0, description="Root seed of the audits.")
 

@@ -5,12 +5,15 @@ The Snakefile reads this catalogue, so that it imports nothing heavy: modules ar
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import DataError, unknown
+from subjectdp.errors import DataError, expected, unknown
 from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
@@ -125,7 +128,16 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
     """
     from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
-    return write_sheet(build_figure(name, inputs), folder)
+    return write_sheet(build_figure(name, inputs), folder, drawn_by(name))
+
+
+def drawn_by(name: str) -> str:
+    """The figure and a hash of its module's code, without comments: kept in every PNG, to tell one that is too old."""
+    module = find_spec(entry(name).module_path)
+    if module is None or module.origin is None:
+        raise expected("module of a figure", entry(name).module_path, "a file", DataError)
+    code = ast.dump(ast.parse(Path(module.origin).read_text(encoding="utf-8")))
+    return f"{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
 
 
 def build_figure(name: str, inputs: FigureInputs) -> Sheet:

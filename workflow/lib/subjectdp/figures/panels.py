@@ -100,8 +100,10 @@ class Sheet:
         return tuple(panel for row in self.rows for panel in row)
 
 
-def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
+def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path]:
     """Writes ``<name>.{svg,png,pdf,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,pdf,csv}``.
+
+    ``source``: what drew it, kept in the PNG files (``catalogue.drawn_by``).
 
     Returns their paths. Deletes panel files of earlier versions. Raises DataError for a sheet without panels.
     """
@@ -114,11 +116,11 @@ def write_sheet(sheet: Sheet, folder: Path | str) -> list[Path]:
     )
     with figure_style():
         figure, limits = _combined(sheet, letters)
-        paths = _save(figure, folder / sheet.name)
+        paths = _save(figure, folder / sheet.name, source)
         heights = [height for line, height in sheet.lines for _ in line]
         for panel, letter, height in zip(sheet.panels, letters, heights, strict=True):
             stem = folder / f"{sheet.name}_{letter}_{panel.key}"
-            paths += _save(_single(sheet, panel, letter, height, limits), stem)
+            paths += _save(_single(sheet, panel, letter, height, limits), stem, source)
             paths.append(_write_values(panel.values.assign(panel=letter), stem))
     paths.append(_write_values(values, folder / sheet.name))
     write_json(folder / f"{sheet.name}.json", _facts(sheet, letters))
@@ -275,11 +277,12 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(30, width))
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:
     dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
     targets = []
     for kind, metadata in _SAVED.items():
         targets.append(stem.with_name(f"{stem.name}.{kind}"))
+        metadata = {**metadata, "Source": source} if kind == "png" else metadata
         with atomic_path(targets[-1]) as temporary:
             figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
         figure.set_layout_engine(None)  # the other formats keep this layout: it costs as much as drawing

@@ -24,6 +24,7 @@ from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.report import page
 from subjectdp.results.frames import read_frame
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, is_conditional
 from subjectdp.scorecard.targets import EvidenceKind
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
@@ -45,6 +46,7 @@ _RUNS = (
         "delta",
     ),
     *("epsilon_as_published", "epsilon_sound_subject", "final_test_accuracy", "predicted_subjects"),
+    "subject_guarantee",
 )
 _DECIDED = (Verdict.REFUTED, Verdict.NOT_PROVABLE, Verdict.DIFFERS, Verdict.REPRODUCED, Verdict.CANNOT_FAIL)
 _ORDER = {
@@ -178,8 +180,8 @@ def _figure(figures: Figures, folder: Path, runs: pd.DataFrame) -> str:
     size = f"{_range(runs['subjects'])} subjects, {_range(runs['silos'])} silos"
     return (
         f'<figure><a href="{_page_of(_FRONT_FIGURE)}"><img alt="{words}" src="{page.data_uri(path)}"></a>'
-        f'<figcaption><span class="scale">{_THIS_SCENARIO}</span> {words} ({size}): dashed, the claim; marks are '
-        "proven.</figcaption></figure>"
+        f'<figcaption><span class="scale">{_THIS_SCENARIO}</span> {words} ({size}): dashed, the claim; marks, the '
+        f"accountant's upper values{_told(runs)}.</figcaption></figure>"
     )
 
 
@@ -207,7 +209,7 @@ def _claimed(scores: pd.DataFrame) -> str:
     )
     many = "guarantee" if len(claims) == 1 else "guarantees"
     return (
-        f"The papers state {len(claims)} {many} of ε per subject; at their own scale: {found}."
+        f"The papers state {len(claims)} {many} of ε per subject or user; at their own scale: {found}."
         if found
         else ""
     )
@@ -223,12 +225,23 @@ def _holds(runs: pd.DataFrame) -> str:
         return ""
     largest = published.groupby("label")["epsilon_sound_subject"].max()
     finite = largest[largest.map(math.isfinite)]
-    some = ", ".join(f"{label} {format_epsilon(float(finite[label]))}" for label in in_order(finite.index))
+    marks = {label: CONDITIONAL_MARK * is_conditional(part) for label, part in published.groupby("label")}
+    some = ", ".join(
+        f"{label} {format_epsilon(float(finite[label]))}{marks[label]}" for label in in_order(finite.index)
+    )
     none = ", ".join(label for label in in_order(largest.index) if label not in finite.index)
     told = [f"{some}"] if some else []
-    told += [f"no finite ε can be proven for {none}"] if none else []
+    told += [f"none is finite for {none}"] if none else []
     target, name = _range(published["epsilon"]), dataset_name(dataset)
-    return f"Proven per subject for this scenario's {name} runs published as ε = {target}: {'; '.join(told)}."
+    return (
+        f"Upper values of ε per subject, for this scenario's {name} runs published as ε = {target}: "
+        f"{'; '.join(told)}{_told(published)}."
+    )
+
+
+def _told(runs: pd.DataFrame) -> str:
+    """What the dagger means, where there is one."""
+    return f" ({CONDITIONAL_NOTE})" if is_conditional(runs) else ""
 
 
 def _works(runs: pd.DataFrame) -> str:

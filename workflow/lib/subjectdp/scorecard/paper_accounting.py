@@ -1,7 +1,8 @@
 """Rounds, noise, claimed and sound ε at the papers' own settings, by accounting alone; nothing is trained.
 
-The federation is that of :mod:`subjectdp.data.statistics`: 3,500 subjects of 145 items, or 660 of modelled sizes,
-spread evenly over 16 silos. Its largest subject at a silo is the bound k if the papers take k from the data.
+Rounds and noise are those of the federation of :mod:`subjectdp.data.statistics`: 3,500 subjects of 145 items, or 660 of
+modelled sizes, over 16 silos. Claims are judged on the audits' federation (:mod:`subjectdp.auditing.cases`), whose
+subjects are all alike, so that no verdict rests on a subject that happens to be the largest everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import numpy as np
 import pandas as pd
 
 from subjectdp.accounting.make_plan import draft_plan, make_plan
+from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.statements import published_statement, sound_statement
 from subjectdp.algorithms.registry import mechanism
+from subjectdp.auditing.cases import federation
+from subjectdp.auditing.sum_of_steps import least_epsilon
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, silo_counts
 from subjectdp.errors import DataError, expected
@@ -43,8 +47,11 @@ COLUMNS = (
     "epsilon_lower",
     "note",
 )
-METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon")
+METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
+
+AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
+"""Lower bounds where noise or divisor depend on the data: the full audit's (docs/audits.md), at the claims' setting."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +148,22 @@ def _row(target: Target, cache_dir: str | None) -> _Row:
     return _claim(target, cache_dir)
 
 
+def claim_facts(setting: Setting) -> FederationFacts:
+    """The federation that claims are judged on: k = 8 items of every subject at every silo (D-07 has 9)."""
+    silos = setting.silos or SILOS
+    return federation(silos, silos)
+
+
 def _named(algorithm: str) -> tuple[str, str | None]:
     name, _, variant = algorithm.partition(":")
     return name, variant or None
 
 
-def _plan(algorithm: str, setting: Setting, accountant: str, cache_dir: str | None) -> PrivacyPlan:
+def _plan(
+    algorithm: str, facts: FederationFacts, setting: Setting, accountant: str, cache_dir: str | None
+) -> PrivacyPlan:
     found = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
-    settings = paper_plan_settings(algorithm, setting, accountant, cache_dir)
-    return make_plan(found, paper_facts(setting), settings)
+    return make_plan(found, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
 
 
 def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
@@ -157,8 +171,9 @@ def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
 
     By Rényi accounting, the successor of the moments accountant that the papers used.
     """
+    facts = paper_facts(target.setting)
     noise = [
-        max(silo.noise_multiplier for silo in _plan(name, target.setting, "rdp", cache_dir).silos)
+        max(silo.noise_multiplier for silo in _plan(name, facts, target.setting, "rdp", cache_dir).silos)
         for name in (target.algorithm, "local_item_dp")
     ]
     note = f"noise multipliers {noise[0]:.4g} and {noise[1]:.4g}"
@@ -168,7 +183,7 @@ def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
 def _noise_growth(target: Target, cache_dir: str | None) -> _Row:
     """The power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6."""
     small, large = 3, 6  # the papers' largest groups at α = 1 and 16
-    plan = _plan(target.algorithm, target.setting, "pld", cache_dir)
+    plan = _plan(target.algorithm, paper_facts(target.setting), target.setting, "pld", cache_dir)
     noise = [plan.noise_multiplier(0, size) for size in (small, large)]
     power = 2 * math.log(noise[1] / noise[0]) / math.log(large / small)
     note = f"noise multipliers {noise[0]:.4g} for groups of {small}, {noise[1]:.4g} of {large}"
@@ -176,34 +191,40 @@ def _noise_growth(target: Target, cache_dir: str | None) -> _Row:
 
 
 def _claim(target: Target, cache_dir: str | None) -> _Row:
-    """Published and sound ε of the plan as published; the sound one is infinite if none can be stated.
+    """Published and sound ε of the plan as published, infinite if none can be stated, and what ε is at least.
 
-    A finite one is tight: a subject whose clipped gradients all point one way attains the mixtures that are composed.
+    ``local_epsilon``: of any two users, as in a local claim; else at the unit that the paper claims.
     """
-    published, sound, unit, note = _statements(target.algorithm, target.setting, cache_dir)
+    unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
+    published, sound, judged, least, note = _statements(target.algorithm, target.setting, unit, cache_dir)
     stated = math.nan if math.isinf(sound) else sound
-    subject = stated if unit is PrivacyUnit.SUBJECT else math.nan
-    return _Row(target.id, target.metric, sound, published, stated, subject, stated, note)
+    subject = stated if judged is PrivacyUnit.SUBJECT else math.nan
+    return _Row(target.id, target.metric, sound, published, stated, subject, least, note)
 
 
 @cache
 def _statements(
-    algorithm: str, setting: Setting, cache_dir: str | None
-) -> tuple[float, float, PrivacyUnit, str]:
-    """Published ε, sound ε at the claimed unit, the unit, and a note.
+    algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None
+) -> tuple[float, float, PrivacyUnit, float, str]:
+    """Published ε, sound ε at ``unit`` (None: the claimed one), the unit, the lower bound, and a note.
 
-    The noise is what Opacus' RDP accountant asks for, as in the subject-level papers (D-49). The note has the sound ε
-    of the noise that PLD asks for, or the reason if it is infinite. Cached, because several versions make
-    the same claim.
+    The noise is what Opacus' RDP accountant asks for, as in the subject-level papers (D-49); the sound ε is PLD's, an
+    upper value. The note has the sound ε of the noise that PLD asks for, or the reason if it is infinite. Cached,
+    because several versions make the same claim.
     """
-    plan = _plan(algorithm, setting, Accountant.OPACUS, cache_dir)
-    unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
+    facts = claim_facts(setting)
+    plan = _plan(algorithm, facts, setting, Accountant.OPACUS, cache_dir)
+    judged = unit or plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]
-    sound, note = _sound(plan, unit)
-    by_pld, _ = _sound(_plan(algorithm, setting, Accountant.PLD, cache_dir), unit)
+    sound, note = _sound(plan, judged)
+    by_pld, _ = _sound(_plan(algorithm, facts, setting, Accountant.PLD, cache_dir), judged)
     if math.isfinite(by_pld):
         note = f"noise by Opacus' accountant; with that by PLD: ε {by_pld:.4g}"
-    return math.nan if published is None else float(published), sound, unit, note
+    least = AUDITED.get(algorithm, math.nan)
+    if math.isfinite(sound):
+        (released,) = unit_losses(plan, judged, every_silo=True)[0]
+        least = least_epsilon(released, plan.settings.delta)
+    return math.nan if published is None else float(published), sound, judged, least, note
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> tuple[float, str]:

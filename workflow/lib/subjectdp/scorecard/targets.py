@@ -39,6 +39,7 @@ METRICS = (
     "noise_multiplier",
     "noise_ratio",
     "epsilon",
+    "local_epsilon",
     "excess_loss",
     "excess_training_loss",
     "generalisation_gap",
@@ -74,6 +75,7 @@ class EvidenceKind(StrEnum):
 _EVIDENCE = {
     EvidenceKind.ACCOUNTING: (
         "epsilon",
+        "local_epsilon",
         "noise_multiplier",
         "noise_ratio",
         "noise_growth",

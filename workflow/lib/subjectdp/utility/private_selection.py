@@ -109,7 +109,7 @@ def _statement(
     return {
         "selection": group.run.run_id,
         "released": best,
-        "private_selection": selection.model_dump(mode="json"),
+        "private_selection": selection.model_dump(mode="json", exclude={"seed"}),  # which stays secret
         "epsilon": dict(found.epsilon),
         "delta": found.delta,
         "unit": found.unit,

@@ -1,7 +1,7 @@
 """Test accuracy against the ε that the same runs guarantee, beside the ε that the papers claim.
 
-Filled marks are at the sound ε, open ones at the published ε; algorithms without a finite ε are in a strip at the
-right. Runs at several target ε have a mark each.
+Filled marks are at the sound ε, open ones guarantee nothing: at the published ε, or, without a finite ε, in a strip at
+the right. Runs at several target ε have a mark each.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def _with_targets(runs: pd.DataFrame) -> pd.Series:
 
 
 def _legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    """The algorithms, the meaning of open marks, and of rings if there are runs in sound mode."""
+    """The algorithms, the meaning of filled and open marks, and of rings if there are runs in sound mode."""
     entries = [LegendEntry(label, _unlined(styles[label])) for label in in_order(runs["label"])]
-    if (runs["mode"] == "as_published").any():
-        entries.append(
-            LegendEntry("open: published ε, no guarantee", Style(_GREY, "D", "none"), filled=False)
-        )
+    entries.append(LegendEntry("filled: provable ε", Style(_GREY, "D", "none")))
+    entries.append(
+        LegendEntry("open: no guarantee (a claim, or none)", Style(_GREY, "D", "none"), filled=False)
+    )
     if (runs["mode"] == "sound").any():
         entries.append(LegendEntry("ring: run in sound mode", Style(_GREY, "o", "none"), filled=False))
     return tuple(entries)
@@ -110,7 +110,7 @@ def _looks(runs: pd.DataFrame, styles: dict[str, Style]) -> dict[str, tuple[Styl
 
 
 def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Accuracy of each series at its sound ε, and at the published one if it is claimed for this unit.
+    """Accuracy of each series at its sound ε, and at the published one if a paper claims it for this unit.
 
     x is infinite if there is no finite ε.
     """
@@ -119,7 +119,8 @@ def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
         accuracy = mean_interval(part["final_test_accuracy"] * 100)
         places = {_SOUND: _finite(part[UNITS[unit][0]])}
         published = float(part["epsilon_as_published"].max())
-        if math.isfinite(published) and part["claimed"].iloc[0] == unit:
+        claims = part["claimed"].iloc[0] == unit and part["mode"].iloc[0] != "sound"  # whose noise is nobody's claim
+        if math.isfinite(published) and claims:
             places[_PUBLISHED] = published
         rows += [
             {
@@ -198,7 +199,7 @@ def _draw_gap(axes: Axes, part: pd.DataFrame, style: Style, edge: float) -> None
 
 
 def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float, shift: float) -> None:
-    """A mark with its interval: open at the claim, filled at the sound ε, ringed in sound mode."""
+    """A mark with its interval: filled at a finite sound ε, open at the claim or without one, ringed in sound mode."""
     (style, ringed), sound = look, row["quantity"] == f"accuracy_at_{_SOUND}_epsilon"
     place = axes.transData + ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
     if sound and math.isfinite(row["low"]):
@@ -212,7 +213,7 @@ def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float, s
         "clip_on": False,
         "transform": place,
     }
-    face = style.color if sound else "white"
+    face = style.color if sound and math.isfinite(row["x"]) else "white"
     axes.plot([x], [row["mean"]], style.marker, markerfacecolor=face, **look_of)
     if ringed:
         ring = {**look_of, "color": _GREY, "markersize": 9.5, "zorder": 2}

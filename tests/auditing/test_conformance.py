@@ -1,0 +1,182 @@
+"""Every registered algorithm does what its plans say, and planted flaws do not pass.
+
+Nothing here lists algorithms: an algorithm's file and its line in the registry are enough to be checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from subjectdp.algorithms.base import Algorithm, Step
+from subjectdp.algorithms.protocols import LocalStep
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.auditing import conformance
+from subjectdp.auditing.conformance import RARE, check, check_sampling, plans
+from subjectdp.cli.main import main
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan
+from subjectdp.training.steps import silo_step
+
+CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name))]
+RARE_CASES = [
+    pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name), RARE)
+]
+
+
+@pytest.mark.parametrize(("name", "plan"), CASES)
+def test_an_algorithm_does_what_its_plan_says(name: str, plan: PrivacyPlan) -> None:
+    assert [each.text for each in check(algorithm(name), plan) if not each.passed] == []
+
+
+@pytest.mark.parametrize(("name", "plan"), RARE_CASES)
+def test_items_and_subjects_are_sampled_as_the_plan_says(name: str, plan: PrivacyPlan) -> None:
+    found = check_sampling(algorithm(name), plan)
+    assert found.passed, found.text
+
+
+def with_step(name: str, local_step: Step) -> Algorithm:
+    """The algorithm with another local step in all of its rounds."""
+    found = algorithm(name)
+    return replace(found, rounds=tuple(replace(rule, local_step=local_step) for rule in found.rounds))
+
+
+def failed(found: Algorithm) -> list[str]:
+    """What the checks of the sound plans found, without the numbers' noise."""
+    return [
+        each.text
+        for _, plan in plans(found)
+        if plan.settings.mode is AccountingMode.SOUND
+        for each in check(found, plan)
+        if not each.passed
+    ]
+
+
+def noisy(step: LocalStep, total: Tensor, share: float = 1.0) -> Tensor:
+    batch = step.sample_batch()
+    return step.add_noise(total, share * step.noise_multiplier(batch)) / step.divisor(batch)
+
+
+def forgets_to_clip(step: LocalStep) -> Tensor:
+    return noisy(step, step.gradient_sum(step.sample_batch()))
+
+
+def adds_the_sum_twice(step: LocalStep) -> Tensor:
+    batch = step.sample_batch()
+    return noisy(step, step.clipped_sum(batch) + step.clip(step.gradient_sum(batch)))
+
+
+def clips_items(step: LocalStep) -> Tensor:
+    return noisy(step, step.clipped_sum(step.sample_batch()))
+
+
+def quiet_by_a_tenth(step: LocalStep) -> Tensor:
+    return noisy(step, step.clipped_sum(step.sample_batch()), 0.9)
+
+
+def noise_in_the_first_step(step: LocalStep) -> Tensor:
+    return noisy(step, step.clipped_sum(step.sample_batch()), float(step.step == 0))  # type: ignore[attr-defined]
+
+
+def without_noise(step: LocalStep) -> Tensor:
+    batch = step.sample_batch()
+    return step.clipped_sum(batch) / step.divisor(batch)
+
+
+def own_divisor(step: LocalStep) -> Tensor:
+    batch = step.sample_batch()
+    return step.add_noise(step.clipped_sum(batch), step.noise_multiplier(batch)) / max(1, batch.items)
+
+
+def no_noise_for_nobody(step: LocalStep) -> Tensor:
+    """An empty mini-batch shows that nobody is in it."""
+    batch = step.sample_batch()
+    if batch.items == 0:
+        return step.clipped_sum(batch)
+    return noisy(step, step.clipped_sum(batch))
+
+
+def the_same_noise(step: LocalStep) -> Tensor:
+    batch = step.sample_batch()
+    total = step.clipped_sum(batch)
+    drawn = torch.randn(total.shape, generator=torch.Generator().manual_seed(0))
+    std = step.noise_multiplier(batch) * conformance.CLIP
+    return (total + std * drawn) / step.divisor(batch)
+
+
+def another_law(step: LocalStep) -> Tensor:
+    """Uniform noise of the right variance."""
+    batch = step.sample_batch()
+    normal = step.add_noise(torch.zeros_like(total := step.clipped_sum(batch)), 1.0) / conformance.CLIP
+    width = 12**0.5 * step.noise_multiplier(batch) * conformance.CLIP
+    return (total + width * (torch.special.ndtr(normal) - 0.5)) / step.divisor(batch)
+
+
+def says_the_labels(step: LocalStep) -> Tensor:
+    """What comes after the noise is seen as it is."""
+    batch = step.sample_batch()
+    return noisy(step, step.clipped_sum(batch)) + batch.inputs.sum() * 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "local_step", "said"),
+    [
+        (
+            "local_item_dp",
+            forgets_to_clip,
+            "an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C",
+        ),
+        ("local_item_dp", adds_the_sum_twice, "noise: σ of the sum is 0.999"),
+        ("subject_sampling", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
+        ("higrad_avg_dp", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
+        ("capped_item_dp", quiet_by_a_tenth, "noise: σ of the sum is 1.79"),
+        ("local_group_dp", without_noise, "noise: σ of the sum is 0.000, the plan says 2.000"),
+        ("local_item_dp", noise_in_the_first_step, "noise: σ of the sum is 1.41"),
+        ("local_item_dp", own_divisor, "divisor: not public"),
+        ("local_item_dp", no_noise_for_nobody, "divisor: not public"),
+        ("local_item_dp", the_same_noise, "noise: Gaussian"),
+        ("local_item_dp", another_law, "noise: Gaussian (p = "),
+        ("local_item_dp", says_the_labels, "an item: moved"),
+    ],
+)
+def test_a_planted_flaw_fails(name: str, local_step: Any, said: str) -> None:
+    assert any(text.startswith(said) for text in failed(with_step(name, local_step)))
+
+
+def test_a_server_whose_noise_is_too_small_fails() -> None:
+    found = algorithm("central_sub_dp")
+
+    def aggregate(server: Any, sums: Any) -> None:
+        total = sum(sums)
+        server.descend((server.add_noise(total.clone()) + total) / 2 / server.divisor)
+
+    rules = tuple(replace(rule, aggregate=aggregate) for rule in found.rounds)
+    assert any(text.startswith("noise: σ of the sum is 1.0") for text in failed(replace(found, rounds=rules)))
+
+
+def test_a_sampler_that_takes_too_many_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = silo_step.sample_items
+
+    def more(items: int, schedule: Any, *rest: Any) -> Any:
+        return drawn(
+            items, replace(schedule, sampling_probability=1.3 * schedule.sampling_probability), *rest
+        )
+
+    monkeypatch.setattr(silo_step, "sample_items", more)
+    _, plan = next(iter(plans(algorithm("local_item_dp"), RARE)))
+    assert not check_sampling(algorithm("local_item_dp"), plan).passed
+
+
+def test_the_command_prints_what_failed_and_returns_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-algorithm", "fed_avg"]) == 0
+    assert "no privacy is stated" in capsys.readouterr().out
+    broken = with_step("local_item_dp", forgets_to_clip)
+    monkeypatch.setattr("subjectdp.algorithms.registry.algorithm", lambda name: broken)
+    assert main(["check-algorithm", "local_item_dp"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAILED  an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C" in printed

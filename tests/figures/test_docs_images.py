@@ -1,0 +1,54 @@
+"""No picture in docs/images is older than the code of its figure: a PNG says what drew it (``catalogue.drawn_by``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import FIGURES, drawn_by
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+# Drawn before pictures said so, from runs that take hours: a new drawing takes its name off this list.
+EARLIER = {
+    "accuracy-privacy-femnist-180.png",
+    "beyond-epsilon.png",
+    "beyond-own.png",
+    "beyond-subjects.png",
+    "beyond-uldp-local.png",
+    "beyond-uldp.png",
+    "excess-loss-femnist-180.png",
+    "figure1-femnist-180.png",
+    "figure1-papers-light.png",
+    "figure1-shakespeare-ngram.png",
+    "figure2-papers-light.png",
+    "joint-real.png",
+}
+
+
+@pytest.mark.parametrize("image", sorted(IMAGES.glob("*.png")), ids=lambda path: path.name)
+def test_a_picture_is_not_older_than_its_figures_code(image: Path) -> None:
+    source = Image.open(image).info.get("Source", "")
+    if image.name in EARLIER:
+        assert not source, "drawn anew: take it off the list"
+        return
+    figure = source.partition(" ")[0]
+    assert figure in FIGURES, f"{image.name} does not say which figure it is: draw it anew"
+    assert source == drawn_by(figure), f"{image.name} was drawn by other code of {figure}: draw it anew"
+
+
+def test_the_list_names_pictures_that_are_there() -> None:
+    assert {path.name for path in IMAGES.glob("*.png")} >= EARLIER
+
+
+def test_other_code_is_another_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = drawn_by("privacy")
+    monkeypatch.setattr(
+        "subjectdp.figures.catalogue.find_spec", lambda name: type("Spec", (), {"origin": path})
+    )
+    path = tmp_path / "privacy.py"
+    path.write_text("DAGGER = '†'\n")
+    assert drawn_by("privacy") != before and before.startswith("privacy ")
+    assert "Source" not in panels._SAVED["png"], "added for each figure"

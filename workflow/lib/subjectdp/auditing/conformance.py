@@ -1,0 +1,333 @@
+"""Whether an algorithm's code does what its plan says: what neighbours move, the noise, the divisor, the sampling.
+
+The training loop itself (``train_silo``, ``run_round``) runs on items whose gradients are known, with and without a
+unit. Everything is sampled, so that the accountant's largest shift is the bound. Nothing here knows an algorithm: the
+observer, the bound and the noise are read from the plan, and the scale of a release from its answer to one small item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor, nn
+
+from subjectdp.accounting.make_plan import make_plan, with_noise_multipliers
+from subjectdp.accounting.sound import unit_losses
+from subjectdp.algorithms.base import Algorithm, SiloTask
+from subjectdp.config.sections import OptimizerConfig
+from subjectdp.data.partition import Partition
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.plan.plan import (
+    AccountingMode,
+    Clipping,
+    DivisorRule,
+    FederationFacts,
+    Horizontal,
+    Mechanism,
+    NoiseRule,
+    PlanSettings,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+    TrustModel,
+)
+from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.training.federation import Federation
+from subjectdp.training.global_model import GlobalModel
+from subjectdp.training.record.steplog import StepLog
+from subjectdp.training.rounds import run_round, train_silo
+
+CLIP, NOISE, PARAMETERS, RARE = 0.5, 2.0, 4000, 0.3
+_Z = 4.5  # standard errors: a right algorithm fails one of its statistical checks in 100,000 seeds
+# Items of subjects (columns) at silos (rows): many and one everywhere, unevenly spread, at one silo.
+COUNTS = np.array([[3, 1, 3, 0], [3, 1, 1, 0], [3, 1, 0, 1]])
+SILOS, MOST = len(COUNTS), int(COUNTS.max())
+LARGE, HUGE = 1e3 * CLIP, 1e6 * CLIP
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked: ``text`` says what was measured, and what the plan states."""
+
+    passed: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Items by silo: gradients (n, P), subjects (n,) and silos (n,), both int64."""
+
+    gradients: Tensor
+    owners: NDArray[np.int64]
+    silos: NDArray[np.int64]
+
+    def kept(self, keep: NDArray[np.bool_]) -> _Items:
+        return _Items(self.gradients[torch.from_numpy(keep)], self.owners[keep], self.silos[keep])
+
+    def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
+        """As ``ResidentData``."""
+        inputs = -self.gradients[torch.from_numpy(np.asarray(addresses, dtype=np.int64))]
+        return inputs, torch.ones(len(inputs), dtype=torch.int64)
+
+
+class _KnownGradient(nn.Module):
+    """The gradient of an item x of class 1 is −x, wherever the model is near 0."""
+
+    def __init__(self, parameters: int) -> None:
+        super().__init__()
+        self.slope = nn.Linear(parameters, 1, bias=False)
+        nn.init.zeros_(self.slope.weight)
+
+    def forward(self, items: Tensor) -> Tensor:
+        value = self.slope(items)
+        return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
+
+
+def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
+    """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
+
+    Raises ConfigError or PrivacyError where every plan is refused.
+    """
+    made, refused = 0, None
+    declared = [
+        m for m in found.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
+    ]
+    for own in (*declared, *([] if found.of_updates is None else [found.of_updates])):
+        for trust in TrustModel if found.reads_key("subject.trust") else (own.trust,):
+            for weights in BudgetWeights if found.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
+                try:
+                    plan = make_plan(replace(own, trust=trust), _facts(), _settings(own, weights, q))
+                except (ConfigError, PrivacyError) as problem:
+                    refused = problem
+                    continue
+                made += 1
+                words = [own.mode.value, trust.value, *([weights.value] if own.shared_budget else [])]
+                yield f"{own.title} ({', '.join([*words, own.clipping.value])})", plan
+    if not made and refused is not None:
+        raise refused
+
+
+def _facts() -> FederationFacts:
+    items, subjects = (tuple(map(int, x)) for x in (COUNTS.sum(axis=1), (COUNTS > 0).sum(axis=1)))
+    return FederationFacts(items, subjects, (MOST,) * SILOS, True, MOST, SILOS, COUNTS.shape[1])
+
+
+def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
+    sampling = SamplingMethod.POISSON_SUBJECTS if own.samples_subjects else SamplingMethod.POISSON
+    return PlanSettings(
+        mode=own.mode,
+        horizontal=Horizontal.SOUND if own.mode is AccountingMode.SOUND else Horizontal.STEPS_TIMES_S,
+        sampling=sampling,
+        epsilon=4.0,
+        delta=1e-5,
+        clip_norm=CLIP,
+        rounds=1,
+        local_steps=2 if own.clips_updates and not own.samples_subjects else 1,
+        batch_size=1,
+        sampling_fraction=None if own.samples_subjects else q,
+        noise_multiplier=NOISE,
+        subject=SubjectSettings(q if own.samples_subjects else 1.0, weights=weights, local_steps=2),
+    )
+
+
+def checks(found: Algorithm) -> Iterator[tuple[str, Check]]:
+    """All checks of an algorithm, each with the title of its plan."""
+    for (title, plan), (_, rare) in zip(plans(found), plans(found, RARE), strict=True):
+        for each in (*check(found, plan), check_sampling(found, rare)):
+            yield title, each
+
+
+def check(found: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
+    """Checks the algorithm's rounds against a plan of :func:`plans` with q = 1."""
+    if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
+        yield Check(True, "no privacy is stated: nothing is checked")
+        return
+    bench = _Bench(found, plan)
+    if not bool((bench.scale > 0).all() and bench.scale.isfinite().all()):
+        yield Check(False, "a short gradient does not show in the release: nothing can be measured")
+        return
+    yield from bench.noise()
+    for reason in plan.mechanism.data_dependence:
+        yield Check(True, f"no ε is stated: {reason}")
+    if plan.mechanism.divisor_rule is not DivisorRule.REALISED_SUBJECTS:  # a group's σ is a constant here
+        yield bench.divisor()
+        yield from bench.moves()
+
+
+def check_sampling(found: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
+    """Whether as many items (or subjects) are drawn as a plan of :func:`plans` with q < 1 says."""
+    by_subject, q = plan.mechanism.samples_subjects, plan.silos[0].sampling_probability
+    federation, log = _federation(found, plan, _world(parameters=1), NOISE), StepLog()
+    for round_ in range(1, rounds + 1):
+        train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
+    rows = [step.batch for step in log.take()]
+    drawn = sum(batch.subjects if by_subject else batch.items for batch in rows)
+    trials = len(rows) * int((COUNTS[0] > 0).sum() if by_subject else COUNTS[0].sum())
+    right = abs(drawn / trials - q) <= _Z * math.sqrt(q * (1 - q) / trials)
+    return Check(right, f"sampled with probability {drawn / trials:.3f}, the plan says {q:g}")
+
+
+def _world(parameters: int = PARAMETERS, seed: int = 1) -> _Items:
+    """Gradients of any direction, from far below to far above the clip norm."""
+    silos, owners = (np.repeat(x, COUNTS.ravel()) for x in np.indices(COUNTS.shape).reshape(2, -1))
+    draws = torch.Generator().manual_seed(seed)
+    directions = torch.randn(len(owners), parameters, generator=draws)
+    lengths = 10.0 ** (4 * torch.rand(len(owners), 1, generator=draws) - 1) * CLIP
+    return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
+
+
+def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
+    """The training's own federation over the items; the plan's public constants stay what they are."""
+    sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
+    silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
+    plan = replace(plan, silos=silos)
+    return Federation(
+        rule=found.round_rule(plan),
+        plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
+        partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
+        data=items,  # type: ignore[arg-type]
+        engine=ClippingEngine(FlatParameters(_KnownGradient(items.gradients.shape[1]))),
+        seed=7,
+        noise_name="conformance",
+        optimiser=OptimizerConfig(learning_rate=1.0),
+    )
+
+
+class _Bench:
+    """An algorithm's releases under one plan, in units of the clip norm on the un-noised sum."""
+
+    def __init__(self, found: Algorithm, plan: PrivacyPlan) -> None:
+        self.found, self.plan = found, plan
+        self.local = plan.mechanism.trust is TrustModel.LOCAL
+        self.probe = self._one_item_a_silo()
+        answer = self._seen(self.probe, 0.0).norm(dim=1)
+        self.scale = (answer / (CLIP / 10 * self._size_of_update())).unsqueeze(1)
+
+    def _size_of_update(self) -> float:
+        """What a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor."""
+        clipping, silo = self.plan.mechanism.clipping, self.plan.silos[0]
+        if clipping is Clipping.PER_UPDATE:
+            return silo.steps_per_round / silo.divisor
+        return self.plan.settings.subject.local_steps if clipping is Clipping.PER_SUBJECT_UPDATE else 1.0
+
+    def _one_item_a_silo(self) -> _Items:
+        """One short gradient at each silo, or at the first where the silos' sum is seen."""
+        gradients = torch.zeros(SILOS, PARAMETERS)
+        gradients[: SILOS if self.local else 1, 0] = CLIP / 10
+        return _Items(gradients, np.arange(SILOS), np.arange(SILOS))
+
+    def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
+        """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
+        federation = _federation(self.found, self.plan, items, noise)
+        model, log = GlobalModel(federation), StepLog()
+        if self.local:
+            theta = model.vector
+            return torch.stack([train_silo(federation, theta, round_, silo, log) for silo in range(SILOS)])
+        run_round(federation, model, round_, log)
+        return model.vector.clone().unsqueeze(0)
+
+    def release(self, items: _Items, noise: float = 0.0, round_: int = 1) -> Tensor:
+        """What is seen, in clip norms of the sum."""
+        released: Tensor = self._seen(items, noise, round_) / (self.scale * CLIP)
+        return released
+
+    def noise(self) -> Iterator[Check]:
+        """The noise of two rounds (of two steps, where each is seen): its size, its law, and that none is shared."""
+        stated = unit_losses(self.plan, PrivacyUnit.ITEM, every_silo=False)[0][0].noise_multiplier
+        several = self.local and self.found.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
+        steps = 2 if several else self.plan.silos[0].steps_per_round
+        at = self._with_silos(steps_per_round=steps)
+        rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
+        drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
+        measured = float(np.sqrt(np.mean(drawn**2)))
+        near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
+        yield Check(near, f"noise: σ of the sum is {measured:.3f}, the plan says {stated:.3f}")
+        if measured == 0.0:
+            return
+        law = float(stats.kstest(drawn.ravel() / measured, "norm").pvalue)
+        shared = float(np.abs(np.corrcoef(drawn) - np.eye(len(drawn))).max())
+        apart = shared <= 5 / math.sqrt(PARAMETERS)
+        yield Check(
+            law > 1e-6 and apart,
+            f"noise: Gaussian (p = {law:.2g}), releases correlated by {shared:.2f} at most",
+        )
+
+    def divisor(self) -> Check:
+        """The noise of a release must not know the data: the same draw, on other data and on an empty mini-batch."""
+        world, empty = _world(), self._with_silos(sampling_probability=1e-12)
+        seen = ((self, self.probe), (self, world), (self, world.kept(world.owners == 1)), (empty, world))
+        lengths = torch.stack([(at.release(x, NOISE) - at.release(x)).norm(dim=1) for at, x in seen])
+        change = float((lengths / lengths[0] - 1).abs().max())
+        if change <= 0.01:
+            return Check(True, "divisor: public, the noise of a release is the same on other data")
+        return Check(
+            False, f"divisor: not public, other data change the noise of a release by {100 * change:.0f} %"
+        )
+
+    def _with_silos(self, **changes: Any) -> _Bench:
+        """The same bench with other facts of every silo."""
+        other = copy(self)
+        other.plan = replace(self.plan, silos=tuple(replace(silo, **changes) for silo in self.plan.silos))
+        return other
+
+    def moves(self) -> Iterator[Check]:
+        """How far neighbours move the un-noised release, against the accountant's largest shift."""
+        world = _world()
+        places = [(world.silos == s) & (world.owners == a) for s, a in ((0, 0), (0, 1), (0, 2))]
+        firsts = [place & (np.cumsum(place) == 1) for place in places]
+        everywhere = [world.owners == a for a in (0, 1)]
+        yield self._moved("an item", PrivacyUnit.ITEM, False, firsts)
+        yield self._moved("a subject's items at one silo", PrivacyUnit.SUBJECT, False, places)
+        yield self._moved("a subject's items at all its silos", PrivacyUnit.SUBJECT, True, everywhere)
+        if self.plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
+            yield self._moved("a silo's whole data", PrivacyUnit.SILO, False, [world.silos == 0])
+
+    def _moved(self, words: str, unit: PrivacyUnit, every: bool, masks: list[NDArray[np.bool_]]) -> Check:
+        found: list[tuple[float, float, float]] = []
+        for mask in masks:
+            most = int(np.bincount(_world().silos[mask]).max())  # its items at a silo
+            try:
+                allowed = self._allowed(unit, every, MOST if unit is PrivacyUnit.ITEM else most)
+            except PrivacyError as none:
+                return Check(True, f"{words}: no ε is stated ({none})")
+            moved = max(self._moves(unit, mask))
+            found.append((round(moved / allowed, 3), moved, allowed))
+        ratio, moved, allowed = max(found)
+        text = f"{words}: moved the un-noised sum by {moved:.4g} C, the plan allows {allowed:.4g} C"
+        return Check(ratio <= 1, text)
+
+    def _allowed(self, unit: PrivacyUnit, every: bool, items: int) -> float:
+        """The length of the accountant's largest shifts over what is seen, for a unit of so many items at a silo."""
+        losses = unit_losses(self._with_silos(max_items_per_subject=items).plan, unit, every)
+        squares = [sum(p.steps * p.shift.sensitivities[-1] ** 2 for p in loss) for loss in losses]
+        return math.sqrt(max(squares) / self.plan.rounds)
+
+    def _moves(self, unit: PrivacyUnit, mask: NDArray[np.bool_]) -> Iterator[float]:
+        """For each kind of gradients: what is replaced is a silo's data, all else is taken away."""
+        world, axis = _world(), torch.zeros(PARAMETERS)
+        axis[1] = 1.0
+        chosen = torch.from_numpy(mask).unsqueeze(1)
+        short = world.gradients / world.gradients.norm(dim=1, keepdim=True) * CLIP / 2
+        for own, others in (
+            (HUGE * axis, short),
+            (HUGE * axis, -LARGE * axis),
+            (world.gradients, world.gradients),
+        ):
+            before = replace(world, gradients=torch.where(chosen, own, others))
+            after = before.kept(~mask)
+            if unit is PrivacyUnit.SILO:
+                after = replace(world, gradients=torch.where(chosen, -own, others))
+            moved = float((self.release(before) - self.release(after)).norm())
+            yield moved if math.isfinite(moved) else math.inf

@@ -24,6 +24,9 @@ EARLIER = {
     "figure1-papers-light.png",
     "figure1-shakespeare-ngram.png",
     "figure2-papers-light.png",
+    "joint-figure1-embedded.png",
+    "joint-figure2-embedded.png",
+    "joint-figure3-embedded.png",
     "joint-real.png",
 }
 

@@ -10,7 +10,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "check-algorithm",
-        help="check that an algorithm's code clips, noises and divides as its plan says",
+        help="check an algorithm's code against its plans",
         description="Runs the training loop on known gradients, with and without an item, a subject or a silo, and "
         "compares sensitivity, noise, divisor and sampling with each plan of the algorithm.",
     )

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "run",
-        help="run a scenario: one line of progress, then figures and report",
+        help="run a scenario: progress, then figures and report",
         description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs done, "
         "a guess of the time left, the newest accuracies. Snakemake's own output goes to results/logs/workflow. "
         "Options for Snakemake follow after --, e.g. -- figure1 or -- -n.",

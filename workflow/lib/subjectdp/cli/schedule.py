@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "schedule",
-        help="print rounds, clip norm and rate of subject_release that need no tuning",
+        help="print settings of subject_release that need no tuning",
         description="Prints rounds, clip norm and rate of subject_release by a rule from public numbers, for a linear "
         "head that starts from public data (docs/beyond.md), as keys of a scenario.",
     )

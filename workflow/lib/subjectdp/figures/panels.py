@@ -282,8 +282,8 @@ def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:
     targets = []
     for kind, metadata in _SAVED.items():
         targets.append(stem.with_name(f"{stem.name}.{kind}"))
-        metadata = {**metadata, "Source": source} if kind == "png" else metadata
+        text: dict[str, str | None] = {**metadata, **({"Source": source} if kind == "png" else {})}
         with atomic_path(targets[-1]) as temporary:
-            figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
+            figure.savefig(temporary, format=kind, dpi=dpi, metadata=text)
         figure.set_layout_engine(None)  # the other formats keep this layout: it costs as much as drawing
     return targets

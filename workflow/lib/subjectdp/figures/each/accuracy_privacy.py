@@ -119,7 +119,9 @@ def _values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
         accuracy = mean_interval(part["final_test_accuracy"] * 100)
         places = {_SOUND: _finite(part[UNITS[unit][0]])}
         published = float(part["epsilon_as_published"].max())
-        claims = part["claimed"].iloc[0] == unit and part["mode"].iloc[0] != "sound"  # whose noise is nobody's claim
+        claims = (
+            part["claimed"].iloc[0] == unit and part["mode"].iloc[0] != "sound"
+        )  # whose noise is nobody's claim
         if math.isfinite(published) and claims:
             places[_PUBLISHED] = published
         rows += [

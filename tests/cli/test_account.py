@@ -14,9 +14,10 @@ import pytest
 import subjectdp
 from accounting.plans import facts, settings
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_target
+from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario

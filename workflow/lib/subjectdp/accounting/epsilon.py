@@ -10,10 +10,11 @@ import numpy as np
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
-from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
+from subjectdp.accounting.events import PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
-from subjectdp.accounting.mixture_pld import mixture_pld
+from subjectdp.accounting.mixture_pld import step_pld
 from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
+from subjectdp.accounting.shifts import Shift
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
@@ -180,12 +181,7 @@ def _pld() -> Any:
 
 @lru_cache(maxsize=64)
 def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
-    pld = _pld()
-
-    values = shift.sensitivities
-    if len(values) == 1:
-        return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
-    return mixture_pld(sigma, shift, grid)
+    return step_pld(sigma, shift, grid)
 
 
 def get_epsilon(

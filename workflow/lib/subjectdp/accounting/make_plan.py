@@ -10,6 +10,7 @@ from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.shifts import Told
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
@@ -62,8 +63,10 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         silos=tuple(_schedule(mechanism, facts, settings, silo) for silo in range(len(facts.items))),
         silos_per_subject=facts.silos_per_subject,
         cap_enforced=facts.cap_enforced,
+        silos_bounded=facts.silos_bounded,
     )
-    return plan if settings.sampling_fraction is None else with_sampling(plan, settings.sampling_fraction)
+    q = settings.sampling_fraction
+    return _one_divisor(plan) if q is None else with_sampling(plan, q)
 
 
 def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
@@ -135,7 +138,7 @@ def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
 
     Only where there are more than four different silos; σ moves by at most 0.3 %, upwards.
     """
-    if len(set(losses)) <= 4:
+    if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
     order = sorted(range(len(losses)), key=lambda i: (losses[i][0].steps, _fraction(losses[i])), reverse=True)
     result = list(losses)
@@ -178,7 +181,23 @@ def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
     """
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     common = mean if plan.mechanism.trust is not TrustModel.LOCAL else None
-    return replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
+    return _one_divisor(
+        replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
+    )
+
+
+def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan whose silos' sums are added before they are divided, by their mean divisor, unless all are seen.
+
+    Means that are added would each have noise and sensitivity of its own silo's divisor, and no joint noise.
+    """
+    if plan.mechanism.trust is TrustModel.LOCAL:
+        return plan
+    divisors = {silo.divisor for silo in plan.silos}
+    if len(divisors) == 1:
+        return plan
+    common = sum(silo.divisor for silo in plan.silos) / len(plan.silos)
+    return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
 
 
 def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float, common: float | None) -> SiloSchedule:

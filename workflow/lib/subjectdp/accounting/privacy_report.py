@@ -75,7 +75,7 @@ _ACCOUNTANTS = {
 
 def report_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
     """The report on a plan with its statements (``statements.privacy_statements``)."""
-    parts = [_head(plan), _published(statements["as_published"]), _sound(statements)]
+    parts = [_head(plan), _published(statements["as_published"]), _sound(plan, statements)]
     predicted = statements.get("predicted")
     if predicted is not None:
         parts.insert(0, _predicted(predicted))
@@ -189,12 +189,12 @@ def _published(record: dict[str, Any]) -> Iterable[str]:
         yield _line("  the same claim", f"epsilon {record['epsilon_by_pld']:.4g} by {_ACCOUNTANTS['pld']}")
 
 
-def _sound(statements: dict[str, Any]) -> Iterable[str]:
+def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
     yield "What this run gives"
     first: dict[str, Any] = {}
     for name, record in statements["sound"].items():
         first = first or record
-        yield _line(f"  {_NAMES[name]}", _epsilon(record))
+        yield _line(f"  {_NAMES[name]}", _epsilon(record) + _condition(plan, record))
     yield _line("  seen by", first["observer"])
     yield from _computed(list(statements["sound"].values()))
     shown: list[str] = []
@@ -221,14 +221,25 @@ def _computed(records: list[dict[str, Any]]) -> Iterable[str]:
 
 def _epsilon(record: dict[str, Any]) -> str:
     if record["epsilon"] is not None:
-        condition = ", CONDITIONAL: no cap is enforced" if record["guarantee"] == "conditional" else ""
         return (
             f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {_adjacency(record)} "
-            f"(mu {record['mu_gdp']:.3g}){condition}"
+            f"(mu {record['mu_gdp']:.3g})"
         )
     constant = record.get("epsilon_if_constant")
     aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"
     return f"none: {record['reason']}{aside}"
+
+
+def _condition(plan: PrivacyPlan, record: dict[str, Any]) -> str:
+    """What a conditional ε rests on."""
+    if record["guarantee"] != "conditional":
+        return ""
+    items = not plan.cap_enforced and not plan.mechanism.samples_subjects
+    bounds = [
+        *(["no cap is enforced"] if items else []),
+        *([] if plan.silos_bounded else ["no bound on silos"]),
+    ]
+    return f", CONDITIONAL: {', '.join(bounds)}"
 
 
 def _adjacency(record: dict[str, Any]) -> str:

@@ -11,13 +11,13 @@ from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
-    Shift,
     merged,
     subject_sampling_probability,
     unit_shift,
     update_shift,
 )
 from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, worst_of
+from subjectdp.accounting.shifts import Shift
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (

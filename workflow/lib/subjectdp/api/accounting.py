@@ -23,6 +23,7 @@ from subjectdp.plan.plan import (
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
+    SiloChoice,
     TrustModel,
 )
 from subjectdp.plan.subject_settings import SubjectSettings
@@ -87,7 +88,7 @@ def calibrate(
             if unit not in list(PrivacyUnit):
                 raise unknown("unit", unit, list(PrivacyUnit))
             chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
-        facts = table.facts(schedule.max_items_per_subject)
+        facts = schedule.facts(table)
         draft = _draft(
             chosen, facts, schedule, replace(_settings(chosen, facts, schedule), epsilon=epsilon, delta=delta)
         )
@@ -123,7 +124,7 @@ def _accounted(
     delta: float,
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
-    facts = counts.facts(schedule.max_items_per_subject)
+    facts = schedule.facts(counts)
     noise = _noise(counts.silos, noise_multiplier)
     settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=min(noise))
     draft = _draft(chosen, facts, schedule, settings)
@@ -164,6 +165,7 @@ def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> 
         local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
         batch_size=schedule.nominal_batch(facts),
         silos_per_round=schedule.silos_per_round,
+        silo_choice=SiloChoice(schedule.silo_choice),
         noise_source=NoiseSource.UNSTATED,
         subject=SubjectSettings(q if q is not None and chosen.samples_subjects else 1.0),
     )

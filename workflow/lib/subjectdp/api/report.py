@@ -40,7 +40,7 @@ class Guarantee:
         adjacency: what neighbouring federations differ by: a unit added or removed, or replaced.
         observer: who may see what.
         assumptions: what has to hold; check each.
-        conditional: the bound on a subject's items was read from the data, not enforced.
+        conditional: a bound on a subject's items or silos was read from the data, not enforced.
     """
 
     unit: str
@@ -55,7 +55,8 @@ class Guarantee:
     def __str__(self) -> str:
         if self.epsilon is None:
             return f"{self.unit}: no epsilon ({self.reason})"
-        return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}"
+        mark = ", conditional" if self.conditional else ""
+        return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}{mark}"
 
 
 def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:

@@ -104,15 +104,16 @@ def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Ite
 
 def _counted(options: argparse.Namespace) -> FederationFacts:
     """The facts of the counts' silos, their subjects' items capped where a cap is given."""
-    given = [
-        name
-        for name in ("silos", "silos_per_subject", "items", "subjects")
-        if getattr(options, name) is not None
-    ]
+    given = [name for name in ("silos", "items", "subjects") if getattr(options, name) is not None]
     if given:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
-    return read_counts(options.counts).facts(options.max_items_per_subject)
+    schedule = Schedule(
+        options.rounds,
+        max_items_per_subject=options.max_items_per_subject,
+        silos_per_subject=options.silos_per_subject,
+    )
+    return schedule.facts(read_counts(options.counts))
 
 
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:

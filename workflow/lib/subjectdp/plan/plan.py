@@ -228,6 +228,7 @@ class FederationFacts:
     max_items_per_subject: int | None  # the cap k, if any
     silos_per_subject: int  # most silos that hold one subject
     total_subjects: int | None = None  # subjects of the whole federation; None: not known
+    silos_bounded: bool = True  # False: silos_per_subject was read from the data
 
 
 @dataclass(frozen=True)
@@ -325,6 +326,7 @@ class PrivacyPlan:
     cap_enforced: bool
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
     prediction: Prediction | None = None  # the noise is that of more subjects than the run has
+    silos_bounded: bool = True  # False: silos_per_subject was read from the data
 
     @property
     def clip_norm(self) -> float | None:

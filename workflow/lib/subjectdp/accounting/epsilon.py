@@ -12,7 +12,7 @@ from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
-from subjectdp.accounting.mixture_pld import step_pld
+from subjectdp.accounting.mixture_pld import largest_loss, step_pld
 from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
 from subjectdp.accounting.shifts import Shift
 from subjectdp.errors import PrivacyError, expected, unknown
@@ -35,6 +35,8 @@ _TAIL_SHARE = 1e-3  # of δ, charged for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
+_LONG_REACH = 3.0  # a loss that a grid made for the usual ones would have too many points up to
+_GRID_OF_RARE_LOSSES = 1e-4  # there; dp-accounting's own
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
 
 
@@ -120,14 +122,19 @@ def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
-    """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step."""
+    """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
+
+    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes.
+    """
     per_step = min(
         gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
         for part in loss
     )
     coarsest = _COARSEST if resolution >= FINAL else 5 * _COARSEST
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0
-    return max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
+    fine = max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
+    reach = max(largest_loss(part.noise_multiplier, part.shift) for part in loss)
+    return max(fine, _GRID_OF_RARE_LOSSES) if reach > _LONG_REACH else fine
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:

@@ -75,7 +75,7 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         return plan
     override = plan.settings.noise_multiplier
     if override is not None:
-        return _with_noise(plan, [override] * len(plan.silos), constant_table=True)
+        return _with_noise(plan, [override / sound.shares(plan)] * len(plan.silos), constant_table=True)
     if plan.settings.mode is AccountingMode.SOUND:
         return _with_noise(plan, sound_noise(plan))
     return _published(plan, facts)

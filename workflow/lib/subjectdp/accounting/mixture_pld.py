@@ -66,14 +66,25 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     moved, q = shift.sensitivities[1], shift.probabilities[1]
-    absent, turned = (math.exp(-_FAR * reach - reach * reach / 2) for reach in (1 / sigma, moved / sigma))
-    largest = math.log((q + (1 - q) * absent) / ((1 - q) * absent + q * turned))
-    epsilons = np.arange(math.ceil(largest / grid) + 1) * grid
+    epsilons = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1) * grid
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])
     masses = connected_dots(whole, grid)
     return pld.PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True))
+
+
+def largest_loss(sigma: float, shift: Shift) -> float:
+    """The loss at an outcome that is ten standard deviations off: about the reach of a step's losses."""
+    if isinstance(shift, Told):
+        return max(largest_loss(sigma, part) for _, part in shift.parts)
+    values, weights = np.asarray(shift.sensitivities), np.log(shift.probabilities)
+    if isinstance(shift, Turned):
+        gone = -_FAR * np.array([1.0, values[1]]) / sigma - np.array([1.0, values[1]]) ** 2 / (2 * sigma**2)
+        absent, turned = weights + gone
+        return float(np.logaddexp(weights[1], absent) - np.logaddexp(absent, turned))
+    far = values[-1] + _FAR * sigma
+    return float(np.logaddexp.reduce(weights + (values * far - values**2 / 2) / sigma**2))
 
 
 def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Floats:
@@ -83,7 +94,8 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
     α e^((2bc-b²)/2σ²)) = 0. y is convex and rises, so that Newton's steps from above fall to c.
     """
     with np.errstate(divide="ignore"):
-        offsets = np.stack([math.log((1 - q) / q) + np.log(np.expm1(epsilons)), epsilons])
+        rise = epsilons + np.log(-np.expm1(-epsilons))  # log(α - 1)
+    offsets = np.stack([math.log((1 - q) / q) + rise, epsilons])
     reaches = np.array([[1.0], [moved]])
     points = (reaches / 2 - offsets * sigma**2 / reaches).min(axis=0)
     for _ in range(2 * _NEWTON_STEPS):
@@ -91,9 +103,8 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
         heights = np.logaddexp(*terms)
         points = points - heights * sigma**2 / (reaches * np.exp(terms - heights)).sum(axis=0)
     kept = q * special.ndtr(points / sigma)
-    weights = np.stack([(1 - q) * np.expm1(epsilons), q * np.exp(epsilons)])
-    result = kept - (weights * special.ndtr((points - reaches) / sigma)).sum(axis=0)
-    return np.maximum.accumulate(np.clip(result, 0, 1)[::-1])[::-1]
+    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches) / sigma)).sum(axis=0)
+    return np.maximum.accumulate(np.clip(kept - lost, 0, 1)[::-1])[::-1]
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:

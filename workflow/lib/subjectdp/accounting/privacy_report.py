@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from subjectdp.accounting.sound import own_noise_alone
+from subjectdp.accounting.sound import noise_of_the_sum, own_noise_alone, participants, shares
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -152,12 +152,22 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
         table = [round(value, 6) for silo in plan.group_noise_multipliers for value in silo]
         size = f"multiplier {_span(table)} by the largest group of the mini-batch (data)"
     else:
-        size = f"multiplier {_span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))}"
+        size = f"multiplier {noise_size(plan)}"
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
     yield _line("noise", f"{law}, {size}, {_when(plan)}")
     yield _line("noise is added by", _OWN_NOISE if own_noise_alone(plan) else _NOISED_BY[mechanism.trust])
     yield _line("noise is drawn from", _SOURCES[settings.noise_source])
+
+
+def noise_size(plan: PrivacyPlan) -> str:
+    """The noise multiplier: of the sum over silos and of each of them, where they share one noise."""
+    own = _span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))
+    if shares(plan) == 1.0:
+        return own
+    return (
+        f"{round(noise_of_the_sum(plan), 6):g} of the sum over silos ({own} at each of {participants(plan)})"
+    )
 
 
 def _when(plan: PrivacyPlan) -> str:

@@ -50,6 +50,7 @@ _FEW_ORDERS = (
 )
 _RISES = 4  # the search stops after so many orders in a row without a better bound
 _NODES = 4001
+_MOST_NODES = 4_000_000
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
 
@@ -168,7 +169,7 @@ def loss_spread(sigma: float, shift: Shift) -> float:
     """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
     reach = _REACH * sigma
     low, high = shift.sensitivities[0] - reach, shift.sensitivities[-1] + reach
-    points = np.linspace(low, high, max(_NODES, int((high - low) / sigma * 16) + 1))
+    points = np.linspace(low, high, min(max(_NODES, int((high - low) / sigma * 16) + 1), _MOST_NODES))
     losses = _log_likelihood_ratio(points, sigma, shift)
     masses = np.exp(losses - 0.5 * (points / sigma) ** 2)
     masses /= masses.sum()
@@ -221,7 +222,7 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     # The step must resolve a Gaussian of width sigma over a reach that grows with the order.
     low, high = -(order - 1) * top - _REACH * sigma, order * top + _REACH * sigma
     count = max(_NODES, int((high - low) / sigma * 16) + 1)
-    if count > 4_000_000:
+    if count > _MOST_NODES:
         return math.inf
     points = np.linspace(low, high, count)
     log_ratio = _log_likelihood_ratio(points, sigma, shift)
@@ -247,7 +248,7 @@ def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
     low = 1.0 - moved / 2
     high = max(1.0, 1.0 + (order - 1) * moved, order * 1.0) + _REACH * sigma
     count = max(_NODES, int((high - low) / sigma * 64) + 1)
-    if count > 4_000_000:
+    if count > _MOST_NODES:
         return math.inf
     points, width = np.linspace(low, high, count, retstep=True)
     absent = math.log1p(-q) - 0.5 * (points / sigma) ** 2

@@ -21,6 +21,7 @@ from subjectdp.accounting.shifts import Shift
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
+    AccountingMode,
     Clipping,
     NoiseRule,
     PrivacyPlan,
@@ -116,6 +117,31 @@ def noise_copies(plan: PrivacyPlan) -> float:
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     outside = 1.0 if plan.settings.noise_before_average else expected_batch(plan.settings, mean)
     return math.sqrt(participants(plan)) * outside
+
+
+def shares(plan: PrivacyPlan) -> float:
+    """The noise multiplier of the sum over silos over each silo's own; 1 where silos do not share one noise.
+
+    A noise multiplier that is given or calibrated is that of the sum, all silos' noise included, wherever the noise of
+    silos adds up before anybody sees it: under secure aggregation, unless each silo's own noise alone is counted.
+    """
+    mechanism = plan.mechanism
+    claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
+    if mechanism.trust is not TrustModel.SECURE_AGGREGATION or not (claimed or noise_is_summed(plan)):
+        return 1.0
+    return silo_terms.noise_copies(
+        plan.silos,
+        participants(plan),
+        colluding_silos=0,
+        of_updates=mechanism.clipping is Clipping.PER_UPDATE,
+    )
+
+
+def noise_of_the_sum(plan: PrivacyPlan) -> float:
+    """The noise multiplier in the sense of :func:`shares`; of a silo where silos do not share one noise."""
+    own, parts = silo_terms.common_noise_multiplier(plan.silos), shares(plan)
+    whole = own * parts
+    return whole if whole / parts >= own else math.nextafter(whole, math.inf)  # so that a share is no smaller
 
 
 @lru_cache(maxsize=256)

@@ -46,7 +46,9 @@ def account(
         algorithm: a name, such as ``"local_item_dp"`` (DP-SGD at each silo), or a :func:`mechanism`.
         counts: items of each subject at each silo: a CSV file, a table, or :class:`Counts`.
         schedule: rounds, local steps and sampling.
-        noise_multiplier: noise std over clip norm on the sum of clipped gradients, or one for each silo by name.
+        noise_multiplier: noise std over clip norm. One number is that of what is seen: each silo's own, or of the sum
+            over silos where their noise adds up (``"secure_aggregation"``; each of S silos then adds 1/√S of it). A
+            mapping has each silo's own, by name.
         delta: δ, in (0, 0.1).
 
     Returns:
@@ -71,7 +73,7 @@ def calibrate(
     delta: float = 1e-5,
     unit: str | None = None,
 ) -> PrivacyReport:
-    """The smallest noise that keeps ε at δ; the report's ``noise_multipliers`` are the result.
+    """The smallest noise that keeps ε at δ: the report's ``noise_multiplier``, as :func:`account` takes it.
 
     Args:
         algorithm, counts, schedule, delta: as in :func:`account`.
@@ -125,10 +127,12 @@ def _accounted(
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
     facts = schedule.facts(counts)
-    noise = _noise(counts.silos, noise_multiplier)
-    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=min(noise))
+    each = _noise(counts.silos, noise_multiplier) if isinstance(noise_multiplier, Mapping) else None
+    least = noise_multiplier if each is None else min(each)
+    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=least)
     draft = _draft(chosen, facts, schedule, settings)
-    return PrivacyReport(with_noise_multipliers(draft, noise), counts.silos)
+    plan = with_plan_noise(draft, facts) if each is None else with_noise_multipliers(draft, each)
+    return PrivacyReport(plan, counts.silos)
 
 
 def _mechanism(algorithm: str | Mechanism) -> Mechanism:
@@ -142,10 +146,8 @@ def _mechanism(algorithm: str | Mechanism) -> Mechanism:
     return found
 
 
-def _noise(silos: tuple[str, ...], given: float | Mapping[str, float]) -> list[float]:
+def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
     """σ of each silo, in order."""
-    if not isinstance(given, Mapping):
-        return [given] * len(silos)
     if set(given) != set(silos):
         raise expected("silos of noise_multiplier", sorted(given), f"those of the counts, {sorted(silos)}")
     return [given[silo] for silo in silos]

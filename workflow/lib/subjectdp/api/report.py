@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import (
     CONDITIONAL,
     privacy_report_text,
@@ -119,18 +120,21 @@ class PrivacyReport:
 
     @property
     def noise_multipliers(self) -> dict[str, float]:
-        """Each silo's noise multiplier: noise std over clip norm, on the sum of clipped gradients."""
+        """Each silo's own noise multiplier: std of the noise that it adds, over the clip norm."""
         return dict(zip(self.silos, (silo.noise_multiplier for silo in self.plan.silos), strict=True))
 
     @property
     def noise_multiplier(self) -> float:
-        """The one noise multiplier. Raises PrivacyError where silos differ (:attr:`noise_multipliers`)."""
+        """The one noise multiplier: of the sum over silos where their noise adds up (secure aggregation), else of each.
+
+        What :func:`subjectdp.account` takes. Raises PrivacyError where silos differ (:attr:`noise_multipliers`).
+        """
         values = set(self.noise_multipliers.values())
         if len(values) > 1:
             raise PrivacyError(
                 f"Silos have noise multipliers from {min(values):.4g} to {max(values):.4g}: read noise_multipliers."
             )
-        return values.pop()
+        return noise_of_the_sum(self.plan)
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -140,7 +144,13 @@ class PrivacyReport:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: noise multipliers, statements with their privacy losses, plan."""
         noise, sound = self.noise_multipliers, self.statements["sound"]
-        return {"noise_multipliers": noise, "guarantees": sound, "plan": self.plan.to_dict()}
+        whole = noise_of_the_sum(self.plan)
+        return {
+            "noise_multiplier": whole,
+            "noise_multipliers": noise,
+            "guarantees": sound,
+            "plan": self.plan.to_dict(),
+        }
 
     def __str__(self) -> str:
         return privacy_report_text(self.plan, self.statements)

@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
         description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run.",
     )
     add_plan_options(parser)
-    help_ = "noise std over clip norm, on the sum (calibrate finds one)"
+    help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
     parser.set_defaults(run=run)
 

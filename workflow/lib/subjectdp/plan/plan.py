@@ -253,7 +253,9 @@ class PlanSettings:
     )
     silos_per_round: Count | None = None
     silo_choice: SiloChoice = SiloChoice.IN_TURN
-    noise_multiplier: NonNegative | None = None  # override of the calibration
+    noise_multiplier: NonNegative | None = (
+        None  # override of the calibration; of the sum (accounting.sound.shares)
+    )
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None

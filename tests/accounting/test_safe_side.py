@@ -45,4 +45,4 @@ def test_silos_that_cannot_be_ordered_take_the_least_noise() -> None:
     )
     bound = unit_epsilon(replace(base, silos=(more, quiet, more)), SUBJECT, every_silo=True)
     pair = replace(base, silos=(more, quiet))
-    assert unit_epsilon(pair, SUBJECT, every_silo=True) <= bound
+    assert unit_epsilon(pair, SUBJECT, every_silo=True) <= bound * (1 + 1e-9)

@@ -7,10 +7,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
-from subjectdp.accounting.events import PrivacyLoss, from_dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import largest_loss, step_pld
 from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
@@ -37,6 +38,7 @@ _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
 _LONG_REACH = 3.0  # a loss that a grid made for the usual ones would have too many points up to
 _GRID_OF_RARE_LOSSES = 1e-4  # there; dp-accounting's own
+_COMPARED_POINTS = 2**15  # of the grid that silos are compared on
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
 
 
@@ -151,6 +153,19 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
         whole = steps if whole is None else composed(whole, steps)
     with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
         return epsilon_at(whole, delta)
+
+
+def comparing_grid(loss: PrivacyLoss) -> float:
+    """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
+    total = math.sqrt(sum(p.steps * renyi.loss_spread(p.noise_multiplier, p.shift) ** 2 for p in loss))
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * total / _COMPARED_POINTS)
+
+
+def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
+    """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
+    side = self_composed(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)._pmf_remove
+    dense = side.to_dense_pmf()
+    return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
 def truncated_poisson_epsilon(

@@ -133,7 +133,7 @@ def unit_shift(
     if clipping is Clipping.PER_SUBJECT and own < k and sampling is SamplingMethod.POISSON:
         # alone it adds its subject's clipped mean (C), beside others it may reverse it; their coins are not its own
         beside = subject_sampling_probability(q, k - 1)
-        return Told.among(((1 - beside, sampled_gaussian(q)), (beside, sampled_gaussian(q, 2.0))))
+        return Told.among(((1 - beside, 1, sampled_gaussian(q)), (beside, 1, sampled_gaussian(q, 2.0))))
     # in the same digits as a claim's loss, so that both are accounted once
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))

@@ -9,7 +9,7 @@ from functools import partial
 from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.accounting.shifts import Told
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
@@ -64,6 +64,7 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         silos_per_subject=facts.silos_per_subject,
         cap_enforced=facts.cap_enforced,
         silos_bounded=facts.silos_bounded,
+        people=facts.people,
     )
     q = settings.sampling_fraction
     return _one_divisor(plan) if q is None else with_sampling(plan, q)
@@ -94,10 +95,21 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
 
 
 def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
-    """The smallest common σ that is enough for each of the unit's possible losses."""
+    """The smallest common σ that is enough for each of the unit's possible losses.
+
+    Which silos are worst may depend on σ: losses are added until the σ that is enough for all of them has no others.
+    """
     copies = sound.noise_copies(plan) if sound.noise_is_summed(plan) else 1.0
-    values = [_calibrated(loss, plan.settings) for loss in sound.unit_losses(plan, unit, every_silo=True)]
-    return max(values) / copies
+    enough: dict[PrivacyLoss, float] = {}
+    sigma = 1.0
+    while True:
+        losses = [with_noise(loss, 1.0) for loss in sound.unit_losses(plan, unit, every_silo=True)]
+        new = [loss for loss in losses if loss not in enough]
+        if not new:
+            return sigma
+        enough.update((loss, _calibrated(loss, plan.settings)) for loss in new)
+        sigma = max(enough.values()) / copies
+        plan = _with_noise(plan, [sigma] * len(plan.silos))
 
 
 def _calibrated(loss: PrivacyLoss, settings: PlanSettings) -> float:

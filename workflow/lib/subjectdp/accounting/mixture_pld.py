@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from subjectdp.accounting.self_composition import self_composed
 from subjectdp.accounting.shifts import Shift, Told, Turned
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,8 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if isinstance(shift, Told):
-        return _mixed([(weight, step_pld(sigma, part, grid)) for weight, part in shift.parts], grid)
+        parts = [(weight, self_composed(step_pld(sigma, s, grid), n)) for weight, n, s in shift.parts]
+        return _mixed(parts, grid)
     if isinstance(shift, Turned):
         return _turned_pld(sigma, shift, grid)
     values = shift.sensitivities
@@ -77,7 +79,7 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
 def largest_loss(sigma: float, shift: Shift) -> float:
     """The loss at an outcome that is ten standard deviations off: about the reach of a step's losses."""
     if isinstance(shift, Told):
-        return max(largest_loss(sigma, part) for _, part in shift.parts)
+        return max(steps * largest_loss(sigma, part) for _, steps, part in shift.parts)
     values, weights = np.asarray(shift.sensitivities), np.log(shift.probabilities)
     if isinstance(shift, Turned):
         gone = -_FAR * np.array([1.0, values[1]]) / sigma - np.array([1.0, values[1]]) ** 2 / (2 * sigma**2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.accounting.shifts import Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
@@ -136,6 +137,16 @@ def rough_bound(loss: PrivacyLoss, delta: float) -> float:
     return best
 
 
+def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
+    """An upper bound on ε of each of many losses, at the three orders around the best one of what seems the largest."""
+    log_delta = math.log(delta)
+    largest = max(losses, key=clt_mu)
+    bounds = [quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]
+    best = 4 + int(np.argmin(bounds))
+    orders = _FEW_ORDERS[best - 1 : best + 2]
+    return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
+
+
 def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
     """:func:`renyi_epsilon_log` at any orders above 1, by quadrature."""
     total = np.zeros(len(orders))
@@ -204,7 +215,7 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 
@@ -212,10 +223,11 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     if isinstance(shift, Told):
-        parts = (
-            (weight, (order - 1) * mixture_divergence(order, sigma, part)) for weight, part in shift.parts
-        )
-        return _mean_moment(parts) / (order - 1)
+        moments = [
+            (weight, (order - 1) * steps * mixture_divergence(order, sigma, part))
+            for weight, steps, part in shift.parts
+        ]
+        return _mean_moment(moments) / (order - 1)
     if isinstance(shift, Turned):
         return _turned_divergence(order, sigma, shift)
     top = shift.sensitivities[-1]

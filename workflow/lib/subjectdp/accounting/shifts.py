@@ -18,8 +18,8 @@ loss. The law that takes these outcomes once as they are and once with P and Q e
 thus at least as bad for every neighbour at every α, and so are its compositions. For b = 2 it is that pair itself.
 
 **Told.** Which of several shifts may happen is drawn without regard to the unit: by the coins of its subject's other
-items, or by a coin that the observer knows. Hockey-stick divergences are jointly convex, so that the mean over the
-draws bounds them; privacy losses mix in the same way.
+items, by a coin that the observer knows, or by which silos take part in a round. Hockey-stick divergences are jointly
+convex, so that the mean over the draws bounds them; privacy losses mix in the same way.
 """
 
 from __future__ import annotations
@@ -97,19 +97,22 @@ class Turned(Shift):
 
 @dataclass(frozen=True)
 class Told(Shift):
-    """Shifts that are drawn apart from the unit. The sensitivities and probabilities are those over all draws."""
+    """Shifts that are drawn apart from the unit. The sensitivities and probabilities are those over all draws.
 
-    parts: tuple[tuple[float, Shift], ...]
+    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift.
+    """
+
+    parts: tuple[tuple[float, int, Shift], ...]
 
     @classmethod
-    def among(cls, parts: Iterable[tuple[float, Shift]]) -> Shift:
-        """Of (probability, shift); one that is certain is no draw."""
-        drawn = tuple((float(weight), shift) for weight, shift in parts if weight > 0)
-        if len(drawn) == 1:
-            return drawn[0][1]
+    def among(cls, parts: Iterable[tuple[float, int, Shift]]) -> Shift:
+        """Of (probability, releases, shift); one release that is certain is no draw."""
+        drawn = tuple((float(weight), steps, shift) for weight, steps, shift in parts if weight > 0)
+        if len(drawn) == 1 and drawn[0][1] == 1:
+            return drawn[0][2]
         atoms = [
             (value, weight * p)
-            for weight, shift in drawn
+            for weight, _, shift in drawn
             for value, p in zip(shift.sensitivities, shift.probabilities, strict=True)
         ]
         whole = Shift.of((value for value, _ in atoms), (p for _, p in atoms))
@@ -120,4 +123,4 @@ def known_coin(shift: Shift) -> Shift:
     """The shift to somebody who knows whether the coin of a sampled (or turned) unit said yes."""
     still = Shift((0.0,), (1.0,))
     atoms = zip(shift.sensitivities, shift.probabilities, strict=True)
-    return Told.among((p, still if value == 0.0 else sampled_gaussian(1.0, value)) for value, p in atoms)
+    return Told.among((p, 1, still if value == 0.0 else sampled_gaussian(1.0, value)) for value, p in atoms)

@@ -297,9 +297,11 @@ def _accounted(
         integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
         chosen = Accountant.RDP_INTEGER if integers else Accountant.PLD
     try:
-        return sound.unit_epsilon(plan, unit, every_silo, chosen), chosen, losses
+        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
     except PrivacyError:
-        return sound.unit_epsilon(plan, unit, every_silo, "pld"), "pld", losses
+        chosen = Accountant.PLD
+        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
+    return epsilon, str(chosen), losses if len(losses) <= sound.FEW_LOSSES else [worst]
 
 
 def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:

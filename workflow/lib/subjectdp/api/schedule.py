@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from subjectdp.api.counts import Counts
 from subjectdp.errors import expected, unknown
-from subjectdp.plan.plan import FederationFacts, Mechanism, SamplingMethod, SiloChoice
+from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
+
+_MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class Schedule:
         facts = counts.facts(self.max_items_per_subject)
         seen, most = facts.silos_per_subject, self.silos_per_subject
         if most is None:
-            return replace(facts, silos_bounded=seen == len(facts.items))
+            people = () if facts.cap_enforced else _people(counts)
+            return replace(facts, silos_bounded=seen == len(facts.items), people=people)
         if not seen <= most <= len(facts.items):
             allowed = f"from {seen}, the silos of a subject in the counts, to {len(facts.items)}, all silos"
             raise expected("silos_per_subject", most, allowed)
@@ -93,3 +98,17 @@ class Schedule:
         if self.batch_size is not None:
             return self.batch_size
         return max(1, round((self.sampling_probability or 0.0) * min(facts.items)))
+
+
+def _people(counts: Counts) -> People:
+    """What each subject holds, without those of whom another holds as much at every one of their silos."""
+    held = np.zeros((len(counts.subjects), len(counts.silos)), np.int64)
+    held[counts.rows[:, 0], counts.rows[:, 1]] = counts.rows[:, 2]
+    kinds = np.unique(held, axis=0)
+    kept = kinds[:0]
+    if len(kinds) > _MOST_KINDS:
+        return ()  # each silo's largest number takes the place of real subjects'
+    for own in kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]:
+        if not (kept >= own).all(axis=1).any():
+            kept = np.append(kept, own[None], axis=0)
+    return tuple(tuple((int(silo), int(own[silo])) for silo in np.flatnonzero(own)) for own in kept)

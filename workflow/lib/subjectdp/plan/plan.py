@@ -217,6 +217,10 @@ class Mechanism:
         return self.clipping is Clipping.PER_UPDATE or self.shared_budget
 
 
+People = tuple[tuple[tuple[int, int], ...], ...]
+"""For each subject the silos that hold it and its items there; subjects who hold no more than another are left out."""
+
+
 @dataclass(frozen=True)
 class FederationFacts:
     """Public facts of a partition that the plan may use (the subject map is assumed public)."""
@@ -229,6 +233,7 @@ class FederationFacts:
     silos_per_subject: int  # most silos that hold one subject
     total_subjects: int | None = None  # subjects of the whole federation; None: not known
     silos_bounded: bool = True  # False: silos_per_subject was read from the data
+    people: People = ()  # what each subject holds, where this is taken as public and nothing is capped
 
 
 @dataclass(frozen=True)
@@ -329,6 +334,7 @@ class PrivacyPlan:
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
     prediction: Prediction | None = None  # the noise is that of more subjects than the run has
     silos_bounded: bool = True  # False: silos_per_subject was read from the data
+    people: People = ()  # what each subject holds, where this is taken as public; else any ``silos_per_subject`` silos
 
     @property
     def clip_norm(self) -> float | None:

@@ -65,6 +65,7 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         cap_enforced=facts.cap_enforced,
         silos_bounded=facts.silos_bounded,
         people=facts.people,
+        total_subjects=facts.total_subjects,
     )
     q = settings.sampling_fraction
     return _one_divisor(plan) if q is None else with_sampling(plan, q)

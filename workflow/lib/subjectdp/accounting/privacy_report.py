@@ -94,6 +94,8 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     mode = "as published" if settings.mode is AccountingMode.AS_PUBLISHED else "sound"
     fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
     yield f"Privacy report: {name}, {mode}"
+    if plan.delta_warning is not None and mechanism.noise_rule is not NoiseRule.NONE:
+        yield f"WARNING: {plan.delta_warning}"
     yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
     yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")

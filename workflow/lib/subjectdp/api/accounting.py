@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -49,7 +50,7 @@ def account(
         noise_multiplier: noise std over clip norm. One number is that of what is seen: each silo's own, or of the sum
             over silos where their noise adds up (``"secure_aggregation"``; each of S silos then adds 1/√S of it). A
             mapping has each silo's own, by name.
-        delta: δ, in (0, 0.1).
+        delta: δ, in (0, 0.1); a warning is given where it is not below one over the number of people.
 
     Returns:
         The report. ε is an upper bound under the assumptions that each guarantee lists; the counts are taken as
@@ -94,7 +95,7 @@ def calibrate(
         draft = _draft(
             chosen, facts, schedule, replace(_settings(chosen, facts, schedule), epsilon=epsilon, delta=delta)
         )
-        return PrivacyReport(with_plan_noise(draft, facts), table.silos)
+        return _reported(with_plan_noise(draft, facts), table)
 
     return _in_words_of_the_api(calibrated)
 
@@ -132,6 +133,13 @@ def _accounted(
     settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=least)
     draft = _draft(chosen, facts, schedule, settings)
     plan = with_plan_noise(draft, facts) if each is None else with_noise_multipliers(draft, each)
+    return _reported(plan, counts)
+
+
+def _reported(plan: PrivacyPlan, counts: Counts) -> PrivacyReport:
+    """The report; warns of a δ that is not below one over the number of people."""
+    if plan.delta_warning is not None:
+        warnings.warn(plan.delta_warning, stacklevel=5)
     return PrivacyReport(plan, counts.silos)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import (
     CONDITIONAL,
+    condition,
     privacy_report_text,
     privacy_statements,
     sound_statement,
@@ -72,6 +74,13 @@ def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
         assumptions=tuple(statement["assumptions"]),
         conditional=statement["guarantee"] == CONDITIONAL,
     )
+
+
+def warn_of_conditions(plan: PrivacyPlan, unit: str) -> None:
+    """Warns (UserWarning) where ε of the unit of that name rests on what was read from private data."""
+    found = condition(plan, *UNITS[unit])
+    if found is not None:
+        warnings.warn(f"epsilon is conditional: {found}, and is itself private", stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Schedule:
         facts = counts.facts(self.max_items_per_subject)
         seen, most = facts.silos_per_subject, self.silos_per_subject
         if most is None:
-            people = () if facts.cap_enforced else _people(counts)
+            people = () if facts.cap_enforced or seen == 1 else _people(counts)
             return replace(facts, silos_bounded=seen == len(facts.items), people=people)
         if not seen <= most <= len(facts.items):
             allowed = f"from {seen}, the silos of a subject in the counts, to {len(facts.items)}, all silos"

@@ -37,4 +37,5 @@ def run(options: argparse.Namespace) -> None:
 def _text(record: dict[str, Any]) -> str:
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
     first = f"epsilon {epsilon} at delta {record['delta']:g}, {record['unit']} level, {record['mode']}"
+    first += ", conditional" if record["guarantee"] == "conditional" else ""
     return f"{first}\n\n{record['card']}"

@@ -44,6 +44,8 @@ def _text(record: dict[str, Any]) -> str:
     lines = [
         f"noise multiplier {record['noise']} ({record['algorithm']}, {record['unit']} level, {record['mode']})",
         *(f"  Z = {size:3d}  {value:.6g}" for size, value in groups),
-        f"epsilon {epsilon} at delta {record['delta']:g} (target {record['target_epsilon']:g})",
+        f"epsilon {epsilon} at delta {record['delta']:g} (target {record['target_epsilon']:g})"
+        + (", conditional" if record["guarantee"] == "conditional" else ""),
+        *([] if record["warning"] is None else [f"WARNING: {record['warning']}"]),
     ]
     return "\n".join(lines)

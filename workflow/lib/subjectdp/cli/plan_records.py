@@ -70,6 +70,7 @@ def _heading(name: str | None, plan: PrivacyPlan, unit: PrivacyUnit) -> dict[str
         "rounds": plan.rounds,
         "steps_per_round": plan.silos[0].steps_per_round,
         "silos": len(plan.silos),
+        "warning": plan.delta_warning,
     }
 
 

@@ -74,7 +74,8 @@ def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ())
     q = options.sampling_probability
     if q is not None and options.sampling != SamplingMethod.FIXED_BATCH_SIZE:
         plan = with_sampling(plan, q)  # where batches are fixed, q is the whole number B over the items
-    return with_plan_noise(plan, facts)
+    known = options.counts is not None or options.subjects is not None
+    return replace(with_plan_noise(plan, facts), total_subjects=facts.total_subjects if known else None)
 
 
 def _missing(chosen: Mechanism | None, options: argparse.Namespace, needed: tuple[str, ...]) -> Iterator[str]:

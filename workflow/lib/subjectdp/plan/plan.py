@@ -335,6 +335,7 @@ class PrivacyPlan:
     prediction: Prediction | None = None  # the noise is that of more subjects than the run has
     silos_bounded: bool = True  # False: silos_per_subject was read from the data
     people: People = ()  # what each subject holds, where this is taken as public; else any ``silos_per_subject`` silos
+    total_subjects: int | None = None  # of the federation; None: not known
 
     @property
     def clip_norm(self) -> float | None:
@@ -363,6 +364,17 @@ class PrivacyPlan:
         if size > len(table):
             raise expected("group size in a mini-batch", size, f"at most {len(table)}", PrivacyError)
         return table[size - 1]
+
+    @property
+    def delta_warning(self) -> str | None:
+        """What to say of a δ that is not below 1/n, where the number n of people is known; None where it is."""
+        people, delta = self.total_subjects, self.settings.delta
+        if people is None or delta * people < 1:
+            return None
+        return (
+            f"delta {delta:g} is not below 1/{people}, one over the number of people: publishing one of them "
+            "at random, unprotected, would satisfy it"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able copy for the manifest."""

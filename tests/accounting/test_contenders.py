@@ -9,7 +9,7 @@ import pytest
 from opacus.accountants import RDPAccountant
 
 from subjectdp.accounting.contenders import contenders
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
 from subjectdp.accounting.renyi import (
     ORDERS,
     best_epsilon,
@@ -17,6 +17,7 @@ from subjectdp.accounting.renyi import (
     renyi_epsilon,
     step_divergences,
 )
+from subjectdp.accounting.shifts import sampled_gaussian
 
 SETTINGS = [
     (sigma, q, steps, delta)

@@ -10,7 +10,8 @@ import pytest
 
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
+from subjectdp.accounting.shifts import sampled_gaussian
 
 GRID = list(
     itertools.product(

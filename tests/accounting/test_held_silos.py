@@ -171,3 +171,30 @@ def test_an_item_at_a_silo_in_turn_is_in_its_rounds_of_a_joint_sum() -> None:
     assert {loss[0].steps for loss in unit_losses(whole, ITEM, False)} == {4}
     drawn = replace(whole, settings=replace(whole.settings, silo_choice=SiloChoice.RANDOM))
     assert {loss[0].steps for loss in unit_losses(drawn, ITEM, False)} == {8}
+
+
+def hospitals(seed: int, silos: int, held: int) -> PrivacyPlan:
+    """One epoch a round of 50 items at hospitals of log-normal size: none is worse than another in all respects."""
+    sizes = np.maximum(100, (500 * np.exp(0.9 * np.random.default_rng(seed).normal(size=silos))).astype(int))
+    return unequal([(50 / size, -(-size // 50), 4.0) for size in sizes.tolist()], held)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_silos_of_very_different_sizes_cost_what_the_worst_real_ones_cost(seed: int) -> None:
+    whole = hospitals(seed, 8, 2)
+    found = unit_epsilon(whole, SUBJECT, every_silo=True)
+    assert found == pytest.approx(brute_force(whole, 2), rel=5e-3)
+
+
+def test_a_subject_at_more_silos_has_a_larger_epsilon_and_at_all_the_largest() -> None:
+    found = [unit_epsilon(hospitals(1, 40, held), SUBJECT, every_silo=True) for held in (1, 2, 5, 15, 39, 40)]
+    assert found == sorted(found) and found[1] < 0.4 * found[-1]
+
+
+def test_calibration_is_for_the_worst_real_silos() -> None:
+    """Log-normal hospitals: the noise is enough for every pair and no more than one pair needs."""
+    sizes = (100, 150, 250, 400, 900)
+    few = replace(facts(len(sizes)), items=sizes, silos_per_subject=2)
+    made = make_plan(sound(HIGRAD_V1), few, settings(mode=SOUND, batch_size=50, rounds=12))
+    assert 0.995 * 4 < unit_epsilon(made, SUBJECT, True) <= 4.0
+    assert brute_force(made, 2) == pytest.approx(4.0, rel=1e-2)

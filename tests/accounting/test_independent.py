@@ -1,58 +1,21 @@
-"""ε of mechanisms that no other check crosses, by a numerical composition of its own.
-
-It knows nothing of this project's accounting or of dp-accounting: privacy losses on a grid, Fourier transforms, and the
-laws of the shifts written down from the algorithms' pseudo-code.
-"""
+"""ε of mechanisms that no other check crosses, by a numerical composition of its own (``reference.py``)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import comb
 
 import numpy as np
 import pytest
 
 from accounting.plans import CENTRAL, ITEM, JOINT, LOCAL_GROUP, SUBJECT, plan, settings, sound
+from accounting.reference import DELTA, Law, Release, binomial, epsilon, sampled
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import FederationFacts, PrivacyPlan
 
-DELTA, BINS, REACH = 1e-5, 2**18, 40.0  # losses on a grid of width 3e-4, from -40 to 40
 
-
-def composed(shifts: np.ndarray, sigma: float, steps: int) -> float:
-    """ε at δ of ``steps`` releases that a unit shifts by j with probability ``shifts[j]``, noise N(0, σ²)."""
-    y = np.linspace(-12 * sigma, len(shifts) - 1 + 12 * sigma, 100_001)
-    base = np.exp(-0.5 * (y / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi)) * (y[1] - y[0])
-    ratio = sum(p * np.exp((j * y - j * j / 2) / sigma**2) for j, p in enumerate(shifts))
-    with_unit, loss = base * ratio, np.log(ratio)
-    return max(smallest(with_unit, loss, steps), smallest(base, -loss, steps))
-
-
-def smallest(mass: np.ndarray, loss: np.ndarray, steps: int) -> float:
-    """The ε at which the composed loss has hockey-stick divergence δ; each loss is split between two grid points."""
-    width = 2 * REACH / BINS
-    place = (loss + REACH) / width
-    low = np.floor(place).astype(int)
-    share = place - low
-    one = np.bincount(low, mass * (1 - share), BINS) + np.bincount(low + 1, mass * share, BINS)
-    # index 0 is the loss -REACH: shifted to 0 before the transform, and back
-    total = np.fft.irfft(np.fft.rfft(np.roll(one, -BINS // 2)) ** steps, BINS)
-    losses, masses = np.arange(BINS) * width - REACH, np.roll(total, BINS // 2)
-
-    def divergence(epsilon: float) -> float:
-        above = losses > epsilon
-        return float(np.sum(masses[above] * -np.expm1(epsilon - losses[above])))
-
-    low_end, high_end = 0.0, REACH / 2
-    for _ in range(30):
-        middle = (low_end + high_end) / 2
-        low_end, high_end = (middle, high_end) if divergence(middle) > DELTA else (low_end, middle)
-    return high_end
-
-
-def binomial(n: int, q: float) -> np.ndarray:
-    return np.array([comb(n, j) * q**j * (1 - q) ** (n - j) for j in range(n + 1)])
+def composed(law: Law, sigma: float, steps: int) -> float:
+    return epsilon([Release(law, sigma, steps, {0.0: 1.0})])
 
 
 def test_the_composition_knows_the_gaussian() -> None:
@@ -60,7 +23,7 @@ def test_the_composition_knows_the_gaussian() -> None:
     from statistics import NormalDist
 
     mu, phi = 20**0.5 / 6, NormalDist().cdf
-    epsilon = composed(np.array([0.0, 1.0]), 6.0, 20)
+    epsilon = composed({1.0: 1.0}, 6.0, 20)
     reached = phi(mu / 2 - epsilon / mu) - np.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
     assert reached == pytest.approx(DELTA, rel=1e-2)
 
@@ -111,6 +74,6 @@ def joint(linear: bool) -> PrivacyPlan:
 
 def test_adam_at_the_silos_leaves_an_item_its_own_silos_noise() -> None:
     """Adam's first step is a sign: what other silos add does not hide it. With SGD the sum has twice the noise."""
-    one_item = np.array([0.95, 0.05])
+    one_item = sampled(0.05)
     assert unit_epsilon(joint(False), ITEM, False) == pytest.approx(composed(one_item, 1.5, 20), rel=2e-3)
     assert unit_epsilon(joint(True), ITEM, False) == pytest.approx(composed(one_item, 3.0, 20), rel=2e-3)

@@ -27,8 +27,9 @@ from accounting.plans import (
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon, truncated_poisson_epsilon
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.published import group_table, group_target
+from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping, NoiseRule
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from accounting.plans import FIXED, HIGRAD_V1, ITEM, LOCAL_ITEM, POISSON, SUBJECT, plan
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, unit_shift
+from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
 

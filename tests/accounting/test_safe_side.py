@@ -10,8 +10,9 @@ import pytest
 from accounting.plans import HIGRAD_V1, SUBJECT, plan
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, with_noise
+from subjectdp.accounting.events import MixtureSteps, with_noise
 from subjectdp.accounting.published import group_target
+from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.sound import unit_epsilon
 
 LOSS = (MixtureSteps(1.0, sampled_gaussian(0.02), 500),)
@@ -44,4 +45,4 @@ def test_silos_that_cannot_be_ordered_take_the_least_noise() -> None:
     )
     bound = unit_epsilon(replace(base, silos=(more, quiet, more)), SUBJECT, every_silo=True)
     pair = replace(base, silos=(more, quiet))
-    assert unit_epsilon(pair, SUBJECT, every_silo=True) <= bound
+    assert unit_epsilon(pair, SUBJECT, every_silo=True) <= bound * (1 + 1e-9)

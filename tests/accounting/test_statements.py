@@ -325,7 +325,10 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
     )
     statements = privacy_statements(run)
     text = privacy_report_text(run, statements)
-    assert "Skellam on a grid of 16 bits, multiplier 0.6, in every local step" in text
+    assert (
+        "Skellam on a grid of 16 bits, multiplier 1.2 of the sum over silos (0.6 at each of 4), in every local step"
+        in text
+    )
     assert "Rényi bounds for integer noise" in text
     assert "privacy loss distributions" not in text
     for record in statements["sound"].values():

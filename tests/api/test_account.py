@@ -128,7 +128,7 @@ def test_what_was_read_from_the_data_is_said() -> None:
         ("local_item_dp", {"sampling": "shuffled"}, 1.0, "poisson or fixed_batch_size", ConfigError),
         ("local_item_dp", {"rounds": 0}, 1.0, "Expected rounds", ConfigError),
         ("local_item_dp", {"silos_per_round": 3}, 1.0, "Expected silos_per_round", ConfigError),
-        ("local_item_dp", {}, 0.001, "Expected noise_multiplier.* at least 0.01", ConfigError),
+        ("local_item_dp", {}, 1e-6, "Expected noise_multiplier.* at least 1e-05", ConfigError),
         ("local_item_dp", {}, {"north": 1.0}, "those of the counts", ConfigError),
         ("joint_noise", {}, 1.0, "Expected steps to be 1", PrivacyError),
     ],
@@ -157,7 +157,11 @@ def test_trust_changes_the_observer_and_epsilon() -> None:
     local = subjectdp.account("subject_release", COUNTS, schedule, 8.0)
     shared = subjectdp.mechanism("subject_release", trust="secure_aggregation")
     summed = subjectdp.account(shared, COUNTS, schedule, 8.0)
-    assert summed.subject.epsilon < local.subject.epsilon
+    assert summed.subject.epsilon == local.subject.epsilon, "8 of what is seen"
+    assert list(summed.noise_multipliers.values()) == pytest.approx([8.0 / 2**0.5] * 2)
+    assert "multiplier 8 of the sum over silos (5.65685 at each of 2)" in str(summed)
+    each = subjectdp.account(shared, COUNTS, schedule, summed.noise_multipliers)
+    assert each.noise_multiplier == pytest.approx(8.0) and each.subject.epsilon == summed.subject.epsilon
     assert "sum over the silos" in summed.subject.observer
 
 

@@ -14,9 +14,10 @@ import pytest
 import subjectdp
 from accounting.plans import facts, settings
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_target
+from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario
@@ -68,7 +69,7 @@ def test_account(capsys: pytest.CaptureFixture[str], arguments: str, epsilon: fl
     ("arguments", "epsilon"),
     [
         ("--sampling-probability 1 --noise-multiplier 10.8116 --silos 16", 4.0),
-        ("--sampling-probability 1 --noise-multiplier 2.7029 --silos 16 --trust secure_aggregation", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 10.8116 --silos 16 --trust secure_aggregation", 4.0),
         ("--sampling-probability 1 --noise-multiplier 10.8116 --trust central --clipping update", 4.0),
         ("--sampling-probability 1 --noise-multiplier 5.4058 --every 4", 4.0),
         ("--sampling-probability 1 --noise-multiplier 5.4058 --unit item --every 4", 9.0847),
@@ -133,8 +134,8 @@ def test_updates_clipped_once(capsys: pytest.CaptureFixture[str]) -> None:
     schedule = "--algorithm joint_noise --clipping update --silos 16 --rounds 100"
     noise = run_json(capsys, "calibrate", schedule, SCHEDULE)
     assert noise["unit"] == "silo"
-    assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100 / 16) / 0.924931, rel=1e-5)
-    record = run_json(capsys, "account", schedule, SCHEDULE, "--noise-multiplier 5.4")
+    assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100) / 0.924931, rel=1e-5)
+    record = run_json(capsys, "account", schedule, SCHEDULE, "--noise-multiplier 21.6")
     assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
     with pytest.raises(ConfigError, match="--clipping.*item with algorithm user_ldp"):
         run(
@@ -170,7 +171,8 @@ def test_account_and_calibrate_every_run_of_a_configuration(
         assert record["privacy"]["sound"]["item"]["epsilon"] > 3.9
     noise = run_json(capsys, "calibrate", *arguments)
     own, shared = (record["noise_multiplier"] for record in noise)
-    assert shared == pytest.approx(own / math.sqrt(3), rel=1e-3)
+    assert shared == pytest.approx(own, rel=1e-3), "of the sum"
+    assert noise[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
             PrivacyError,
         ),
         ("--algorithm local_item_dp --rounds 5 --noise-multiplier inf", "finite", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1e-30", "at least 0.01", ConfigError),
+        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1e-30", "at least 1e-05", ConfigError),
         ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 0.5", "delta", ConfigError),
         ("--run no-such-run", "RUN_ID to be the id of a run", ConfigError),
     ],

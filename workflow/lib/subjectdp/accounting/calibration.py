@@ -11,11 +11,13 @@ from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected
+from subjectdp.plan.rules import LEAST_NOISE
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
 _AIM = 0.9995
 _NEAR = 0.01  # how near the search on the coarse grid has to come
 _ROUNDS = 60
+_BOUNDLESS = 1e8  # above, the least noise may be enough
 
 
 def calibrate_noise_multiplier(
@@ -53,9 +55,9 @@ def calibrate_scale(
     if gaussian.exact_mu(loss_at(1.0)) is not None and accountant == "pld":
         return _exact(loss_at, epsilon, delta)
     search = _Search(loss_at, epsilon, delta, accountant, resolution)
-    if guess is not None:
-        return search.run(guess)
-    return search.run(_start(loss_at, epsilon, delta))
+    if epsilon > _BOUNDLESS and epsilon_of(loss_at(LEAST_NOISE), delta, accountant) <= epsilon:
+        return LEAST_NOISE
+    return search.run(_start(loss_at, epsilon, delta) if guess is None else guess)
 
 
 def _check(epsilon: float, delta: float) -> None:
@@ -68,7 +70,7 @@ def _check(epsilon: float, delta: float) -> None:
 def _exact(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
     """Unsampled Gaussians compose to one Gaussian: σ = sqrt(Σ s²)/μ, nudged up until ε(σ) ≤ ε in floating point."""
     unit = gaussian.exact_mu(loss_at(1.0))
-    sigma = (unit or 0.0) / gaussian.gdp_mu(epsilon, delta)
+    sigma = max(LEAST_NOISE, (unit or 0.0) / gaussian.gdp_mu(epsilon, delta))
     while epsilon_of(loss_at(sigma), delta) > epsilon:
         sigma *= 1 + 1e-12
     return sigma

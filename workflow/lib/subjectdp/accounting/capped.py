@@ -24,13 +24,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from subjectdp.accounting.events import PrivacyLoss, Shift
+from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.shifts import Shift
 
 _SHARE = 0.05  # of δ, charged for the tails
 
 
 def capped_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
-    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``."""
+    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
+
+    Shifts on a coin (``accounting.shifts``) stay as they are.
+    """
+    if type(shift) is not Shift:
+        return shift, 0.0
     probabilities = np.asarray(shift.probabilities)
     above = np.append(np.cumsum(probabilities[::-1])[::-1][1:], 0.0)
     kept = int(np.argmax(above <= tail)) + 1

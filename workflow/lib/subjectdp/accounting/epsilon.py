@@ -7,13 +7,15 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.capped import capped_bound
-from subjectdp.accounting.events import PrivacyLoss, Shift, from_dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
-from subjectdp.accounting.mixture_pld import mixture_pld
+from subjectdp.accounting.mixture_pld import largest_loss, step_pld
 from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
+from subjectdp.accounting.shifts import Shift
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
@@ -34,6 +36,9 @@ _TAIL_SHARE = 1e-3  # of δ, charged for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
+_LONG_REACH = 3.0  # a loss that a grid made for the usual ones would have too many points up to
+_GRID_OF_RARE_LOSSES = 1e-4  # there; dp-accounting's own
+_COMPARED_POINTS = 2**15  # of the grid that silos are compared on
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
 
 
@@ -119,14 +124,19 @@ def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
-    """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step."""
+    """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
+
+    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes.
+    """
     per_step = min(
         gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
         for part in loss
     )
     coarsest = _COARSEST if resolution >= FINAL else 5 * _COARSEST
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0
-    return max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
+    fine = max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
+    reach = max(largest_loss(part.noise_multiplier, part.shift) for part in loss)
+    return max(fine, _GRID_OF_RARE_LOSSES) if reach > _LONG_REACH else fine
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
@@ -143,6 +153,19 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
         whole = steps if whole is None else composed(whole, steps)
     with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
         return epsilon_at(whole, delta)
+
+
+def comparing_grid(loss: PrivacyLoss) -> float:
+    """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
+    total = math.sqrt(sum(p.steps * renyi.loss_spread(p.noise_multiplier, p.shift) ** 2 for p in loss))
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * total / _COMPARED_POINTS)
+
+
+def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
+    """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
+    side = self_composed(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)._pmf_remove
+    dense = side.to_dense_pmf()
+    return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
 def truncated_poisson_epsilon(
@@ -180,12 +203,7 @@ def _pld() -> Any:
 
 @lru_cache(maxsize=64)
 def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
-    pld = _pld()
-
-    values = shift.sensitivities
-    if len(values) == 1:
-        return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
-    return mixture_pld(sigma, shift, grid)
+    return step_pld(sigma, shift, grid)
 
 
 def get_epsilon(

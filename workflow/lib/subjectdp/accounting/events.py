@@ -16,59 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from subjectdp.accounting.shifts import Shift, Told, Turned, sampled_gaussian
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import Clipping, PrivacyUnit, SamplingMethod
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
-
-_TAIL = 1e-18  # probability mass that may be moved up to the largest sensitivity
-
-
-@dataclass(frozen=True)
-class Shift:
-    """The distribution of one step's sensitivity: values ascending, probabilities summing to one."""
-
-    sensitivities: tuple[float, ...]
-    probabilities: tuple[float, ...]
-
-    @classmethod
-    def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
-        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
-
-        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one.
-        """
-        mass: dict[float, float] = {}
-        for value, probability in zip(sensitivities, probabilities, strict=True):
-            if value < 0 or probability < 0:
-                raise expected(
-                    "sensitivity and probability", (value, probability), "non-negative", PrivacyError
-                )
-            mass[float(value)] = mass.get(float(value), 0.0) + float(probability)
-        total = sum(mass.values())
-        if abs(total - 1.0) > 1e-9:
-            raise expected("sum of the sampling probabilities", total, "1", PrivacyError)
-        kept = sorted((value, p / total) for value, p in mass.items() if p > 0)
-        return cls(tuple(value for value, _ in kept), tuple(p for _, p in kept))
-
-    def convolve(self, other: Shift) -> Shift:
-        """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
-        values: list[float] = []
-        masses: list[float] = []
-        for value, probability in zip(self.sensitivities, self.probabilities, strict=True):
-            values.extend(value + further for further in other.sensitivities)
-            masses.extend(probability * further for further in other.probabilities)
-        return Shift.of(values, masses).trimmed()
-
-    def trimmed(self, tail: float = _TAIL) -> Shift:
-        """Moves the upper tail's mass to the largest sensitivity: fewer atoms, and never a smaller ε."""
-        probabilities = np.asarray(self.probabilities)
-        above = np.cumsum(probabilities[::-1])[::-1]
-        keep = int(np.searchsorted(-above, -tail, side="right"))  # atoms whose upper mass exceeds the tail
-        if keep >= len(probabilities) - 1:
-            return self
-        values = (*self.sensitivities[:keep], self.sensitivities[-1])
-        return Shift.of(values, (*self.probabilities[:keep], float(above[keep])))
 
 
 @dataclass(frozen=True)
@@ -102,11 +55,6 @@ def subject_sampling_probability(sampling_probability: float, items: int | float
     if sampling_probability >= 1.0:
         return 1.0
     return float(-np.expm1(items * np.log1p(-sampling_probability)))
-
-
-def sampled_gaussian(sampling_probability: float, sensitivity: float = 1.0) -> Shift:
-    """The Poisson-subsampled Gaussian; at q = 1 the plain Gaussian."""
-    return Shift.of((0.0, sensitivity), (1.0 - sampling_probability, sampling_probability))
 
 
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
@@ -182,6 +130,10 @@ def unit_shift(
     if clipping is Clipping.PER_UPDATE:
         return update_shift(unit, sampling, q, k, items, local_steps=1)
     own = _items_of(unit, k)
+    if clipping is Clipping.PER_SUBJECT and own < k and sampling is SamplingMethod.POISSON:
+        # alone it adds its subject's clipped mean (C), beside others it may reverse it; their coins are not its own
+        beside = subject_sampling_probability(q, k - 1)
+        return Told.among(((1 - beside, 1, sampled_gaussian(q)), (beside, 1, sampled_gaussian(q, 2.0))))
     # in the same digits as a claim's loss, so that both are accounted once
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
@@ -209,7 +161,7 @@ def _items_of(unit: PrivacyUnit, k: int) -> int:
 def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
     """Subjects are sampled with probability q and each is clipped to C: a sampled subject moves the sum by at most C.
 
-    An item moves it by up to 2C: it may reverse its subject's clipped contribution.
+    An item may reverse its subject's clipped contribution, on the same coin (``shifts.Turned``).
     """
     if clipping not in (Clipping.PER_SUBJECT, Clipping.PER_SUBJECT_UPDATE):
         raise expected(
@@ -218,7 +170,7 @@ def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
             "that of a subject's whole part",
             PrivacyError,
         )
-    return sampled_gaussian(q, 1.0 if unit is PrivacyUnit.SUBJECT else 2.0)
+    return sampled_gaussian(q) if unit is PrivacyUnit.SUBJECT else Turned.by(q, 2.0)
 
 
 def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: int, k: int) -> float:
@@ -251,6 +203,8 @@ def dp_event(loss: PrivacyLoss) -> DpEvent:
     from dp_accounting import dp_event as events
 
     parts: list[Any] = []
+    if any(type(part.shift) is not Shift for part in loss):
+        raise PrivacyError("dp-accounting has no event for a coin that both neighbours share.")
     for part in loss:
         if part.noise_multiplier <= 0:
             return events.NonPrivateDpEvent()

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from subjectdp.accounting.epsilon import comparing_grid, loss_masses
+from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.gaussian import clt_mu
+from subjectdp.accounting.self_composition import hockey_sticks
 from subjectdp.plan.plan import SiloSchedule
 
+Floats = NDArray[np.float64]
+
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
-_LIKENESS = (
-    1.0,
-    1.02,
-    1.05,
-    1.1,
-    1.2,
-    1.5,
-    math.inf,
-)  # factors within which silos are merged, if there are many
+_LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5)  # factors within which silos are merged, if there are many
+_MOST_ENUMERATED = 20_000
 _MOST_CHOICES = 12
+_TOLERATED = 1e-4  # of δ
 _MOST_KINDS = 24
 
 
@@ -32,25 +35,63 @@ class SiloRun(NamedTuple):
     rounds: int
 
 
-def held_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
+def held_silos(
+    silos: Sequence[SiloRun],
+    count: int,
+    run: Callable[[SiloRun], MixtureSteps] | None = None,
+    delta: float = 1e-5,
+) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
-    A choice is left out if another silo that is at least as bad in every respect could take a place in it. Where more
-    than a few are left, silos of similar sampling probability count as one kind, as bad as the worst of them in every
-    respect.
+    A choice is left out if another silo that is at least as bad could take a place in it: one that is as bad in every
+    respect, or whose releases ``run`` have privacy losses that dominate (:class:`_Losses`). Composition keeps
+    domination, so that exchanging silos one by one for worse ones never makes ε smaller. Silos that are far from the
+    worst ``count`` stand in groups, as bad as the worst of the group in every respect. Where many choices are left,
+    silos of similar sampling probability count as one kind; the last resort is a subject at all silos.
     """
     alike = _rounded_up(silos)
     if count == len(alike):
         return [tuple(alike)]
+    losses = None if run is None else _Losses(run, alike, delta / count)
     for likeness in _LIKENESS:
-        kinds = Counter(_merged(alike, likeness))
-        if len(kinds) <= _MOST_KINDS:
-            found = list(
-                islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), _MOST_CHOICES + 1)
-            )
-            if len(found) <= _MOST_CHOICES:
-                return found
-    return [(worst_of(alike),) * count]
+        merged = _merged(alike, likeness)
+        kinds = Counter(merged if losses is None else _grouped(merged, count, losses.size))
+        if len(kinds) > _MOST_KINDS:
+            continue
+        worse = _dominates if losses is None else losses.dominates
+        ordered = sorted(kinds, key=_badness if losses is None else losses.size, reverse=True)
+        found = list(islice(_choices(ordered, kinds, count, worse), _MOST_CHOICES + 1))
+        if len(found) <= _MOST_CHOICES:
+            return found
+    return [tuple(alike)] if losses is not None else [(worst_of(alike),) * count]
+
+
+def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:
+    """For every kind of choice of ``count`` silos that take turns: how many of them meet, in how many rounds.
+
+    Round t has the ``together`` silos from (t-1)·together on, modulo ``silos``. Where there are too many choices, each
+    round that has any of the subject's silos counts as one that has as many as may be.
+    """
+    if math.comb(silos, count) > _MOST_ENUMERATED:
+        each = -(-rounds * together // silos)
+        return [[(min(count, together), min(rounds, count * each))]]
+    starts = np.arange(min(rounds, silos)) * together  # the same silos again after at most that many rounds
+    there = (starts[:, None] + np.arange(together)) % silos
+    times = np.bincount(np.arange(rounds) % silos)[: len(starts)]
+    found: dict[tuple[tuple[int, int], ...], None] = {}
+    for held in combinations(range(silos), count):
+        met = np.isin(there, held).sum(axis=1)
+        rows = np.bincount(met, times).astype(int)
+        found[tuple((n, int(rows[n])) for n in range(1, len(rows)) if rows[n])] = None
+    return [list(each) for each in found if not any(_more_meet(other, each) for other in found)]
+
+
+def _more_meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+    """Whether in every number of worst rounds as many silos meet in ``one`` as in ``other``, and somewhere more."""
+    first, second = (
+        np.repeat([n for n, _ in each][::-1], [m for _, m in each][::-1]) for each in (one, other)
+    )
+    return one != other and len(first) >= len(second) and bool(np.all(first[: len(second)] >= second))
 
 
 def maximal(silos: Sequence[SiloRun]) -> list[SiloRun]:
@@ -71,7 +112,9 @@ def worst_of(silos: Sequence[SiloRun]) -> SiloRun:
     return SiloRun(schedule, max(silo.rounds for silo in silos))
 
 
-def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> Iterator[tuple[SiloRun, ...]]:
+def _choices(
+    kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int, worse: Callable[[SiloRun, SiloRun], bool]
+) -> Iterator[tuple[SiloRun, ...]]:
     """Choices from ``kinds``, worst first; a kind has a place only where all copies of what dominates it have one."""
     if count == 0:
         yield ()
@@ -80,8 +123,8 @@ def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> 
         return
     kind, rest = kinds[0], kinds[1:]
     for used in range(min(copies[kind], count), -1, -1):
-        allowed = [other for other in rest if used == copies[kind] or not _dominates(kind, other)]
-        for others in _choices(allowed, copies, count - used):
+        allowed = [other for other in rest if used == copies[kind] or not worse(kind, other)]
+        for others in _choices(allowed, copies, count - used, worse):
             yield (kind,) * used + others
 
 
@@ -97,6 +140,57 @@ def _merged(silos: Sequence[SiloRun], likeness: float) -> list[SiloRun]:
         else:
             clusters.append([silo])
     return [worst_of(cluster) for cluster in clusters for _ in cluster]
+
+
+def _grouped(silos: Sequence[SiloRun], count: int, size: Callable[[SiloRun], float]) -> list[SiloRun]:
+    """The silos, those after the ``count`` largest in groups whose worst is no larger than the least of these."""
+    ordered = sorted(silos, key=size, reverse=True)
+    least, result = size(ordered[count - 1]), ordered[:count]
+    group: list[SiloRun] = []
+    for silo in ordered[count:]:
+        if group and size(worst_of([*group, silo])) > least:
+            result += [worst_of(group)] * len(group)
+            group = []
+        group.append(silo)
+    return result + [worst_of(group)] * len(group)
+
+
+class _Losses:
+    """Privacy losses of silos' releases, on one grid, to tell which dominate which.
+
+    δ of a silo's discretised loss at each point of the grid, for ε from below all losses to above them; between two
+    points δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but for a part of the δ
+    that ε is asked for (``_TOLERATED``, all exchanges together): less than what rounding losses up adds.
+    """
+
+    def __init__(
+        self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float
+    ) -> None:
+        self._run, self._tolerated = run, _TOLERATED * delta
+        losses = [(run(silo),) for silo in set(silos)]
+        self._grid = max(comparing_grid(loss) for loss in losses)
+        self._known: dict[SiloRun, tuple[int, Floats]] = {}
+
+    def size(self, silo: SiloRun) -> float:
+        """The variance of its loss in the central limit."""
+        return clt_mu((self._run(silo),))
+
+    def dominates(self, worse: SiloRun, better: SiloRun) -> bool:
+        """Whether any number of releases is no safer with ``worse`` in the place of ``better``."""
+        if _dominates(worse, better):
+            return True
+        (low, first), (other, second) = self._masses(worse), self._masses(better)
+        start, end = min(low, other), max(low + len(first), other + len(second))
+        deltas = [
+            hockey_sticks(np.pad(masses, (at - start, end - at - len(masses))), self._grid)
+            for at, masses in ((low, first), (other, second))
+        ]
+        return bool(np.all(deltas[1] <= deltas[0] + self._tolerated))
+
+    def _masses(self, silo: SiloRun) -> tuple[int, Floats]:
+        if silo not in self._known:
+            self._known[silo] = loss_masses(self._run(silo), self._grid)
+        return self._known[silo]
 
 
 def _rounded_up(silos: Sequence[SiloRun]) -> list[SiloRun]:

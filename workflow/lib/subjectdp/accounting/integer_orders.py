@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from subjectdp.accounting.events import Shift
+from subjectdp.accounting.shifts import Shift, Told, Turned
+from subjectdp.errors import PrivacyError
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +47,12 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
     """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
+    if isinstance(shift, Turned):
+        return _turned(sigma, shift, orders)
+    if isinstance(shift, Told):
+        raise PrivacyError(
+            "No bound is known for integer noise where the observer knows the subjects' coins."
+        )
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
     moved = values > 0
     chance = float(weights[moved].sum())
@@ -55,6 +62,14 @@ def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -
     squares = values[moved] ** 2 / (2 * sigma**2)
     log_weights = np.log(weights[moved] / weights[moved].sum())
     return np.array([_divergence(round(order), chance, squares, log_weights) for order in orders])
+
+
+def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
+    """E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
+    squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
+    powers = np.asarray(orders)[:, None]
+    moments: Floats = np.asarray(logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1))
+    return moments / (np.asarray(orders) - 1)
 
 
 def _divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:

@@ -125,4 +125,4 @@ def _worst_silos(plan: PrivacyPlan) -> PrivacyPlan:
         noise_multiplier=min(silo.noise_multiplier / silo.noise_factor for silo in schedules),
         noise_factor=1.0,
     )
-    return replace(plan, silos=(worst,) * len(schedules))
+    return replace(plan, silos=(worst,) * len(schedules), people=())

@@ -9,7 +9,8 @@ from functools import partial
 from subjectdp.accounting import published, sound, subject_planning
 from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.events import PrivacyLoss, with_noise
+from subjectdp.accounting.shifts import Told
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
@@ -62,8 +63,12 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         silos=tuple(_schedule(mechanism, facts, settings, silo) for silo in range(len(facts.items))),
         silos_per_subject=facts.silos_per_subject,
         cap_enforced=facts.cap_enforced,
+        silos_bounded=facts.silos_bounded,
+        people=facts.people,
+        total_subjects=facts.total_subjects,
     )
-    return plan if settings.sampling_fraction is None else with_sampling(plan, settings.sampling_fraction)
+    q = settings.sampling_fraction
+    return _one_divisor(plan) if q is None else with_sampling(plan, q)
 
 
 def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
@@ -72,7 +77,7 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         return plan
     override = plan.settings.noise_multiplier
     if override is not None:
-        return _with_noise(plan, [override] * len(plan.silos), constant_table=True)
+        return _with_noise(plan, [override / sound.shares(plan)] * len(plan.silos), constant_table=True)
     if plan.settings.mode is AccountingMode.SOUND:
         return _with_noise(plan, sound_noise(plan))
     return _published(plan, facts)
@@ -91,10 +96,21 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
 
 
 def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
-    """The smallest common σ that is enough for each of the unit's possible losses."""
+    """The smallest common σ that is enough for each of the unit's possible losses.
+
+    Which silos are worst may depend on σ: losses are added until the σ that is enough for all of them has no others.
+    """
     copies = sound.noise_copies(plan) if sound.noise_is_summed(plan) else 1.0
-    values = [_calibrated(loss, plan.settings) for loss in sound.unit_losses(plan, unit, every_silo=True)]
-    return max(values) / copies
+    enough: dict[PrivacyLoss, float] = {}
+    sigma = 1.0
+    while True:
+        losses = [with_noise(loss, 1.0) for loss in sound.unit_losses(plan, unit, every_silo=True)]
+        new = [loss for loss in losses if loss not in enough]
+        if not new:
+            return sigma
+        enough.update((loss, _calibrated(loss, plan.settings)) for loss in new)
+        sigma = max(enough.values()) / copies
+        plan = _with_noise(plan, [sigma] * len(plan.silos))
 
 
 def _calibrated(loss: PrivacyLoss, settings: PlanSettings) -> float:
@@ -135,7 +151,7 @@ def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
 
     Only where there are more than four different silos; σ moves by at most 0.3 %, upwards.
     """
-    if len(set(losses)) <= 4:
+    if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
     order = sorted(range(len(losses)), key=lambda i: (losses[i][0].steps, _fraction(losses[i])), reverse=True)
     result = list(losses)
@@ -178,7 +194,23 @@ def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
     """
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     common = mean if plan.mechanism.trust is not TrustModel.LOCAL else None
-    return replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
+    return _one_divisor(
+        replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
+    )
+
+
+def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan whose silos' sums are added before they are divided, by their mean divisor, unless all are seen.
+
+    Means that are added would each have noise and sensitivity of its own silo's divisor, and no joint noise.
+    """
+    if plan.mechanism.trust is TrustModel.LOCAL:
+        return plan
+    divisors = {silo.divisor for silo in plan.silos}
+    if len(divisors) == 1:
+        return plan
+    common = sum(silo.divisor for silo in plan.silos) / len(plan.silos)
+    return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
 
 
 def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float, common: float | None) -> SiloSchedule:

@@ -15,18 +15,103 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from subjectdp.accounting.events import Shift
+from subjectdp.accounting.self_composition import self_composed
+from subjectdp.accounting.shifts import Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
 _TABLE = 1 << 14
 _NEWTON_STEPS = 4
 _LARGEST_TABLE = 1 << 21  # numbers (atoms times points) that are worked on at a time
+_FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
 _RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
+
+
+def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
+    """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if isinstance(shift, Told):
+        parts = [(weight, self_composed(step_pld(sigma, s, grid), n)) for weight, n, s in shift.parts]
+        return _mixed(parts, grid)
+    if isinstance(shift, Turned):
+        return _turned_pld(sigma, shift, grid)
+    values = shift.sensitivities
+    if values == (0.0,):
+        return pld.identity(value_discretization_interval=grid)
+    if len(values) == 1:
+        return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
+    return mixture_pld(sigma, shift, grid)
+
+
+def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
+    """The losses of steps of which one is drawn with its weight, and the draw is told."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    sides = []
+    for name in ("_pmf_remove", "_pmf_add"):
+        found = [(weight, getattr(step, name).to_dense_pmf()) for weight, step in parts]
+        low = min(pmf._lower_loss for _, pmf in found)
+        masses = np.zeros(max(pmf._lower_loss + len(pmf._probs) for _, pmf in found) - low)
+        for weight, pmf in found:
+            start = pmf._lower_loss - low
+            masses[start : start + len(pmf._probs)] += weight * pmf._probs
+        infinite = sum(weight * pmf._infinity_mass for weight, pmf in found)
+        sides.append(pld_pmf.DensePLDPmf(grid, low, masses, infinite, True))
+    return pld.PrivacyLossDistribution(*sides)
+
+
+def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
+    """The symmetric losses of ``shifts.Turned``: δ(ε) = h(e^ε), and δ(-ε) = 1 - e^-ε + e^-ε h(e^ε)."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    moved, q = shift.sensitivities[1], shift.probabilities[1]
+    epsilons = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1) * grid
+    deltas = turned_deltas(epsilons, sigma, q, moved)
+    below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
+    whole = np.concatenate([below, deltas])
+    masses = connected_dots(whole, grid)
+    return pld.PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True))
+
+
+def largest_loss(sigma: float, shift: Shift) -> float:
+    """The loss at an outcome that is ten standard deviations off: about the reach of a step's losses."""
+    if isinstance(shift, Told):
+        return max(steps * largest_loss(sigma, part) for _, steps, part in shift.parts)
+    values, weights = np.asarray(shift.sensitivities), np.log(shift.probabilities)
+    if isinstance(shift, Turned):
+        gone = -_FAR * np.array([1.0, values[1]]) / sigma - np.array([1.0, values[1]]) ** 2 / (2 * sigma**2)
+        absent, turned = weights + gone
+        return float(np.logaddexp(weights[1], absent) - np.logaddexp(absent, turned))
+    far = values[-1] + _FAR * sigma
+    return float(np.logaddexp.reduce(weights + (values * far - values**2 / 2) / sigma**2))
+
+
+def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Floats:
+    """h(e^ε) of ``shifts.Turned`` for ascending ε ≥ 0.
+
+    The outcome c below which N(0) exceeds the mixture solves y(c) = log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
+    α e^((2bc-b²)/2σ²)) = 0. y is convex and rises, so that Newton's steps from above fall to c.
+    """
+    with np.errstate(divide="ignore"):
+        rise = epsilons + np.log(-np.expm1(-epsilons))  # log(α - 1)
+    offsets = np.stack([math.log((1 - q) / q) + rise, epsilons])
+    reaches = np.array([[1.0], [moved]])
+    points = (reaches / 2 - offsets * sigma**2 / reaches).min(axis=0)
+    for _ in range(2 * _NEWTON_STEPS):
+        terms = offsets + (reaches * points - reaches**2 / 2) / sigma**2
+        heights = np.logaddexp(*terms)
+        points = points - heights * sigma**2 / (reaches * np.exp(terms - heights)).sum(axis=0)
+    kept = q * special.ndtr(points / sigma)
+    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches) / sigma)).sum(axis=0)
+    return np.maximum.accumulate(np.clip(kept - lost, 0, 1)[::-1])[::-1]
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step; pessimistic, add/remove adjacency."""
+    from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld import privacy_loss_mechanism as mechanism
 
@@ -34,7 +119,7 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     sides = []
     for adjacency in (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD):
         loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
-        sides.append(_discretised(loss, grid, pld.pld_pmf.DensePLDPmf))
+        sides.append(_discretised(loss, grid, pld_pmf.DensePLDPmf))
     return pld.PrivacyLossDistribution(*sides)
 
 

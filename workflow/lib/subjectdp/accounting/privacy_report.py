@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from subjectdp.accounting.sound import own_noise_alone
+from subjectdp.accounting.sound import noise_of_the_sum, own_noise_alone, participants, shares
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -75,7 +75,7 @@ _ACCOUNTANTS = {
 
 def report_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
     """The report on a plan with its statements (``statements.privacy_statements``)."""
-    parts = [_head(plan), _published(statements["as_published"]), _sound(statements)]
+    parts = [_head(plan), _published(statements["as_published"]), _sound(plan, statements)]
     predicted = statements.get("predicted")
     if predicted is not None:
         parts.insert(0, _predicted(predicted))
@@ -94,6 +94,8 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     mode = "as published" if settings.mode is AccountingMode.AS_PUBLISHED else "sound"
     fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
     yield f"Privacy report: {name}, {mode}"
+    if plan.delta_warning is not None and mechanism.noise_rule is not NoiseRule.NONE:
+        yield f"WARNING: {plan.delta_warning}"
     yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
     yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
@@ -152,12 +154,22 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
         table = [round(value, 6) for silo in plan.group_noise_multipliers for value in silo]
         size = f"multiplier {_span(table)} by the largest group of the mini-batch (data)"
     else:
-        size = f"multiplier {_span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))}"
+        size = f"multiplier {noise_size(plan)}"
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     law = f"Skellam on a grid of {settings.gradient_bits} bits" if skellam else "Gaussian"
     yield _line("noise", f"{law}, {size}, {_when(plan)}")
     yield _line("noise is added by", _OWN_NOISE if own_noise_alone(plan) else _NOISED_BY[mechanism.trust])
     yield _line("noise is drawn from", _SOURCES[settings.noise_source])
+
+
+def noise_size(plan: PrivacyPlan) -> str:
+    """The noise multiplier: of the sum over silos and of each of them, where they share one noise."""
+    own = _span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))
+    if shares(plan) == 1.0:
+        return own
+    return (
+        f"{round(noise_of_the_sum(plan), 6):g} of the sum over silos ({own} at each of {participants(plan)})"
+    )
 
 
 def _when(plan: PrivacyPlan) -> str:
@@ -189,12 +201,12 @@ def _published(record: dict[str, Any]) -> Iterable[str]:
         yield _line("  the same claim", f"epsilon {record['epsilon_by_pld']:.4g} by {_ACCOUNTANTS['pld']}")
 
 
-def _sound(statements: dict[str, Any]) -> Iterable[str]:
+def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
     yield "What this run gives"
     first: dict[str, Any] = {}
     for name, record in statements["sound"].items():
         first = first or record
-        yield _line(f"  {_NAMES[name]}", _epsilon(record))
+        yield _line(f"  {_NAMES[name]}", _epsilon(record) + _condition(plan, record))
     yield _line("  seen by", first["observer"])
     yield from _computed(list(statements["sound"].values()))
     shown: list[str] = []
@@ -221,14 +233,25 @@ def _computed(records: list[dict[str, Any]]) -> Iterable[str]:
 
 def _epsilon(record: dict[str, Any]) -> str:
     if record["epsilon"] is not None:
-        condition = ", CONDITIONAL: no cap is enforced" if record["guarantee"] == "conditional" else ""
         return (
             f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {_adjacency(record)} "
-            f"(mu {record['mu_gdp']:.3g}){condition}"
+            f"(mu {record['mu_gdp']:.3g})"
         )
     constant = record.get("epsilon_if_constant")
     aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"
     return f"none: {record['reason']}{aside}"
+
+
+def _condition(plan: PrivacyPlan, record: dict[str, Any]) -> str:
+    """What a conditional ε rests on."""
+    if record["guarantee"] != "conditional":
+        return ""
+    items = not plan.cap_enforced and not plan.mechanism.samples_subjects
+    bounds = [
+        *(["no cap is enforced"] if items else []),
+        *([] if plan.silos_bounded else ["no bound on silos"]),
+    ]
+    return f", CONDITIONAL: {', '.join(bounds)}"
 
 
 def _adjacency(record: dict[str, Any]) -> str:

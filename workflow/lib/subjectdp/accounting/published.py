@@ -16,10 +16,10 @@ from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
-    sampled_gaussian,
     subject_sampling_probability,
     with_noise,
 )
+from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.minibatches import expected_batch
@@ -106,7 +106,12 @@ def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
 
 def loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
     """What a calibration depends on, JSON-able."""
-    parts = [[list(part.shift.sensitivities), list(part.shift.probabilities), part.steps] for part in loss]
+    parts = [
+        [list(part.shift.sensitivities), list(part.shift.probabilities), part.steps]
+        if type(part.shift) is Shift
+        else [repr(part.shift), part.steps]
+        for part in loss
+    ]
     return {
         "parts": parts,
         "epsilon": settings.epsilon,

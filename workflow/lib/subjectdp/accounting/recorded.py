@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, dp_event
+from subjectdp.accounting.shifts import Shift
 from subjectdp.plan.plan import NoiseDistribution
 
 _MOST_ATOMS = 64  # that are written out
@@ -15,9 +16,10 @@ _SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gau
 def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]]:
     """The loss in full where it is small, else without its atoms; JSON-able."""
     kept = _atoms(loss) <= _MOST_ATOMS
+    law = _SKELLAM if noise is NoiseDistribution.SKELLAM else _GAUSSIAN
     return [
         {
-            "mechanism": _SKELLAM if noise is NoiseDistribution.SKELLAM else _GAUSSIAN,
+            "mechanism": law if type(part.shift) is Shift else f"{law}, {type(part.shift).__name__.lower()}",
             "noise_multiplier": part.noise_multiplier,
             "steps": part.steps,
             "sensitivities": list(part.shift.sensitivities)
@@ -48,9 +50,10 @@ def recorded_loss(record: Any) -> PrivacyLoss | None:
 def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
     """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
 
-    None for noise that is not Gaussian, and for a loss with many atoms.
+    None for noise that is not Gaussian, and for a loss with many atoms or on coins (``accounting.shifts``).
     """
     small = noise is NoiseDistribution.GAUSSIAN and _atoms(loss) <= _MOST_ATOMS
+    small = small and all(type(part.shift) is Shift for part in loss)
     return repr(dp_event(loss)) if small else None
 
 

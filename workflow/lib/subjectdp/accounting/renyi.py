@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting.contenders import contenders
-from subjectdp.accounting.events import PrivacyLoss, Shift
+from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
+from subjectdp.accounting.shifts import Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,7 @@ _FEW_ORDERS = (
 )
 _RISES = 4  # the search stops after so many orders in a row without a better bound
 _NODES = 4001
+_MOST_NODES = 4_000_000
 _REACH = 12.0  # standard deviations of the integrand that the quadrature covers on each side
 
 
@@ -100,7 +103,8 @@ def _without_quadrature(loss: PrivacyLoss, log_delta: float) -> float:
 
 def _has_closed_form(shift: Shift) -> bool:
     """A Gaussian, or a sampled one."""
-    return len(shift.sensitivities) == 1 or (len(shift.sensitivities) == 2 and shift.sensitivities[0] == 0.0)
+    values = shift.sensitivities
+    return type(shift) is Shift and (len(values) == 1 or (len(values) == 2 and values[0] == 0.0))
 
 
 def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float:
@@ -131,6 +135,16 @@ def rough_bound(loss: PrivacyLoss, delta: float) -> float:
         if rises == 2:
             break
     return best
+
+
+def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
+    """An upper bound on ε of each of many losses, at the three orders around the best one of what seems the largest."""
+    log_delta = math.log(delta)
+    largest = max(losses, key=clt_mu)
+    bounds = [quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]
+    best = 4 + int(np.argmin(bounds))
+    orders = _FEW_ORDERS[best - 1 : best + 2]
+    return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
 
 def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
@@ -166,7 +180,7 @@ def loss_spread(sigma: float, shift: Shift) -> float:
     """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
     reach = _REACH * sigma
     low, high = shift.sensitivities[0] - reach, shift.sensitivities[-1] + reach
-    points = np.linspace(low, high, max(_NODES, int((high - low) / sigma * 16) + 1))
+    points = np.linspace(low, high, min(max(_NODES, int((high - low) / sigma * 16) + 1), _MOST_NODES))
     losses = _log_likelihood_ratio(points, sigma, shift)
     masses = np.exp(losses - 0.5 * (points / sigma) ** 2)
     masses /= masses.sum()
@@ -201,18 +215,26 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 
     They are logs of E_Q[L^a] and E_Q[L^(1-a)] with L = P/Q. The integrands are smooth and concentrate between
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
+    if isinstance(shift, Told):
+        moments = [
+            (weight, (order - 1) * steps * mixture_divergence(order, sigma, part))
+            for weight, steps, part in shift.parts
+        ]
+        return _mean_moment(moments) / (order - 1)
+    if isinstance(shift, Turned):
+        return _turned_divergence(order, sigma, shift)
     top = shift.sensitivities[-1]
     # The step must resolve a Gaussian of width sigma over a reach that grows with the order.
     low, high = -(order - 1) * top - _REACH * sigma, order * top + _REACH * sigma
     count = max(_NODES, int((high - low) / sigma * 16) + 1)
-    if count > 4_000_000:
+    if count > _MOST_NODES:
         return math.inf
     points = np.linspace(low, high, count)
     log_ratio = _log_likelihood_ratio(points, sigma, shift)
@@ -221,6 +243,39 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     forward = _log_sum(order * log_ratio + log_base) + width
     backward = _log_sum((1 - order) * log_ratio + log_base) + width
     return max(0.0, forward, backward) / (order - 1)
+
+
+def _mean_moment(parts: Iterable[tuple[float, float]]) -> float:
+    """log Σ w e^m of (w, m)."""
+    weights, moments = zip(*parts, strict=True)
+    return float(np.logaddexp.reduce(np.log(weights) + np.asarray(moments)))
+
+
+def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
+    """D_a of the symmetric law of ``shifts.Turned``, by the trapezoid rule over outcomes beyond the middle.
+
+    With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2.
+    """
+    moved, q = shift.sensitivities[1], shift.probabilities[1]
+    low = 1.0 - moved / 2
+    high = max(1.0, 1.0 + (order - 1) * moved, order * 1.0) + _REACH * sigma
+    count = max(_NODES, int((high - low) / sigma * 64) + 1)
+    if count > _MOST_NODES:
+        return math.inf
+    points, width = np.linspace(low, high, count, retstep=True)
+    absent = math.log1p(-q) - 0.5 * (points / sigma) ** 2
+    ends = [np.logaddexp(absent, math.log(q) - 0.5 * ((points - s) / sigma) ** 2) for s in (1.0, 1.0 - moved)]
+    scale = math.log(width / (sigma * math.sqrt(2 * math.pi)))
+    first, second = (end + scale for end in ends)
+    halves = np.ones(count)
+    halves[[0, -1]] = 0.5
+    terms = np.log(halves) + np.logaddexp(
+        order * first + (1 - order) * second, order * second + (1 - order) * first
+    )
+    rest = 1.0 - float(halves @ (np.exp(first) + np.exp(second)))
+    return max(0.0, float(np.logaddexp(np.logaddexp.reduce(terms), math.log(max(rest, 1e-300))))) / (
+        order - 1
+    )
 
 
 def _log_likelihood_ratio(points: Floats, sigma: float, shift: Shift) -> Floats:
@@ -293,7 +348,7 @@ def _opacus_entry(shift: Shift, sigma: float, steps: int, kind: str) -> tuple[fl
         return None
     if len(values) == 1:
         return sigma / values[0], 1.0, steps
-    if len(values) == 2 and values[0] == 0.0:
+    if _has_closed_form(shift):
         return sigma / values[1], weights[1], steps
     raise expected(
         f"mechanism for Opacus' {kind} accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
+from scipy import fft, signal
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +63,14 @@ def epsilon_at(composed: Any, delta: float) -> float:
     """``composed.get_epsilon_for_delta(delta)`` of a dense distribution: the smallest ε ≥ 0 at δ, or infinity."""
     sides = [composed._pmf_remove] if composed._symmetric else [composed._pmf_remove, composed._pmf_add]
     return max(_epsilon(side.to_dense_pmf(), delta) for side in sides)
+
+
+def hockey_sticks(masses: Floats, grid: float) -> Floats:
+    """δ at each point of a grid with these masses of losses: Σ over the losses l above of (1 - e^(ε - l)) p."""
+    above = np.cumsum(masses[::-1])[::-1] - masses
+    shrink = math.exp(-grid)  # Σ e^(ε - l) p, from the top down
+    shrunk = signal.lfilter([0.0, shrink], [1.0, -shrink], masses[::-1])[::-1]
+    return np.asarray(above - shrunk)
 
 
 def _epsilon(side: Any, delta: float) -> float:

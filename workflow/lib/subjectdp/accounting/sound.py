@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 
@@ -11,17 +12,20 @@ from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
-    Shift,
     merged,
     subject_sampling_probability,
     unit_shift,
     update_shift,
 )
-from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, worst_of
+from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, meetings_in_turn, worst_of
+from subjectdp.accounting.renyi import quick_bounds
+from subjectdp.accounting.shifts import Shift, Told
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
+    AccountingMode,
     Clipping,
+    NoiseDistribution,
     NoiseRule,
     PrivacyPlan,
     PrivacyUnit,
@@ -30,6 +34,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
+FEW_LOSSES = 12  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
 
 
@@ -118,6 +123,31 @@ def noise_copies(plan: PrivacyPlan) -> float:
     return math.sqrt(participants(plan)) * outside
 
 
+def shares(plan: PrivacyPlan) -> float:
+    """The noise multiplier of the sum over silos over each silo's own; 1 where silos do not share one noise.
+
+    A noise multiplier that is given or calibrated is that of the sum, all silos' noise included, wherever the noise of
+    silos adds up before anybody sees it: under secure aggregation, unless each silo's own noise alone is counted.
+    """
+    mechanism = plan.mechanism
+    claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
+    if mechanism.trust is not TrustModel.SECURE_AGGREGATION or not (claimed or noise_is_summed(plan)):
+        return 1.0
+    return silo_terms.noise_copies(
+        plan.silos,
+        participants(plan),
+        colluding_silos=0,
+        of_updates=mechanism.clipping is Clipping.PER_UPDATE,
+    )
+
+
+def noise_of_the_sum(plan: PrivacyPlan) -> float:
+    """The noise multiplier in the sense of :func:`shares`; of a silo where silos do not share one noise."""
+    own, parts = silo_terms.common_noise_multiplier(plan.silos), shares(plan)
+    whole = own * parts
+    return whole if whole / parts >= own else math.nextafter(whole, math.inf)  # so that a share is no smaller
+
+
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
@@ -150,8 +180,26 @@ def unit_epsilon(
 ) -> float:
     """ε at the plan's δ for a unit, as if σ and divisor were public constants (see ``Mechanism.data_dependence``)."""
     chosen = plan.settings.accountant if accountant is None else accountant
-    losses = unit_losses(plan, unit, every_silo)
-    return max(epsilon_of(loss, plan.settings.delta, chosen, resolution) for loss in losses)
+    return largest(unit_losses(plan, unit, every_silo), plan.settings.delta, chosen, resolution)[0]
+
+
+def largest(
+    losses: Sequence[PrivacyLoss], delta: float, accountant: str, resolution: float = FINAL
+) -> tuple[float, PrivacyLoss]:
+    """The largest ε of the losses, and one that has it.
+
+    Where there are many, those with the largest Rényi bounds come first, and no other whose bound is below the largest
+    ε so far.
+    """
+    bounds = [math.inf] * len(losses)
+    if len(losses) > FEW_LOSSES and accountant == "pld":
+        bounds = quick_bounds(losses, delta)
+    worst = (-1.0, losses[0])
+    for bound, loss in sorted(zip(bounds, losses, strict=True), key=lambda each: each[0], reverse=True):
+        if bound <= worst[0]:
+            break
+        worst = max(worst, (epsilon_of(loss, delta, accountant, resolution), loss), key=lambda each: each[0])
+    return worst
 
 
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
@@ -182,13 +230,62 @@ def _local_losses(
     plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
 ) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
-    if unit is not PrivacyUnit.SUBJECT or not every_silo or plan.silos_per_subject == 1:
+    several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
+    if _drawn(plan):
+        held = plan.silos_per_subject if several else 1
+        choices = [worst_of(silos)] if several else maximal(silos)
+        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
+    if several and plan.people:
+        return [merged(_steps(plan, silo, unit) for silo in held) for held in _held_by_people(plan, silos)]
+    if not several:
         return [(_steps(plan, silo, unit),) for silo in maximal(silos)]
-    choices = held_silos(silos, plan.silos_per_subject)
-    if plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos):
-        # The silos of a round may be any that hold the subject, and the worst of them every time.
-        choices = [(worst_of(silos),) * min(plan.silos_per_subject, participants(plan))]
-    return [merged(_steps(plan, silo, unit) for silo in held) for held in choices]
+
+    def run(silo: SiloRun) -> MixtureSteps:
+        return _steps(plan, silo, unit)
+
+    choices = held_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
+    return [merged(map(run, held)) for held in choices]
+
+
+def _drawn(plan: PrivacyPlan) -> bool:
+    """Whether each round is of some of the silos, drawn anew; no bound is known for integer noise then."""
+    random = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(plan.silos)
+    return random and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM
+
+
+def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
+    """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
+
+    Everybody knows which, and nobody's data decides over it (``shifts.Told``).
+    """
+    from scipy import stats
+
+    shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
+    sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
+    summed = noise_is_summed(plan)
+    if summed:
+        sigma = silo_terms.common_noise_multiplier(plan.silos) * noise_copies(plan)
+    total = parts[0][2]
+    for count in range(min(held, participants(plan)) + 1):
+        chance = float(stats.hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
+        together = total if summed else (shift if count else total)
+        parts.append((chance, 1 if summed or not count else count * steps, together))
+        total = total.convolve(shift) if summed and held > 1 else shift
+    missing = 1.0 - sum(weight for weight, _, _ in parts)
+    last = parts[-1]
+    parts[-1] = (max(0.0, last[0] + missing), *last[1:])
+    return MixtureSteps(sigma, Told.among(parts), plan.rounds)
+
+
+def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloRun, ...]]:
+    """Each subject's silos, with what it holds there."""
+    return [
+        tuple(
+            SiloRun(replace(silos[silo].schedule, max_items_per_subject=items), silos[silo].rounds)
+            for silo, items in own
+        )
+        for own in plan.people
+    ]
 
 
 def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
@@ -206,26 +303,32 @@ def _summed_losses(
     plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
 ) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
+    several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
+    if _drawn(plan):
+        held = plan.silos_per_subject if several else 1
+        choices = [worst_of(silos)] if several else maximal(silos)
+        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
     sigma = silo_terms.common_noise_multiplier([silo.schedule for silo in silos]) * noise_copies(plan)
-    if unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1:
-        held = _held_together(plan, silos)
-    else:
-        held = [((silo,), silo.rounds) for silo in maximal(silos)]
-    losses = [(MixtureSteps(sigma, _total_shift(plan, some, unit), rounds),) for some, rounds in held]
+    sums = _held_together(plan, silos) if several else [[((silo,), silo.rounds)] for silo in maximal(silos)]
+    losses = [
+        merged(MixtureSteps(sigma, _total_shift(plan, some, unit), rounds) for some, rounds in of_one)
+        for of_one in sums
+    ]
     return list(dict.fromkeys(losses))
 
 
-def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[tuple[SiloRun, ...], int]]:
-    """Silos of one subject that may be in one sum, and the number of such sums.
+def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[list[tuple[tuple[SiloRun, ...], int]]]:
+    """For each choice of a subject's silos: those that are in one sum, and the number of such sums.
 
-    Where some silos take part in a round, every round that has any of the subject's silos counts as one that has as
-    many as may be, each the worst.
+    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet.
     """
     count, together = plan.silos_per_subject, participants(plan)
     if together == len(silos):
-        return [(held, plan.rounds) for held in held_silos(silos, count)]
+        choices = _held_by_people(plan, silos) if plan.people else held_silos(silos, count)
+        return [[(held, plan.rounds)] for held in choices]
     worst = worst_of(silos)
-    return [((worst,) * min(count, together), min(plan.rounds, count * worst.rounds))]
+    meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
+    return [[((worst,) * met, rounds) for met, rounds in each] for each in meetings]
 
 
 def _total_shift(plan: PrivacyPlan, silos: tuple[SiloRun, ...], unit: PrivacyUnit) -> Shift:

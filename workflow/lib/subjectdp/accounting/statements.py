@@ -46,7 +46,7 @@ EXCLUDED = (
     "other runs on these data, as they are or changed: ε is that of each run (subjectdp ledger composes several)",
 )
 CONDITIONAL = "conditional"
-"""``guarantee`` of an ε whose bound on a subject's items is not enforced: it was read from the data, or stated."""
+"""``guarantee`` of an ε that rests on a bound which was read from the data (:func:`condition`)."""
 
 _POINTS = 5
 _ARITHMETIC = {
@@ -251,7 +251,7 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
         epsilon=given,
         epsilon_if_constant=finite if leaks else None,
         mu_gdp=None if given is None else gdp_mu(given, plan.settings.delta),
-        guarantee=_guarantee(plan, unit, given),
+        guarantee=given is not None and (CONDITIONAL if condition(plan, unit, every_silo) else True),
         reason=reason,
         accountant=accountant,
         event=[recorded(loss, plan.settings.noise_distribution) for loss in losses],
@@ -260,22 +260,29 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
     return statement
 
 
-def _guarantee(plan: PrivacyPlan, unit: PrivacyUnit, epsilon: float | None) -> bool | str:
-    """Whether ε is a guarantee: only on a condition where a bound that it rests on was read from private data."""
-    if epsilon is None:
-        return False
-    rests_on_items = unit is PrivacyUnit.SUBJECT and not plan.mechanism.samples_subjects
-    return CONDITIONAL if rests_on_items and not plan.cap_enforced else True
+def condition(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> str | None:
+    """What ε of the unit rests on that was read from private data; None where every bound is enforced or stated."""
+    if unit is not PrivacyUnit.SUBJECT:
+        return None
+    read = []
+    if not plan.cap_enforced and not plan.mechanism.samples_subjects:
+        read.append("the largest number of a subject's items at a silo")
+    alone = not every_silo and plan.silos_per_subject > 1
+    if not plan.silos_bounded and not alone and not (every_silo and plan.mechanism.shared_budget):
+        read.append("the largest number of silos of a subject")
+    return f"{' and '.join(read)} was read from the data" if read else None
 
 
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε, the accountant that proves it, and the losses that it is proven of.
 
     A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, since the grid of an
-    ε of thousands may round the one further up than the other.
+    ε of thousands may round the one further up than the other. Not where silos share a subject's budget: what leaves
+    one of them changes the weights, or the coin, of what stays at the others.
     """
     found = _accounted(plan, unit, every_silo)
-    if unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
+    several = plan.silos_per_subject > 1 and not plan.mechanism.shared_budget
+    if unit is PrivacyUnit.SUBJECT and not every_silo and several:
         found = min(found, _accounted(plan, unit, every_silo=True), key=lambda each: each[0])
     return found
 
@@ -290,9 +297,11 @@ def _accounted(
         integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
         chosen = Accountant.RDP_INTEGER if integers else Accountant.PLD
     try:
-        return sound.unit_epsilon(plan, unit, every_silo, chosen), chosen, losses
+        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
     except PrivacyError:
-        return sound.unit_epsilon(plan, unit, every_silo, "pld"), "pld", losses
+        chosen = Accountant.PLD
+        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
+    return epsilon, str(chosen), losses if len(losses) <= sound.FEW_LOSSES else [worst]
 
 
 def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
@@ -358,6 +367,8 @@ def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             enforced = "the cap on a subject's items at a silo is enforced before training"
             taken = "the largest number of a subject's items at a silo was read from the data and is taken as public"
             yield enforced if plan.cap_enforced else taken
+        if not plan.silos_bounded:
+            yield "the largest number of silos of a subject was read from the data and is taken as public"
     if sound.participants(plan) < len(plan.silos):
         drawn = plan.settings.silo_choice is SiloChoice.RANDOM
         yield f"which silos take part in a round is public: {'drawn from the seed' if drawn else 'in turn'}"
@@ -368,6 +379,7 @@ def _assumptions_of_summing(plan: PrivacyPlan) -> Iterable[str]:
     if sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"
+        yield "the silos' noisy sums are added before they are divided, by one public constant for all"
         if plan.settings.colluding_silos == 0:
             yield "a silo is no observer: it knows its own noise (joint.colluding_silos: 1 makes it one)"
     elif plan.settings.own_noise_only:

@@ -8,7 +8,8 @@ single trusted silo held all subjects.
 from __future__ import annotations
 
 from subjectdp.accounting import silo_terms
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
+from subjectdp.accounting.shifts import Shift, Turned, known_coin
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.correlated_noise import sensitivity
 from subjectdp.noise.subject_weights import moved_at_one_silo
@@ -39,10 +40,15 @@ def budget_losses(
         schedule.max_items_per_subject,
         schedule.items,
     )
-    alone = unit is PrivacyUnit.SUBJECT and not every_silo
-    if alone or (unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED):
-        # With fixed weights an item may turn its own silo's part around, and no other part changes.
-        shift = _scaled(shift, _moved_at_one_silo(plan))
+    q = shift.probabilities[-1]
+    if unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED:
+        # It may turn its own silo's part around, and no other part changes.
+        shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))
+    elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
+        # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
+        shift = Turned.by(q, _moved_at_one_silo(plan))
+    if settings.colluding_silos and q < 1:
+        shift = known_coin(shift)  # every silo knows the common coin
     if settings.subject.noise_band == 1:
         return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
     if len(shift.sensitivities) > 1:
@@ -75,7 +81,3 @@ def _moved_at_one_silo(plan: PrivacyPlan) -> float:
     return moved_at_one_silo(
         subject.weights, plan.mechanism.trust, plan.silos_per_subject, subject.item_noise
     )
-
-
-def _scaled(shift: Shift, factor: float) -> Shift:
-    return Shift(tuple(value * factor for value in shift.sensitivities), shift.probabilities)

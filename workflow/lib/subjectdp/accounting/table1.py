@@ -9,8 +9,9 @@ from typing import Any
 from scipy import stats
 
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon, skellam_noise
+from subjectdp.accounting.shifts import Shift, sampled_gaussian
 
 DELTA, SAMPLING_PROBABILITY, LOCAL_EPSILON = 1e-5, 0.1, 5.0
 STEPS = (1, 10, 50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -23,6 +24,7 @@ from subjectdp.plan.plan import (
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
+    SiloChoice,
     TrustModel,
 )
 from subjectdp.plan.subject_settings import SubjectSettings
@@ -45,8 +47,10 @@ def account(
         algorithm: a name, such as ``"local_item_dp"`` (DP-SGD at each silo), or a :func:`mechanism`.
         counts: items of each subject at each silo: a CSV file, a table, or :class:`Counts`.
         schedule: rounds, local steps and sampling.
-        noise_multiplier: noise std over clip norm on the sum of clipped gradients, or one for each silo by name.
-        delta: δ, in (0, 0.1).
+        noise_multiplier: noise std over clip norm. One number is that of what is seen: each silo's own, or of the sum
+            over silos where their noise adds up (``"secure_aggregation"``; each of S silos then adds 1/√S of it). A
+            mapping has each silo's own, by name.
+        delta: δ, in (0, 0.1); a warning is given where it is not below one over the number of people.
 
     Returns:
         The report. ε is an upper bound under the assumptions that each guarantee lists; the counts are taken as
@@ -70,7 +74,7 @@ def calibrate(
     delta: float = 1e-5,
     unit: str | None = None,
 ) -> PrivacyReport:
-    """The smallest noise that keeps ε at δ; the report's ``noise_multipliers`` are the result.
+    """The smallest noise that keeps ε at δ: the report's ``noise_multiplier``, as :func:`account` takes it.
 
     Args:
         algorithm, counts, schedule, delta: as in :func:`account`.
@@ -87,11 +91,11 @@ def calibrate(
             if unit not in list(PrivacyUnit):
                 raise unknown("unit", unit, list(PrivacyUnit))
             chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
-        facts = table.facts(schedule.max_items_per_subject)
+        facts = schedule.facts(table)
         draft = _draft(
             chosen, facts, schedule, replace(_settings(chosen, facts, schedule), epsilon=epsilon, delta=delta)
         )
-        return PrivacyReport(with_plan_noise(draft, facts), table.silos)
+        return _reported(with_plan_noise(draft, facts), table)
 
     return _in_words_of_the_api(calibrated)
 
@@ -123,11 +127,20 @@ def _accounted(
     delta: float,
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
-    facts = counts.facts(schedule.max_items_per_subject)
-    noise = _noise(counts.silos, noise_multiplier)
-    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=min(noise))
+    facts = schedule.facts(counts)
+    each = _noise(counts.silos, noise_multiplier) if isinstance(noise_multiplier, Mapping) else None
+    least = noise_multiplier if each is None else min(each)
+    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=least)
     draft = _draft(chosen, facts, schedule, settings)
-    return PrivacyReport(with_noise_multipliers(draft, noise), counts.silos)
+    plan = with_plan_noise(draft, facts) if each is None else with_noise_multipliers(draft, each)
+    return _reported(plan, counts)
+
+
+def _reported(plan: PrivacyPlan, counts: Counts) -> PrivacyReport:
+    """The report; warns of a δ that is not below one over the number of people."""
+    if plan.delta_warning is not None:
+        warnings.warn(plan.delta_warning, stacklevel=5)
+    return PrivacyReport(plan, counts.silos)
 
 
 def _mechanism(algorithm: str | Mechanism) -> Mechanism:
@@ -141,10 +154,8 @@ def _mechanism(algorithm: str | Mechanism) -> Mechanism:
     return found
 
 
-def _noise(silos: tuple[str, ...], given: float | Mapping[str, float]) -> list[float]:
+def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
     """σ of each silo, in order."""
-    if not isinstance(given, Mapping):
-        return [given] * len(silos)
     if set(given) != set(silos):
         raise expected("silos of noise_multiplier", sorted(given), f"those of the counts, {sorted(silos)}")
     return [given[silo] for silo in silos]
@@ -164,6 +175,7 @@ def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> 
         local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
         batch_size=schedule.nominal_batch(facts),
         silos_per_round=schedule.silos_per_round,
+        silo_choice=SiloChoice(schedule.silo_choice),
         noise_source=NoiseSource.UNSTATED,
         subject=SubjectSettings(q if q is not None and chosen.samples_subjects else 1.0),
     )

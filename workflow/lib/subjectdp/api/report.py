@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import (
     CONDITIONAL,
+    condition,
     privacy_report_text,
     privacy_statements,
     sound_statement,
@@ -40,7 +43,7 @@ class Guarantee:
         adjacency: what neighbouring federations differ by: a unit added or removed, or replaced.
         observer: who may see what.
         assumptions: what has to hold; check each.
-        conditional: the bound on a subject's items was read from the data, not enforced.
+        conditional: a bound on a subject's items or silos was read from the data, not enforced.
     """
 
     unit: str
@@ -55,7 +58,8 @@ class Guarantee:
     def __str__(self) -> str:
         if self.epsilon is None:
             return f"{self.unit}: no epsilon ({self.reason})"
-        return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}"
+        mark = ", conditional" if self.conditional else ""
+        return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}{mark}"
 
 
 def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
@@ -70,6 +74,13 @@ def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
         assumptions=tuple(statement["assumptions"]),
         conditional=statement["guarantee"] == CONDITIONAL,
     )
+
+
+def warn_of_conditions(plan: PrivacyPlan, unit: str) -> None:
+    """Warns (UserWarning) where ε of the unit of that name rests on what was read from private data."""
+    found = condition(plan, *UNITS[unit])
+    if found is not None:
+        warnings.warn(f"epsilon is conditional: {found}, and is itself private", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -118,18 +129,21 @@ class PrivacyReport:
 
     @property
     def noise_multipliers(self) -> dict[str, float]:
-        """Each silo's noise multiplier: noise std over clip norm, on the sum of clipped gradients."""
+        """Each silo's own noise multiplier: std of the noise that it adds, over the clip norm."""
         return dict(zip(self.silos, (silo.noise_multiplier for silo in self.plan.silos), strict=True))
 
     @property
     def noise_multiplier(self) -> float:
-        """The one noise multiplier. Raises PrivacyError where silos differ (:attr:`noise_multipliers`)."""
+        """The one noise multiplier: of the sum over silos where their noise adds up (secure aggregation), else of each.
+
+        What :func:`subjectdp.account` takes. Raises PrivacyError where silos differ (:attr:`noise_multipliers`).
+        """
         values = set(self.noise_multipliers.values())
         if len(values) > 1:
             raise PrivacyError(
                 f"Silos have noise multipliers from {min(values):.4g} to {max(values):.4g}: read noise_multipliers."
             )
-        return values.pop()
+        return noise_of_the_sum(self.plan)
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -139,7 +153,13 @@ class PrivacyReport:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: noise multipliers, statements with their privacy losses, plan."""
         noise, sound = self.noise_multipliers, self.statements["sound"]
-        return {"noise_multipliers": noise, "guarantees": sound, "plan": self.plan.to_dict()}
+        whole = noise_of_the_sum(self.plan)
+        return {
+            "noise_multiplier": whole,
+            "noise_multipliers": noise,
+            "guarantees": sound,
+            "plan": self.plan.to_dict(),
+        }
 
     def __str__(self) -> str:
         return privacy_report_text(self.plan, self.statements)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from subjectdp.errors import expected
-from subjectdp.plan.plan import FederationFacts, Mechanism, SamplingMethod
+import numpy as np
+
+from subjectdp.api.counts import Counts
+from subjectdp.errors import expected, unknown
+from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
+
+_MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,10 @@ class Schedule:
         sampling: ``"poisson"`` (a coin for each item or subject and step) or ``"fixed_batch_size"``.
         max_items_per_subject: the cap on a subject's items at a silo, *enforced* by dropping the surplus before
             training; None for no cap.
-        silos_per_round: silos drawn for a round; None for all.
+        silos_per_subject: most silos that may hold one subject, *enforced* before training; None for the largest number
+            in the counts, on which ε of a subject over all its silos is then conditional.
+        silos_per_round: silos that take part in a round; None for all.
+        silo_choice: ``"random"``: drawn anew for each round, or ``"in_turn"``: all equally often, as everybody knows.
     """
 
     rounds: int
@@ -33,7 +41,9 @@ class Schedule:
     sampling_probability: float | None = None
     sampling: str = SamplingMethod.POISSON
     max_items_per_subject: int | None = None
+    silos_per_subject: int | None = None
     silos_per_round: int | None = None
+    silo_choice: str = SiloChoice.RANDOM
 
     def method(self, mechanism: Mechanism) -> SamplingMethod:
         """The sampler; raises ConfigError for an unknown one."""
@@ -43,12 +53,29 @@ class Schedule:
         coins = self.sampling == SamplingMethod.POISSON and mechanism.samples_subjects
         return SamplingMethod.POISSON_SUBJECTS if coins else SamplingMethod(self.sampling)
 
+    def facts(self, counts: Counts) -> FederationFacts:
+        """The public facts of a federation that trains in this way.
+
+        Raises ConfigError where a subject of the counts is at more silos than ``silos_per_subject``.
+        """
+        facts = counts.facts(self.max_items_per_subject)
+        seen, most = facts.silos_per_subject, self.silos_per_subject
+        if most is None:
+            people = () if facts.cap_enforced or seen == 1 else _people(counts)
+            return replace(facts, silos_bounded=seen == len(facts.items), people=people)
+        if not seen <= most <= len(facts.items):
+            allowed = f"from {seen}, the silos of a subject in the counts, to {len(facts.items)}, all silos"
+            raise expected("silos_per_subject", most, allowed)
+        return replace(facts, silos_per_subject=most)
+
     def check(self, mechanism: Mechanism, facts: FederationFacts) -> None:
         """Raises ConfigError where the sampling is not stated, stated twice, or does not fit the mechanism."""
         q, batch = self.sampling_probability, self.batch_size
         given = "both" if batch is not None and q is not None else "neither"
         if (batch is None) == (q is None):
             raise expected("one of batch_size and sampling_probability", given, "given")
+        if self.silo_choice not in list(SiloChoice):
+            raise unknown("silo_choice", self.silo_choice, list(SiloChoice))
         if q is not None and not 0 < q <= 1:
             raise expected("sampling_probability", q, "in (0, 1]")
         if q is not None and self.sampling == SamplingMethod.FIXED_BATCH_SIZE:
@@ -71,3 +98,17 @@ class Schedule:
         if self.batch_size is not None:
             return self.batch_size
         return max(1, round((self.sampling_probability or 0.0) * min(facts.items)))
+
+
+def _people(counts: Counts) -> People:
+    """What each subject holds, without those of whom another holds as much at every one of their silos."""
+    held = np.zeros((len(counts.subjects), len(counts.silos)), np.int64)
+    held[counts.rows[:, 0], counts.rows[:, 1]] = counts.rows[:, 2]
+    kinds = np.unique(held, axis=0)
+    kept = kinds[:0]
+    if len(kinds) > _MOST_KINDS:
+        return ()  # each silo's largest number takes the place of real subjects'
+    for own in kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]:
+        if not (kept >= own).all(axis=1).any():
+            kept = np.append(kept, own[None], axis=0)
+    return tuple(tuple((int(silo), int(own[silo])) for silo in np.flatnonzero(own)) for own in kept)

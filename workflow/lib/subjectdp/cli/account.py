@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
         description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run.",
     )
     add_plan_options(parser)
-    help_ = "noise std over clip norm, on the sum (calibrate finds one)"
+    help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
     parser.set_defaults(run=run)
 
@@ -37,4 +37,5 @@ def run(options: argparse.Namespace) -> None:
 def _text(record: dict[str, Any]) -> str:
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
     first = f"epsilon {epsilon} at delta {record['delta']:g}, {record['unit']} level, {record['mode']}"
+    first += ", conditional" if record["guarantee"] == "conditional" else ""
     return f"{first}\n\n{record['card']}"

@@ -39,13 +39,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _text(record: dict[str, Any]) -> str:
-    low, high = min(record["noise_multipliers"]), max(record["noise_multipliers"])
-    noise = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
     groups = enumerate(record["group_noise_multipliers"] or (), 1)
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
     lines = [
-        f"noise multiplier {noise} ({record['algorithm']}, {record['unit']} level, {record['mode']})",
+        f"noise multiplier {record['noise']} ({record['algorithm']}, {record['unit']} level, {record['mode']})",
         *(f"  Z = {size:3d}  {value:.6g}" for size, value in groups),
-        f"epsilon {epsilon} at delta {record['delta']:g} (target {record['target_epsilon']:g})",
+        f"epsilon {epsilon} at delta {record['delta']:g} (target {record['target_epsilon']:g})"
+        + (", conditional" if record["guarantee"] == "conditional" else ""),
+        *([] if record["warning"] is None else [f"WARNING: {record['warning']}"]),
     ]
     return "\n".join(lines)

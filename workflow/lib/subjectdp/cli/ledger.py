@@ -21,9 +21,12 @@ def add_parser(commands: Any) -> None:
         help="compose the ε of runs on the same people",
         description="Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. "
         "Name every run that was made on these data, also those of other seeds and those that chose hyperparameters: "
-        "a run that is left out is not counted. A scenario with private_selection counts as its selections.",
+        "a run that is left out is not counted. A scenario with private_selection counts as its selections. JSON "
+        "files of SubjectPrivacyEngine (report().to_dict(), state_dict()) are taken too, on the people of the runs.",
     )
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it; or a JSON file"
+    )
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
     parser.add_argument("--delta", type=float, help="δ of all runs together (default: the largest of a run)")
     add_results(parser)
@@ -34,17 +37,23 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Prints each run's largest ε and that of all runs, for each data set and unit."""
     results = Path(options.results)
-    folders = [find_run(results, name) for name in options.runs]
+    files = [Path(name) for name in options.runs if name.endswith(".json")]
+    folders = [find_run(results, name) for name in options.runs if not name.endswith(".json")]
     scenario = load_scenario(options.scenario) if options.scenario else None
     if scenario is not None and not scenario.private_selection.wanted:
         folders += [results / "runs" / each.run_id for each in scenario.runs]
-    if not folders and scenario is None:
+    if not folders and not files and scenario is None:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
-    from subjectdp.cli.ledger_rows import ledger_rows, selections_of  # here, to keep --help light
+    from subjectdp.cli.ledger_rows import (  # here, to keep --help light
+        ledger_rows,
+        recorded_manifests,
+        selections_of,
+    )
 
     selections = [] if scenario is None else selections_of(scenario, options.results)
-    rows = list(ledger_rows(list(manifests.values()), options.delta, selections))
+    runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
+    rows = list(ledger_rows(runs, options.delta, selections))
     if options.json:
         print_json(rows)
     else:
@@ -58,7 +67,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             row["unit"],
             row["runs"],
             _epsilon(row["each_run"]),
-            _epsilon(row["together"]),
+            _epsilon(row["together"]) + ("†" if row["conditional"] and row["together"] is not None else ""),
             row["delta"],
         )
         for row in rows
@@ -66,6 +75,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     print_table(("data", "unit", "runs", "ε of each run, at most", "ε of all together", "δ"), shown)
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
         print(f"none: {reason}")
+    if any(row["conditional"] for row in rows):
+        print("† conditional: a bound that it rests on was read from the data")
     print("\nRuns that are not named are not counted: tuning runs and other seeds give away as much.")
 
 

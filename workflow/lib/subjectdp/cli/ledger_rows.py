@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon, epsilon_w
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.private_selection import selection_curve
 from subjectdp.accounting.selection_promise import group_plans
+from subjectdp.accounting.statements import condition, privacy_statements
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
 from subjectdp.config import Scenario
 from subjectdp.config.private_selection import PrivateSelection
-from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
 from subjectdp.forecast.federations import federation_of
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
@@ -23,6 +25,9 @@ _UNITS = {
     "subject_one_silo": "one subject, at one silo",
     "subject": "one subject, at all its silos",
 }
+
+
+_GIVEN_SEED = -1  # of all trainings whose seed no record has
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,49 @@ def selections_of(scenario: Scenario, results: str) -> list[Selected]:
     return found
 
 
+def recorded_manifests(
+    files: Sequence[Path], manifests: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What a ledger reads of trainings outside the workflow: reports and states of ``SubjectPrivacyEngine`` as JSON.
+
+    They are on the people of the ``manifests``. Seeds are in no record: trainings from given seeds count as of one.
+
+    Raises:
+        ConfigError: files beside runs on several data sets.
+        DataError: a file that holds no plan.
+    """
+    named = {(m["config"]["data"]["dataset"], m["config"]["data"]["source"]) for m in manifests}
+    data = [{"dataset": dataset, "source": source} for dataset, source in named]
+    if files and len(data) > 1:
+        raise expected(
+            "data sets beside JSON files", len(data), "one: the people whose data the files are of"
+        )
+    where = data[0] if data else {"dataset": "people of the files", "source": "json"}
+    for file in files:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            plan = plan_from_dict(content["plan"])
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise DataError(
+                f"Expected {file} to hold a report or a state of an engine: {problem}."
+            ) from problem
+        plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
+        yield {
+            "run_id": str(file),
+            "config": {"seed": _GIVEN_SEED, "data": where},
+            "plan": plan.to_dict(),
+            "identity": {"partition": str(file)},
+            "privacy": privacy_statements(plan, over_rounds=False),
+        }
+
+
 def ledger_rows(
     manifests: Sequence[Mapping[str, Any]], delta: float | None, selections: Sequence[Selected] = ()
 ) -> Iterator[dict[str, Any]]:
     """A row for each data set and unit of finished runs; a private selection counts as one run.
 
     ``each_run`` is the largest ε of one run, ``together`` that of all; None where none can be given, with the
-    ``reason``.
+    ``reason``. ``conditional``: an ε rests on a bound that was read from the data.
 
     Raises:
         ConfigError: δ that is not between 0 and 1.
@@ -98,8 +139,10 @@ def _composed(
         else:
             together = composed_epsilon(entries, kind, unit == "subject", delta)
     except PrivacyError as problem:
-        return {"each_run": _largest(each), "together": None, "reason": str(problem)}
-    return {"each_run": _largest(each), "together": together, "reason": None}
+        return {"each_run": _largest(each), "together": None, "conditional": False, "reason": str(problem)}
+    plans = [entry.plan for entry in entries] + [plan for one in selections for plan in one.plans]
+    conditional = any(condition(plan, kind, unit == "subject") is not None for plan in plans)
+    return {"each_run": _largest(each), "together": together, "conditional": conditional, "reason": None}
 
 
 def _check_seeds(manifests: Sequence[Mapping[str, Any]], selections: Sequence[Selected]) -> None:
@@ -118,6 +161,6 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
     plan, run_id = plan_from_dict(manifest["plan"]), str(manifest["run_id"])
-    secure = plan.settings.noise_source is NoiseSource.SECURE
-    seed = run_id if secure else f"seed {manifest['config']['seed']}"
+    shared = plan.settings.noise_source is NoiseSource.REPRODUCIBLE
+    seed = f"seed {manifest['config']['seed']}" if shared else run_id
     return LedgerEntry(run_id, plan, seed, str(manifest["identity"]["partition"]))

@@ -66,7 +66,11 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items"
     )
     parser.add_argument("--silos", type=int, help="number of silos (default: 1)")
-    parser.add_argument("--silos-per-subject", type=int, help="silos that hold one subject (default: all)")
+    parser.add_argument(
+        "--silos-per-subject",
+        type=int,
+        help="most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
+    )
     parser.add_argument(
         "--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode"
     )

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from subjectdp.accounting import published
-from subjectdp.accounting.privacy_report import report_text
+from subjectdp.accounting.privacy_report import noise_size, report_text
+from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
 from subjectdp.cli.plans import claimed_unit
 from subjectdp.errors import PrivacyError, expected
@@ -30,7 +31,8 @@ def account_record(name: str | None, plan: PrivacyPlan, options: argparse.Namesp
         "epsilon": chosen["epsilon"],
         "delta": plan.settings.delta,
         "guarantee": chosen["guarantee"],
-        "noise_multiplier": plan.silos[0].noise_multiplier,
+        "noise_multiplier": noise_of_the_sum(plan),
+        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
         "statement": chosen,
         "privacy": statements,
         "card": report_text(plan, statements),
@@ -44,11 +46,11 @@ def calibration_record(name: str | None, plan: PrivacyPlan, group_sizes: int | N
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: there is nothing to calibrate.")
     sound = plan.settings.mode is AccountingMode.SOUND
     reached = sound_statement(plan, unit, every_silo=True) if sound else published_statement(plan)
-    noise = [silo.noise_multiplier for silo in plan.silos]
     return {
         **_heading(name, plan, unit),
-        "noise_multiplier": noise[0],
-        "noise_multipliers": noise,
+        "noise_multiplier": noise_of_the_sum(plan),
+        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
+        "noise": noise_size(plan),
         "group_noise_multipliers": _group_noise(plan, group_sizes),
         "epsilon": reached["epsilon"],
         "target_epsilon": plan.settings.epsilon,
@@ -68,6 +70,7 @@ def _heading(name: str | None, plan: PrivacyPlan, unit: PrivacyUnit) -> dict[str
         "rounds": plan.rounds,
         "steps_per_round": plan.silos[0].steps_per_round,
         "silos": len(plan.silos),
+        "warning": plan.delta_warning,
     }
 
 

@@ -74,7 +74,8 @@ def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ())
     q = options.sampling_probability
     if q is not None and options.sampling != SamplingMethod.FIXED_BATCH_SIZE:
         plan = with_sampling(plan, q)  # where batches are fixed, q is the whole number B over the items
-    return with_plan_noise(plan, facts)
+    known = options.counts is not None or options.subjects is not None
+    return replace(with_plan_noise(plan, facts), total_subjects=facts.total_subjects if known else None)
 
 
 def _missing(chosen: Mechanism | None, options: argparse.Namespace, needed: tuple[str, ...]) -> Iterator[str]:
@@ -104,15 +105,16 @@ def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Ite
 
 def _counted(options: argparse.Namespace) -> FederationFacts:
     """The facts of the counts' silos, their subjects' items capped where a cap is given."""
-    given = [
-        name
-        for name in ("silos", "silos_per_subject", "items", "subjects")
-        if getattr(options, name) is not None
-    ]
+    given = [name for name in ("silos", "items", "subjects") if getattr(options, name) is not None]
     if given:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
-    return read_counts(options.counts).facts(options.max_items_per_subject)
+    schedule = Schedule(
+        options.rounds,
+        max_items_per_subject=options.max_items_per_subject,
+        silos_per_subject=options.silos_per_subject,
+    )
+    return schedule.facts(read_counts(options.counts))
 
 
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:

@@ -227,7 +227,8 @@ class PrivacyConfig(Section):
     clip_norm: ClipNorm = Field(default=1.0, description="L2 bound C on one unit's contribution.")
     noise_multiplier: NonNegative | None = Field(
         default=None,
-        description="Noise std over clip_norm, on the sum; null: calibrated to epsilon and delta.",
+        description="Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: "
+        "calibrated to epsilon and delta.",
     )
     max_items_per_subject: Count | None = Field(
         default=None,

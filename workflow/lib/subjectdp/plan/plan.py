@@ -217,6 +217,10 @@ class Mechanism:
         return self.clipping is Clipping.PER_UPDATE or self.shared_budget
 
 
+People = tuple[tuple[tuple[int, int], ...], ...]
+"""For each subject the silos that hold it and its items there; subjects who hold no more than another are left out."""
+
+
 @dataclass(frozen=True)
 class FederationFacts:
     """Public facts of a partition that the plan may use (the subject map is assumed public)."""
@@ -228,6 +232,8 @@ class FederationFacts:
     max_items_per_subject: int | None  # the cap k, if any
     silos_per_subject: int  # most silos that hold one subject
     total_subjects: int | None = None  # subjects of the whole federation; None: not known
+    silos_bounded: bool = True  # False: silos_per_subject was read from the data
+    people: People = ()  # what each subject holds, where this is taken as public and nothing is capped
 
 
 @dataclass(frozen=True)
@@ -252,7 +258,9 @@ class PlanSettings:
     )
     silos_per_round: Count | None = None
     silo_choice: SiloChoice = SiloChoice.IN_TURN
-    noise_multiplier: NonNegative | None = None  # override of the calibration
+    noise_multiplier: NonNegative | None = (
+        None  # override of the calibration; of the sum (accounting.sound.shares)
+    )
     noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None
@@ -325,6 +333,9 @@ class PrivacyPlan:
     cap_enforced: bool
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
     prediction: Prediction | None = None  # the noise is that of more subjects than the run has
+    silos_bounded: bool = True  # False: silos_per_subject was read from the data
+    people: People = ()  # what each subject holds, where this is taken as public; else any ``silos_per_subject`` silos
+    total_subjects: int | None = None  # of the federation; None: not known
 
     @property
     def clip_norm(self) -> float | None:
@@ -353,6 +364,17 @@ class PrivacyPlan:
         if size > len(table):
             raise expected("group size in a mini-batch", size, f"at most {len(table)}", PrivacyError)
         return table[size - 1]
+
+    @property
+    def delta_warning(self) -> str | None:
+        """What to say of a δ that is not below 1/n, where the number n of people is known; None where it is."""
+        people, delta = self.total_subjects, self.settings.delta
+        if people is None or delta * people < 1:
+            return None
+        return (
+            f"delta {delta:g} is not below 1/{people}, one over the number of people: publishing one of them "
+            "at random, unprotected, would satisfy it"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able copy for the manifest."""

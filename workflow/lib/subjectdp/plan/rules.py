@@ -21,8 +21,8 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
-LEAST_NOISE = 0.01
-"""Smallest noise multiplier that is accounted for."""
+LEAST_NOISE = 1e-5
+"""Smallest noise multiplier that is accounted for, and the smallest that a calibration gives."""
 
 _SETTINGS = TypeAdapter(PlanSettings)
 
@@ -98,7 +98,7 @@ def _observers(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subject
 
 
 def _least_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
-    """Below the least noise ε is in the millions: no accountant's grid holds it."""
+    """Below the least noise ε is in the billions: no accountant's grid holds it."""
     given = settings.noise_multiplier
     if given is not None and 0 < given < LEAST_NOISE:
         yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} (or 0 for no noise)")

@@ -97,6 +97,8 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     if plan.delta_warning is not None and mechanism.noise_rule is not NoiseRule.NONE:
         yield f"WARNING: {plan.delta_warning}"
     yield _line("silos, rounds", f"{len(plan.silos)}, {plan.rounds}")
+    if plan.total_subjects is not None:
+        yield _line("subjects seen", str(plan.total_subjects))
     yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
     yield from _subjects(plan)

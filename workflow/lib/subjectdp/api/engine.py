@@ -96,8 +96,13 @@ class PrivacySettings:
 
     def mechanism(self) -> Mechanism:
         """What is accounted for."""
-        if self.clip == "item":
-            return mechanism("local_item_dp")
+        if self.clip == "item":  # no paper's run: it claims nothing
+            return replace(
+                mechanism("local_item_dp"),
+                algorithm="item_clipping",
+                beyond_papers=True,
+                reference="SubjectPrivacyEngine: items clipped and drawn",
+            )
         if self.sample == "subjects":
             return mechanism("subject_sampling")
         return replace(

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subjectdp.accounting.events import MixtureSteps, Shift
+from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.shifts import Shift
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.auditing.audited_unit import claimed_unit, held_silos
 from subjectdp.errors import PrivacyError

@@ -50,9 +50,7 @@ def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -
     if isinstance(shift, Turned):
         return _turned(sigma, shift, orders)
     if isinstance(shift, Told):
-        raise PrivacyError(
-            "No bound is known for integer noise where the observer knows the subjects' coins."
-        )
+        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
     moved = values > 0
     chance = float(weights[moved].sum())

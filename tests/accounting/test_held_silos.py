@@ -198,3 +198,19 @@ def test_calibration_is_for_the_worst_real_silos() -> None:
     made = make_plan(sound(HIGRAD_V1), few, settings(mode=SOUND, batch_size=50, rounds=12))
     assert 0.995 * 4 < unit_epsilon(made, SUBJECT, True) <= 4.0
     assert brute_force(made, 2) == pytest.approx(4.0, rel=1e-2)
+
+
+def test_a_place_is_as_bad_as_every_silo_that_may_take_it() -> None:
+    """Two silos whose losses cross: little noise in few steps, much in many. Each pair is bounded by the places."""
+    kinds = [
+        (0.5, 3, 3.0),
+        (0.02, 150, 1.0),
+        (0.3, 6, 2.5),
+        (0.015, 200, 0.9),
+        (0.1, 20, 2.0),
+        (0.01, 300, 0.8),
+    ]
+    whole = unequal(kinds, 2)
+    for held in (2, 3):
+        some = replace(whole, silos_per_subject=held)
+        assert unit_epsilon(some, SUBJECT, every_silo=True) >= brute_force(some, held) * (1 - 1e-6)

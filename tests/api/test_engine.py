@@ -270,7 +270,10 @@ def test_epsilon_is_that_of_the_equivalent_mechanism() -> None:
         assert world.engine.get_epsilon(unit=unit) == 0.0 or world.engine.steps == 3
         world.train(3)
         assert world.engine.get_epsilon(1e-5, unit) == pytest.approx(by_dp_accounting(event, 3), rel=1e-2)
-    for world, rate in ((grouped, q), (whole, 4 / len(set(SUBJECTS)))):  # an item may turn its subject around: at most 2C
+    for world, rate in (
+        (grouped, q),
+        (whole, 4 / len(set(SUBJECTS))),
+    ):  # an item may turn its subject around: at most 2C
         most = by_dp_accounting(sampled(rate, sigma / 2), 3)
         assert by_dp_accounting(sampled(rate, sigma), 3) < world.engine.get_epsilon(1e-5, "item") < most
     report = item.engine.report()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accounting.plans import RELEASE, plan
+from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import run, run_json
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 
@@ -63,3 +64,27 @@ def test_bad_input_is_one_line(
     record(tmp_path, "r-s0")
     code, _, error = run(capsys, "ledger", *arguments, "--results", str(tmp_path))
     assert code == 2 and words in error
+
+
+def test_records_of_an_engine_are_composed_and_stay_conditional(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report and a state as JSON; a bound that was read from the data stays one."""
+    made = plan(LOCAL_ITEM, 4.0, rounds=10, steps=1, q=0.1, k=3, noise_source=NoiseSource.SECURE)
+    report, state = tmp_path / "report.json", tmp_path / "state.json"
+    report.write_text(json.dumps({"plan": made.to_dict(), "noise_multipliers": {"data": 4.0}}))
+    state.write_text(json.dumps({"plan": replace(made, cap_enforced=False, rounds=1).to_dict(), "steps": 10}))
+    one = run_json(capsys, "ledger", str(report))
+    both = run_json(capsys, "ledger", str(report), str(state))
+    assert [row["conditional"] for row in one] == [False] * 3
+    assert [row["conditional"] for row in both] == [False, True, True]
+    assert one[2]["together"] < both[2]["together"] < 2 * one[2]["together"]
+    assert both[2]["each_run"] == pytest.approx(one[2]["each_run"]), "10 steps each"
+    _, text, _ = run(capsys, "ledger", str(report), str(state))
+    assert "†" in text and "conditional" in text
+    record(tmp_path, "release-s0")
+    beside = run_json(capsys, "ledger", "release-s0", str(report), "--results", str(tmp_path))
+    assert {(row["data"], row["runs"]) for row in beside} == {("femnist (leaf_json)", 2)}
+    report.write_text("{}")
+    code, _, error = run(capsys, "ledger", str(report))
+    assert code == 2 and "hold a report or a state" in error

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from mutants.mutant import mutant
 
+SHIFTS, LOSSES, STATEMENTS, REPORTED = (
+    "accounting/shifts.py",
+    "accounting/subject_losses.py",
+    "accounting/statements.py",
+    "test_no_epsilon_is_below_the_reference_or_far_above",
+)
+DIFFERS, COUNTED = f"accounting/test_differential.py::{REPORTED}", "api/test_counts_accounted.py::"
 EVENTS, SOUND, PLANNING, PLAN = (
     "accounting/events.py",
     "accounting/sound.py",
@@ -27,6 +34,104 @@ CLAIMED = T_PLANNING + "test_published_noise"
 SELECTION, T_SELECTION = "accounting/private_selection.py", "accounting/test_private_selection.py::"
 
 ACCOUNTING = (
+    mutant(
+        "one silo takes the minimum with all silos where they share a budget",
+        STATEMENTS,
+        "several = plan.silos_per_subject > 1 and not plan.mechanism.shared_budget",
+        "several = plan.silos_per_subject > 1",
+        "accounting/test_subject_plans.py::test_weights_read_from_data_move_more_at_one_silo_than_at_all",
+    ),
+    mutant(
+        "the coin of fixed weights is forgotten at the other silos",
+        LOSSES,
+        "shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))",
+        "shift = sampled_gaussian(q, 2.0 * _moved_at_one_silo(plan))",
+        DIFFERS,
+    ),
+    mutant(
+        "colluding silos do not know the common coin",
+        LOSSES,
+        "shift = known_coin(shift)",
+        "shift = shift",
+        DIFFERS,
+    ),
+    mutant(
+        "silos' own divisors are summed",
+        PLANNING,
+        "    divisors = {silo.divisor for silo in plan.silos}",
+        "    return plan\n    divisors = {silo.divisor for silo in plan.silos}",
+        COUNTED + "test_a_secure_sum_is_divided_by_one_constant",
+    ),
+    mutant(
+        "silos of the API take turns by themselves",
+        "api/schedule.py",
+        "silo_choice: str = SiloChoice.RANDOM",
+        "silo_choice: str = SiloChoice.IN_TURN",
+        COUNTED + "test_silos_in_turn_and_silos_drawn",
+    ),
+    mutant(
+        "a number of silos that was read is taken as a bound",
+        "api/schedule.py",
+        "silos_bounded=seen == len(facts.items)",
+        "silos_bounded=True",
+        COUNTED + "test_a_number_of_silos_that_was_read_is_conditional_and_a_stated_one_is_not",
+    ),
+    mutant(
+        "the noise of a sum is taken as each silo's",
+        PLANNING,
+        "[override / sound.shares(plan)]",
+        "[override]",
+        COUNTED + "test_the_noise_of_uldp_fls_own_tests_is_that_of_the_sum",
+    ),
+    mutant(
+        "an item of a drawn subject cannot turn it around",
+        EVENTS,
+        "else Turned.by(q, 2.0)",
+        "else sampled_gaussian(q)",
+        DIFFERS,
+    ),
+    mutant(
+        "drawn silos are charged one release a round",
+        SOUND,
+        "count * steps, together",
+        "1, together",
+        DIFFERS,
+    ),
+    mutant(
+        "a place among a subject's silos is its own silo's alone",
+        HELD_SILOS,
+        "left = [silo, *(other for other in left if not losses.dominates(silo, other))]",
+        "left = [silo]",
+        T_SILOS + "test_a_place_is_as_bad_as_every_silo_that_may_take_it",
+    ),
+    mutant(
+        "all silos count where a person is at some",
+        SOUND,
+        "if several and plan.people:",
+        "if False:",
+        COUNTED + "test_without_a_cap_the_worst_person_counts_and_no_invented_one",
+    ),
+    mutant(
+        "rare items have a grid against their spread",
+        "accounting/epsilon.py",
+        "return max(fine, _GRID_OF_RARE_LOSSES) if reach > _LONG_REACH else fine",
+        "return max(fine, 5e-3) if reach > _LONG_REACH else fine",
+        COUNTED + "test_rare_items_under_little_noise",
+    ),
+    mutant(
+        "the ledger forgets what is conditional",
+        "cli/ledger_rows.py",
+        'condition(plan, kind, unit == "subject") is not None',
+        'condition(plan, kind, unit == "subject") == ""',
+        "cli/test_ledger.py::test_records_of_an_engine_are_composed_and_stay_conditional",
+    ),
+    mutant(
+        "a delta of one over the number of people passes",
+        PLAN,
+        "if people is None or delta * people < 1:",
+        "if people is None or delta < 1:",
+        COUNTED + "test_a_delta_of_one_over_the_number_of_people_is_warned_of",
+    ),
     mutant(
         "a private selection costs what one repetition costs",
         SELECTION,
@@ -169,7 +274,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a far tail is dropped to the smaller shift",
-        EVENTS,
+        SHIFTS,
         "values = (*self.sensitivities[:keep], self.sensitivities[-1])",
         "values = (*self.sensitivities[:keep], self.sensitivities[keep])",
         T_EVENTS + "test_trimming_moves_mass_upwards",
@@ -183,7 +288,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a subject's silos do not add up under one noise",
-        EVENTS,
+        SHIFTS,
         "values.extend(value + further for further in other.sensitivities)",
         "values.extend(max(value, further) for further in other.sensitivities)",
         T_EVENTS + "test_convolution_by_enumeration",
@@ -191,22 +296,22 @@ ACCOUNTING = (
     mutant(
         "a bound for each silo instead of all that hold the subject",
         SOUND,
-        "for silo in held) for held in choices]",
-        "for silo in held[:1]) for held in choices]",
+        "return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)",
+        "return [(run(silo),) for silo in silos]",
         HELD,
     ),
     mutant(
         "the number of silos of a subject is ignored",
         SOUND,
-        "choices = held_silos(silos, plan.silos_per_subject)",
-        "choices = held_silos(silos, 1)",
+        "return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)",
+        "return composed_silos(silos, 1, run, plan.settings.delta)",
         HELD,
     ),
     mutant(
         "a subject at one silo is charged a silo that does not exist",
         SOUND,
-        "choices = held_silos(silos, plan.silos_per_subject)",
-        "choices = [(worst_of(silos),) * plan.silos_per_subject]",
+        "return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)",
+        "return [merged(run(worst_of(silos)) for _ in range(plan.silos_per_subject))]",
         T_SILOS + "test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse",
     ),
     mutant(
@@ -282,8 +387,8 @@ ACCOUNTING = (
     mutant(
         "a bound that was read from private data is a guarantee",
         "accounting/statements.py",
-        "return CONDITIONAL if rests_on_items and not plan.cap_enforced else True",
-        "return True",
+        "if not plan.cap_enforced and not plan.mechanism.samples_subjects:",
+        "if False:",
         "accounting/test_statements.py::test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional",
     ),
     mutant(

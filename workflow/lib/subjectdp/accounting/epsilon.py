@@ -15,7 +15,7 @@ from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import largest_loss, step_pld
 from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
-from subjectdp.accounting.shifts import Shift
+from subjectdp.accounting.shifts import Shift, single_steps
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
@@ -129,8 +129,9 @@ def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes.
     """
     per_step = min(
-        gaussian.chi_square(part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier)
+        gaussian.step_chi_square(sigma, shift)
         for part in loss
+        for sigma, shift in single_steps(part.noise_multiplier, part.shift)
     )
     coarsest = _COARSEST if resolution >= FINAL else 5 * _COARSEST
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import optimize, special
 
 from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.shifts import Joined, Shift, Told
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
@@ -54,7 +55,7 @@ def exact_mu(loss: PrivacyLoss) -> float | None:
     """μ when every part is an unsampled Gaussian (their composition is exactly Gaussian), else None."""
     total = 0.0
     for part in loss:
-        if len(part.shift.sensitivities) != 1:
+        if type(part.shift) is not Shift or len(part.shift.sensitivities) != 1:
             return None
         if part.shift.sensitivities[0] > 0:
             total += part.steps * (part.shift.sensitivities[0] / part.noise_multiplier) ** 2
@@ -70,11 +71,20 @@ def chi_square(sensitivities: tuple[float, ...], probabilities: tuple[float, ...
     return float(weights @ moved @ weights)
 
 
+def step_chi_square(sigma: float, shift: Shift) -> float:
+    """:func:`chi_square` of any kind of shift, roughly where the unit's coin is in both neighbours."""
+    if isinstance(shift, Told):
+        squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
+        with np.errstate(over="ignore"):
+            return float(
+                sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares)
+            )
+    if isinstance(shift, Joined):
+        return max(steps * step_chi_square(sigma * ratio, part) for ratio, steps, part in shift.parts)
+    return chi_square(shift.sensitivities, shift.probabilities, sigma)
+
+
 def clt_mu(loss: PrivacyLoss) -> float:
     """The central-limit μ of a composition: an estimate for starting points and grids, never a certificate."""
-    total = 0.0
-    for part in loss:
-        total += part.steps * chi_square(
-            part.shift.sensitivities, part.shift.probabilities, part.noise_multiplier
-        )
+    total = sum(part.steps * step_chi_square(part.noise_multiplier, part.shift) for part in loss)
     return math.sqrt(total) if math.isfinite(total) else math.inf

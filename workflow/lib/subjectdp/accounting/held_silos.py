@@ -13,18 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting.epsilon import comparing_grid, loss_masses
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, merged
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.self_composition import hockey_sticks
+from subjectdp.accounting.shifts import Joined
 from subjectdp.plan.plan import SiloSchedule
 
 Floats = NDArray[np.float64]
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
-_LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5)  # factors within which silos are merged, if there are many
+_LIKENESS = (
+    1.0,
+    1.02,
+    1.05,
+    1.1,
+    1.2,
+    1.5,
+    math.inf,
+)  # factors within which silos are merged, if there are many
 _MOST_ENUMERATED = 20_000
 _MOST_CHOICES = 12
-_TOLERATED = 1e-4  # of δ
+_TOLERATED = 1e-3  # of δ
 _MOST_KINDS = 24
 
 
@@ -35,35 +44,56 @@ class SiloRun(NamedTuple):
     rounds: int
 
 
-def held_silos(
-    silos: Sequence[SiloRun],
-    count: int,
-    run: Callable[[SiloRun], MixtureSteps] | None = None,
-    delta: float = 1e-5,
-) -> list[tuple[SiloRun, ...]]:
+def held_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
-    A choice is left out if another silo that is at least as bad could take a place in it: one that is as bad in every
-    respect, or whose releases ``run`` have privacy losses that dominate (:class:`_Losses`). Composition keeps
-    domination, so that exchanging silos one by one for worse ones never makes ε smaller. Silos that are far from the
-    worst ``count`` stand in groups, as bad as the worst of the group in every respect. Where many choices are left,
-    silos of similar sampling probability count as one kind; the last resort is a subject at all silos.
+    A choice is left out if another silo that is at least as bad in every respect could take a place in it. Where more
+    than a few are left, silos of similar sampling probability count as one kind, as bad as the worst of them in every
+    respect.
     """
     alike = _rounded_up(silos)
     if count == len(alike):
         return [tuple(alike)]
-    losses = None if run is None else _Losses(run, alike, delta / count)
     for likeness in _LIKENESS:
-        merged = _merged(alike, likeness)
-        kinds = Counter(merged if losses is None else _grouped(merged, count, losses.size))
-        if len(kinds) > _MOST_KINDS:
-            continue
-        worse = _dominates if losses is None else losses.dominates
-        ordered = sorted(kinds, key=_badness if losses is None else losses.size, reverse=True)
-        found = list(islice(_choices(ordered, kinds, count, worse), _MOST_CHOICES + 1))
-        if len(found) <= _MOST_CHOICES:
-            return found
-    return [tuple(alike)] if losses is not None else [(worst_of(alike),) * count]
+        kinds = Counter(_merged(alike, likeness))
+        if len(kinds) <= _MOST_KINDS:
+            ordered = sorted(kinds, key=_badness, reverse=True)
+            found = list(islice(_choices(ordered, kinds, count), _MOST_CHOICES + 1))
+            if len(found) <= _MOST_CHOICES:
+                return found
+    return [(worst_of(alike),) * count]
+
+
+def composed_silos(
+    silos: Sequence[SiloRun], count: int, run: Callable[[SiloRun], MixtureSteps], delta: float
+) -> list[PrivacyLoss]:
+    """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
+
+    Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
+    (:class:`~subjectdp.accounting.shifts.Joined`) thus takes place j: domination is kept by composition. Nearly always
+    that is the j-th silo itself. Few choices are written out one by one.
+    """
+    alike = _rounded_up(silos)
+    if math.comb(len(alike), count) <= _MOST_CHOICES:
+        choices = dict.fromkeys(tuple(sorted(some)) for some in combinations(range(len(alike)), count))
+        return list(dict.fromkeys(merged(run(alike[i]) for i in some) for some in choices))
+    losses = _Losses(run, alike, delta / count)
+    left: list[SiloRun] = []  # the worst of all that are no larger than the place
+    places: list[list[SiloRun]] = []
+    for silo in reversed(_grouped(alike, count, losses.size)):
+        left = [silo, *(other for other in left if not losses.dominates(silo, other))]
+        places.append(left)
+    return [merged(_joined([run(silo) for silo in place]) for place in places[-count:])]
+
+
+def _joined(runs: Sequence[MixtureSteps]) -> MixtureSteps:
+    """One series of releases that is as bad as each."""
+    if len(runs) == 1:
+        return runs[0]
+    base = runs[0].noise_multiplier
+    parts = tuple((run.noise_multiplier / base, run.steps, run.shift) for run in runs)
+    shift = runs[0].shift
+    return MixtureSteps(base, Joined(shift.sensitivities, shift.probabilities, parts), 1)
 
 
 def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:
@@ -112,9 +142,7 @@ def worst_of(silos: Sequence[SiloRun]) -> SiloRun:
     return SiloRun(schedule, max(silo.rounds for silo in silos))
 
 
-def _choices(
-    kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int, worse: Callable[[SiloRun, SiloRun], bool]
-) -> Iterator[tuple[SiloRun, ...]]:
+def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> Iterator[tuple[SiloRun, ...]]:
     """Choices from ``kinds``, worst first; a kind has a place only where all copies of what dominates it have one."""
     if count == 0:
         yield ()
@@ -123,8 +151,8 @@ def _choices(
         return
     kind, rest = kinds[0], kinds[1:]
     for used in range(min(copies[kind], count), -1, -1):
-        allowed = [other for other in rest if used == copies[kind] or not worse(kind, other)]
-        for others in _choices(allowed, copies, count - used, worse):
+        allowed = [other for other in rest if used == copies[kind] or not _dominates(kind, other)]
+        for others in _choices(allowed, copies, count - used):
             yield (kind,) * used + others
 
 

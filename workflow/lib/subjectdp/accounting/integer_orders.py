@@ -50,9 +50,7 @@ def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -
     if isinstance(shift, Turned):
         return _turned(sigma, shift, orders)
     if isinstance(shift, Told):
-        raise PrivacyError(
-            "No bound is known for integer noise where the observer knows the subjects' coins."
-        )
+        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
     moved = values > 0
     chance = float(weights[moved].sum())
@@ -69,7 +67,8 @@ def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
     squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
     powers = np.asarray(orders)[:, None]
     moments: Floats = np.asarray(logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1))
-    return moments / (np.asarray(orders) - 1)
+    divergences: Floats = moments / (np.asarray(orders) - 1)
+    return divergences
 
 
 def _divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:

@@ -17,6 +17,7 @@ from itertools import product
 
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, merged
+from subjectdp.accounting.gaussian import exact_mu
 from subjectdp.accounting.private_selection import Curve, composed_curve, worst_curve
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.errors import PrivacyError
@@ -92,7 +93,7 @@ def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_sil
     found = [unit_losses(entry.plan, unit, every_silo) for entry in group]
     if len(group) == 1:
         return found[0]
-    if all(len(part.shift.sensitivities) == 1 for losses in found for loss in losses for part in loss):
+    if all(exact_mu(loss) is not None for losses in found for loss in losses):
         return [merged(part for loss in choice for part in loss) for choice in product(*found)]
     same_items = len({entry.partition for entry in group}) == 1
     if not same_items or len({_without_noise(losses) for losses in found}) > 1:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from subjectdp.accounting.self_composition import self_composed
-from subjectdp.accounting.shifts import Shift, Told, Turned
+from subjectdp.accounting.self_composition import hockey_sticks, self_composed
+from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,8 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     if isinstance(shift, Told):
         parts = [(weight, self_composed(step_pld(sigma, s, grid), n)) for weight, n, s in shift.parts]
         return _mixed(parts, grid)
+    if isinstance(shift, Joined):
+        return _joined([self_composed(step_pld(sigma * r, s, grid), n) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
         return _turned_pld(sigma, shift, grid)
     values = shift.sensitivities
@@ -62,13 +64,33 @@ def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
     return pld.PrivacyLossDistribution(*sides)
 
 
+def _joined(runs: list[Any], grid: float) -> Any:
+    """The losses whose δ is the largest of the runs' at every point of the grid."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    sides = []
+    for name in ("_pmf_remove", "_pmf_add"):
+        found = [getattr(run, name).to_dense_pmf() for run in runs]
+        low = min(pmf._lower_loss for pmf in found)
+        size = max(pmf._lower_loss + len(pmf._probs) for pmf in found) - low
+        deltas = np.zeros(size)
+        for pmf in found:
+            start = pmf._lower_loss - low
+            masses = np.pad(pmf._probs, (start, size - start - len(pmf._probs)))
+            deltas = np.maximum(deltas, hockey_sticks(masses, grid) + pmf._infinity_mass)
+        deltas = np.maximum.accumulate(np.clip(deltas, 0, 1)[::-1])[::-1]
+        sides.append(pld_pmf.DensePLDPmf(grid, low, connected_dots(deltas, grid), deltas[-1], True))
+    return pld.PrivacyLossDistribution(*sides)
+
+
 def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     """The symmetric losses of ``shifts.Turned``: δ(ε) = h(e^ε), and δ(-ε) = 1 - e^-ε + e^-ε h(e^ε)."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     moved, q = shift.sensitivities[1], shift.probabilities[1]
-    epsilons = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1) * grid
+    epsilons: Floats = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1, dtype=np.float64) * grid
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])
@@ -80,6 +102,8 @@ def largest_loss(sigma: float, shift: Shift) -> float:
     """The loss at an outcome that is ten standard deviations off: about the reach of a step's losses."""
     if isinstance(shift, Told):
         return max(steps * largest_loss(sigma, part) for _, steps, part in shift.parts)
+    if isinstance(shift, Joined):
+        return max(largest_loss(sigma * ratio, part) for ratio, _, part in shift.parts)
     values, weights = np.asarray(shift.sensitivities), np.log(shift.probabilities)
     if isinstance(shift, Turned):
         gone = -_FAR * np.array([1.0, values[1]]) / sigma - np.array([1.0, values[1]]) ** 2 / (2 * sigma**2)

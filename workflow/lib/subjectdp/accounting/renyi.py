@@ -16,7 +16,7 @@ from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
-from subjectdp.accounting.shifts import Shift, Told, Turned
+from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
 
 Floats = NDArray[np.float64]
@@ -178,6 +178,8 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
 
 def loss_spread(sigma: float, shift: Shift) -> float:
     """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
+    if isinstance(shift, Joined):
+        return max(math.sqrt(steps) * loss_spread(sigma * ratio, part) for ratio, steps, part in shift.parts)
     reach = _REACH * sigma
     low, high = shift.sensitivities[0] - reach, shift.sensitivities[-1] + reach
     points = np.linspace(low, high, min(max(_NODES, int((high - low) / sigma * 16) + 1), _MOST_NODES))
@@ -228,6 +230,8 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
             for weight, steps, part in shift.parts
         ]
         return _mean_moment(moments) / (order - 1)
+    if isinstance(shift, Joined):
+        return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):
         return _turned_divergence(order, sigma, shift)
     top = shift.sensitivities[-1]

@@ -20,6 +20,9 @@ thus at least as bad for every neighbour at every α, and so are its composition
 **Told.** Which of several shifts may happen is drawn without regard to the unit: by the coins of its subject's other
 items, by a coin that the observer knows, or by which silos take part in a round. Hockey-stick divergences are jointly
 convex, so that the mean over the draws bounds them; privacy losses mix in the same way.
+
+**Joined.** One of several series of releases, nobody knows which. The largest of their hockey-stick divergences at each
+α is convex in α: it belongs to a pair of laws that dominates each of them, and so do compositions with it.
 """
 
 from __future__ import annotations
@@ -117,6 +120,20 @@ class Told(Shift):
         ]
         whole = Shift.of((value for value, _ in atoms), (p for _, p in atoms))
         return cls(whole.sensitivities, whole.probabilities, drawn)
+
+
+@dataclass(frozen=True)
+class Joined(Shift):
+    """The worst of several series of releases. ``parts``: (noise over the common noise, releases, shift)."""
+
+    parts: tuple[tuple[float, int, Shift], ...]
+
+
+def single_steps(sigma: float, shift: Shift) -> list[tuple[float, Shift]]:
+    """Noise and shift of each step that a joined series is made of; of any other shift itself."""
+    if not isinstance(shift, Joined):
+        return [(sigma, shift)]
+    return [(sigma * ratio, part) for ratio, _, part in shift.parts]
 
 
 def known_coin(shift: Shift) -> Shift:

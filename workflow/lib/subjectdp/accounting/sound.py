@@ -17,7 +17,14 @@ from subjectdp.accounting.events import (
     unit_shift,
     update_shift,
 )
-from subjectdp.accounting.held_silos import SiloRun, held_silos, maximal, meetings_in_turn, worst_of
+from subjectdp.accounting.held_silos import (
+    SiloRun,
+    composed_silos,
+    held_silos,
+    maximal,
+    meetings_in_turn,
+    worst_of,
+)
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.shifts import Shift, Told
 from subjectdp.errors import PrivacyError
@@ -243,8 +250,7 @@ def _local_losses(
     def run(silo: SiloRun) -> MixtureSteps:
         return _steps(plan, silo, unit)
 
-    choices = held_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
-    return [merged(map(run, held)) for held in choices]
+    return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
 
 
 def _drawn(plan: PrivacyPlan) -> bool:

@@ -128,8 +128,12 @@ def _accounted(
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
     facts = schedule.facts(counts)
-    each = _noise(counts.silos, noise_multiplier) if isinstance(noise_multiplier, Mapping) else None
-    least = noise_multiplier if each is None else min(each)
+    each: list[float] | None = None
+    if isinstance(noise_multiplier, Mapping):
+        each = _noise(counts.silos, noise_multiplier)
+        least = min(each)
+    else:
+        least = noise_multiplier
     settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=least)
     draft = _draft(chosen, facts, schedule, settings)
     plan = with_plan_noise(draft, facts) if each is None else with_noise_multipliers(draft, each)

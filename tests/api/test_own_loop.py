@@ -6,6 +6,7 @@ import copy
 import io
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -472,3 +473,19 @@ def test_where_subjects_are_drawn_the_number_of_items_sets_nothing() -> None:
     with pytest.raises(ConfigError, match="subjects_per_step.*from 1 to the 6 subjects"):
         settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 7}
         Loop(subjects=[i % 6 for i in range(ITEMS)], settings=settings)
+
+
+def test_an_epsilon_that_rests_on_the_data_says_so() -> None:
+    subjects = [i // 4 for i in range(ITEMS)]
+    capped = Loop(subjects=subjects, settings={"max_items_per_subject": 4})
+    capped.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        enforced = capped.engine.get_epsilon()
+    loose = Loop(subjects=subjects)
+    loose.step()
+    with pytest.warns(UserWarning, match="conditional"):
+        assert loose.engine.get_epsilon() == pytest.approx(enforced)
+    assert loose.engine.report().subject.conditional and not capped.engine.report().subject.conditional
+    assert "none: the papers" in str(loose.engine.report()), "no claim of a paper"
+    assert loose.engine.plan.total_subjects == 6

@@ -200,15 +200,9 @@ SUBJECTS = (
     mutant(
         "a subject's other silos keep their parts when it leaves one",
         LOSSES,
-<<<<<<< HEAD
-        "alone = unit is PrivacyUnit.SUBJECT and not every_silo",
-        "alone = False",
-        CONFORMS,
-=======
         "elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:",
         "elif False:",
-        T_RELEASE + "test_a_subjects_items_at_one_silo_move_it_by_at_most_what_is_stated",
->>>>>>> acc
+        CONFORMS,
     ),
     mutant(
         "predicted noise passes for the run's own",

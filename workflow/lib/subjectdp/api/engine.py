@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.statements import condition
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
@@ -207,7 +208,8 @@ class SubjectPrivacyEngine:
     def get_epsilon(self, delta: float = 1e-5, unit: str = "subject") -> float:
         """ε at ``delta`` after the steps so far, of an ``"item"`` or of a ``"subject"`` (all its items here).
 
-        A subject with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos.
+        A subject with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
+        where ε rests on what was read from the data, such as the largest number of a subject's items.
 
         Raises:
             ConfigError: another unit, or δ out of range.
@@ -217,7 +219,13 @@ class SubjectPrivacyEngine:
             raise unknown("unit", unit, ("item", "subject"))
         if not 0 < delta < 0.1:
             raise expected("delta", delta, "above 0 and below 0.1")
-        return 0.0 if self.steps == 0 else unit_epsilon(self._so_far(delta), *UNITS[unit])
+        if self.steps == 0:
+            return 0.0
+        plan = self._so_far(delta)
+        rests_on = condition(plan, *UNITS[unit])
+        if rests_on is not None:
+            warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
+        return unit_epsilon(plan, *UNITS[unit])
 
     def report(self, delta: float = 1e-5) -> PrivacyReport:
         """The guarantees after the steps so far, with what they assume. Raises ConfigError before the first step."""

@@ -67,7 +67,8 @@ def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
     squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
     powers = np.asarray(orders)[:, None]
     moments: Floats = np.asarray(logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1))
-    return moments / (np.asarray(orders) - 1)
+    divergences: Floats = moments / (np.asarray(orders) - 1)
+    return divergences
 
 
 def _divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:

@@ -179,7 +179,7 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
 def loss_spread(sigma: float, shift: Shift) -> float:
     """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
     if isinstance(shift, Joined):
-        return max(steps**0.5 * loss_spread(sigma * ratio, part) for ratio, steps, part in shift.parts)
+        return max(math.sqrt(steps) * loss_spread(sigma * ratio, part) for ratio, steps, part in shift.parts)
     reach = _REACH * sigma
     low, high = shift.sensitivities[0] - reach, shift.sensitivities[-1] + reach
     points = np.linspace(low, high, min(max(_NODES, int((high - low) / sigma * 16) + 1), _MOST_NODES))

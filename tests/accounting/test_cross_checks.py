@@ -83,7 +83,7 @@ def test_quadrature_against_dp_accounting_rdp() -> None:
 
 def test_quadrature_of_a_mixture_without_a_zero_atom() -> None:
     """All mass at one shift, split over two equal atoms: a·s²/(2σ²), in both directions."""
-    from subjectdp.accounting.events import Shift
+    from subjectdp.accounting.shifts import Shift
 
     near = Shift.of((2.0, 2.0 + 1e-9), (0.5, 0.5))
     for order in (1.5, 3.0, 20.0):

@@ -385,8 +385,9 @@ def test_delta_that_underflows_in_the_group_rule() -> None:
 @pytest.mark.slow
 def test_large_groups_are_safe_and_monotone() -> None:
     from subjectdp.accounting.epsilon import epsilon_of
-    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.events import MixtureSteps
     from subjectdp.accounting.published import group_noise, group_target
+    from subjectdp.accounting.shifts import sampled_gaussian
 
     loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
     table = group_noise(loss, settings(), 60)
@@ -421,8 +422,9 @@ def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
 
 @pytest.mark.slow
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
-    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.events import MixtureSteps
     from subjectdp.accounting.published import group_table
+    from subjectdp.accounting.shifts import sampled_gaussian
 
     loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
     exact, coarse = group_table(loss, 4.0, DELTA, 8), group_table(loss, 4.0, DELTA, 8, exact=3)
@@ -432,8 +434,9 @@ def test_unlikely_groups_cost_more_noise_never_less() -> None:
 
 @pytest.mark.long
 def test_very_large_groups_get_finite_noise() -> None:
-    from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
+    from subjectdp.accounting.events import MixtureSteps
     from subjectdp.accounting.published import group_noise
+    from subjectdp.accounting.shifts import sampled_gaussian
 
     table = group_noise((MixtureSteps(1.0, sampled_gaussian(0.02), 5),), settings(), 400, 8)
     assert len(table) == 400

@@ -429,8 +429,8 @@ ACCOUNTING = (
     mutant(
         "silos whose sums are added divide each by its own fraction",
         PLANNING,
-        "common = mean if plan.mechanism.trust is not TrustModel.LOCAL else None",
-        "common = None",
+        "if plan.mechanism.trust is TrustModel.LOCAL:\n        return plan",
+        "if True:\n        return plan",
         "accounting/test_joint_terms.py::test_one_fraction_for_silos_of_very_different_sizes",
     ),
     mutant(

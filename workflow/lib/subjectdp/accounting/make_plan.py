@@ -186,23 +186,14 @@ def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float]) -> Privacy
 
 
 def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
-    """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it.
-
-    A silo that is alone with its noise divides by its own expected mini-batch. Where the silos' sums are added before
-    anybody sees them, all divide by the mean silo's: a divisor of its own would be a learning rate of its own, which
-    changes the noise of the sum and its sensitivity.
-    """
-    mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
-    common = mean if plan.mechanism.trust is not TrustModel.LOCAL else None
-    return _one_divisor(
-        replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q, common) for silo in plan.silos))
-    )
+    """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it."""
+    return _one_divisor(replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q) for silo in plan.silos)))
 
 
 def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan whose silos' sums are added before they are divided, by their mean divisor, unless all are seen.
 
-    Means that are added would each have noise and sensitivity of its own silo's divisor, and no joint noise.
+    A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity.
     """
     if plan.mechanism.trust is TrustModel.LOCAL:
         return plan
@@ -213,7 +204,7 @@ def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
 
 
-def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float, common: float | None) -> SiloSchedule:
+def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float) -> SiloSchedule:
     changed = replace(silo, sampling_probability=q)
     if mechanism.samples_subjects:
         return changed  # made with q
@@ -221,7 +212,7 @@ def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float, common: float |
         return replace(changed, divisor=sound.expected_subjects(changed))
     if mechanism.divisor_rule is DivisorRule.ONE:
         return changed
-    return replace(changed, divisor=q * (silo.items if common is None else common))
+    return replace(changed, divisor=q * silo.items)
 
 
 def _schedule(

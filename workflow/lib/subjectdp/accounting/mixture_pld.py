@@ -90,7 +90,7 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     moved, q = shift.sensitivities[1], shift.probabilities[1]
-    epsilons: Floats = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1, dtype=np.float64) * grid
+    epsilons: Floats = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1.0) * grid
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])

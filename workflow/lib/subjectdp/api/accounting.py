@@ -128,16 +128,13 @@ def _accounted(
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
     facts = schedule.facts(counts)
-    each: list[float] | None = None
+    settings = replace(_settings(chosen, facts, schedule), delta=delta)
     if isinstance(noise_multiplier, Mapping):
         each = _noise(counts.silos, noise_multiplier)
-        least = min(each)
-    else:
-        least = noise_multiplier
-    settings = replace(_settings(chosen, facts, schedule), delta=delta, noise_multiplier=least)
-    draft = _draft(chosen, facts, schedule, settings)
-    plan = with_plan_noise(draft, facts) if each is None else with_noise_multipliers(draft, each)
-    return _reported(plan, counts)
+        draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
+        return _reported(with_noise_multipliers(draft, each), counts)
+    draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise_multiplier))
+    return _reported(with_plan_noise(draft, facts), counts)
 
 
 def _reported(plan: PrivacyPlan, counts: Counts) -> PrivacyReport:

@@ -445,7 +445,7 @@ class TrainingConfig(Section):
     silo_choice: SiloChoice = Field(
         default=PlanSettings.silo_choice,
         description="silos_per_round: the silos in turn, each as often as all others (public; its data are charged its "
-        "own rounds), or drawn anew in every round as in the papers (charged all rounds).",
+        "own rounds), or drawn anew in every round as in the papers (charged for the draws; integer noise all rounds).",
     )
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
     server_optimizer: ServerOptimizerConfig = Field(

@@ -481,7 +481,7 @@ class Words(Dataset[Any]):
         ({"epsilon": 1.0}, None, None, "got 'both'", ConfigError),
         ({"noise_multiplier": None}, None, None, "got 'neither'", ConfigError),
         ({"noise_multiplier": None, "epsilon": 1.0}, None, None, "steps", ConfigError),
-        ({"noise_multiplier": 0.0001}, None, None, "at least 0.01", ConfigError),
+        ({"noise_multiplier": 1e-6}, None, None, "at least 1e-05", ConfigError),
         ({"clip_norm": 0.0}, None, None, "clip_norm", ConfigError),
         ({"max_items_per_subject": None}, None, None, "max_items_per_subject.*cap", ConfigError),
         ({"max_items_per_subject": 0}, None, None, "at least 1", ConfigError),

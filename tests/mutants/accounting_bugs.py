@@ -51,8 +51,8 @@ ACCOUNTING = (
     mutant(
         "colluding silos do not know the common coin",
         LOSSES,
-        "shift = known_coin(shift)",
-        "shift = shift",
+        "if settings.colluding_silos and q < 1",
+        "if False and q < 1",
         DIFFERS,
     ),
     mutant(

@@ -27,10 +27,15 @@ _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
 _RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
 
 
+def _dp() -> Any:
+    """dp-accounting's modules of privacy losses, loaded where they are needed: light processes do without."""
+    from dp_accounting import pld
+
+    return pld
+
+
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     if isinstance(shift, Told):
         parts = [(weight, self_composed(step_pld(sigma, s, grid), n)) for weight, n, s in shift.parts]
         return _mixed(parts, grid)
@@ -40,17 +45,16 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
         return _turned_pld(sigma, shift, grid)
     values = shift.sensitivities
     if values == (0.0,):
-        return pld.identity(value_discretization_interval=grid)
+        return _dp().privacy_loss_distribution.identity(value_discretization_interval=grid)
     if len(values) == 1:
-        return pld.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
+        return _dp().privacy_loss_distribution.from_gaussian_mechanism(
+            sigma, sensitivity=values[0], value_discretization_interval=grid
+        )
     return mixture_pld(sigma, shift, grid)
 
 
 def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
     """The losses of steps of which one is drawn with its weight, and the draw is told."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     sides = []
     for name in ("_pmf_remove", "_pmf_add"):
         found = [(weight, getattr(step, name).to_dense_pmf()) for weight, step in parts]
@@ -60,15 +64,12 @@ def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
             start = pmf._lower_loss - low
             masses[start : start + len(pmf._probs)] += weight * pmf._probs
         infinite = sum(weight * pmf._infinity_mass for weight, pmf in found)
-        sides.append(pld_pmf.DensePLDPmf(grid, low, masses, infinite, True))
-    return pld.PrivacyLossDistribution(*sides)
+        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, masses, infinite, True))
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
 def _joined(runs: list[Any], grid: float) -> Any:
     """The losses whose δ is the largest of the runs' at every point of the grid."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     sides = []
     for name in ("_pmf_remove", "_pmf_add"):
         found = [getattr(run, name).to_dense_pmf() for run in runs]
@@ -80,22 +81,21 @@ def _joined(runs: list[Any], grid: float) -> Any:
             masses = np.pad(pmf._probs, (start, size - start - len(pmf._probs)))
             deltas = np.maximum(deltas, hockey_sticks(masses, grid) + pmf._infinity_mass)
         deltas = np.maximum.accumulate(np.clip(deltas, 0, 1)[::-1])[::-1]
-        sides.append(pld_pmf.DensePLDPmf(grid, low, connected_dots(deltas, grid), deltas[-1], True))
-    return pld.PrivacyLossDistribution(*sides)
+        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, connected_dots(deltas, grid), deltas[-1], True))
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
 def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     """The symmetric losses of ``shifts.Turned``: δ(ε) = h(e^ε), and δ(-ε) = 1 - e^-ε + e^-ε h(e^ε)."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     moved, q = shift.sensitivities[1], shift.probabilities[1]
     epsilons: Floats = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1.0) * grid
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])
     masses = connected_dots(whole, grid)
-    return pld.PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True))
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(
+        _dp().pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True)
+    )
 
 
 def largest_loss(sigma: float, shift: Shift) -> float:
@@ -135,16 +135,13 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step; pessimistic, add/remove adjacency."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
-    from dp_accounting.pld import privacy_loss_mechanism as mechanism
-
     loss_class, shift = _fast_loss(), without_rare_absence(shift)
+    adjacencies = _dp().privacy_loss_mechanism.AdjacencyType
     sides = []
-    for adjacency in (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD):
+    for adjacency in (adjacencies.REMOVE, adjacencies.ADD):
         loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
-        sides.append(_discretised(loss, grid, pld_pmf.DensePLDPmf))
-    return pld.PrivacyLossDistribution(*sides)
+        sides.append(_discretised(loss, grid, _dp().pld_pmf.DensePLDPmf))
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
 def _discretised(loss: Any, grid: float, dense: Any) -> Any:
@@ -197,9 +194,9 @@ def without_rare_absence(shift: Shift) -> Shift:
 
 @lru_cache(maxsize=1)
 def _fast_loss() -> Any:
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
+    mechanism = _dp().privacy_loss_mechanism
 
-    class FastMixtureLoss(MixtureGaussianPrivacyLoss):  # type: ignore[misc]
+    class FastMixtureLoss(mechanism.MixtureGaussianPrivacyLoss):  # type: ignore[misc, name-defined]
         """dp-accounting's mixture loss; the binary search and loops over points are replaced."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -216,7 +213,7 @@ def _fast_loss() -> Any:
         def _inverse_privacy_losses_with_range(
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
-            sign = 1.0 if self.adjacency_type == AdjacencyType.ADD else -1.0
+            sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
             line = _LogSum(
                 np.asarray(self._precompute_privacy_loss_constants),
                 sign * self.sensitivities / self._variance,

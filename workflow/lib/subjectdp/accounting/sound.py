@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
+from typing import Any
 
 from subjectdp.accounting import silo_terms, subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
@@ -155,20 +156,25 @@ def noise_of_the_sum(plan: PrivacyPlan) -> float:
     return whole if whole / parts >= own else math.nextafter(whole, math.inf)  # so that a share is no smaller
 
 
+def _stats() -> Any:
+    """scipy.stats takes half a second to load."""
+    from scipy import stats
+
+    return stats
+
+
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
 
     k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
     """
-    from scipy import stats
-
     mean = schedule.items / max(1, schedule.subjects)
     low, share = math.floor(mean), mean - math.floor(mean)
     best, best_mass, below = 1, 0.0, 0.0
     for size in range(0, schedule.max_items_per_subject + 1):
-        one = stats.binom.logcdf(size, low, schedule.sampling_probability)
-        other = stats.binom.logcdf(size, low + 1, schedule.sampling_probability)
+        one = _stats().binom.logcdf(size, low, schedule.sampling_probability)
+        other = _stats().binom.logcdf(size, low + 1, schedule.sampling_probability)
         under = math.exp(schedule.subjects * ((1 - share) * float(one) + share * float(other)))
         if under - below > best_mass:
             best, best_mass = max(1, size), under - below
@@ -264,8 +270,6 @@ def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int)
 
     Everybody knows which, and nobody's data decides over it (``shifts.Told``).
     """
-    from scipy import stats
-
     shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
     sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
     summed = noise_is_summed(plan)
@@ -273,7 +277,7 @@ def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int)
         sigma = silo_terms.common_noise_multiplier(plan.silos) * noise_copies(plan)
     total = parts[0][2]
     for count in range(min(held, participants(plan)) + 1):
-        chance = float(stats.hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
+        chance = float(_stats().hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
         together = total if summed else (shift if count else total)
         parts.append((chance, 1 if summed or not count else count * steps, together))
         total = total.convolve(shift) if summed and held > 1 else shift

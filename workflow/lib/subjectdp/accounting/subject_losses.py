@@ -32,6 +32,25 @@ def budget_losses(
     """
     settings, schedule = plan.settings, plan.silos[0]
     sigma = silo_terms.common_noise_multiplier(list(plan.silos)) * noise_copies
+    shift = _budget_shift(plan, unit, every_silo)
+    if settings.subject.noise_band == 1:
+        return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
+    if len(shift.sensitivities) > 1:
+        raise expected(
+            "sampling probability with correlated noise",
+            schedule.sampling_probability,
+            "1 (subject.every takes its place)",
+            PrivacyError,
+        )
+    whole = shift.sensitivities[0] * sensitivity(
+        settings.subject.noise_band, plan.rounds, settings.subject.every
+    )
+    return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]
+
+
+def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
+    """How one release is moved."""
+    settings, schedule = plan.settings, plan.silos[0]
     shift = unit_shift(
         plan.mechanism.clipping,
         unit,
@@ -47,21 +66,9 @@ def budget_losses(
     elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
         # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
         shift = Turned.by(q, _moved_at_one_silo(plan))
-    if settings.colluding_silos and q < 1:
-        shift = known_coin(shift)  # every silo knows the common coin
-    if settings.subject.noise_band == 1:
-        return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
-    if len(shift.sensitivities) > 1:
-        raise expected(
-            "sampling probability with correlated noise",
-            schedule.sampling_probability,
-            "1 (subject.every takes its place)",
-            PrivacyError,
-        )
-    whole = shift.sensitivities[0] * sensitivity(
-        settings.subject.noise_band, plan.rounds, settings.subject.every
-    )
-    return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]
+    return (
+        known_coin(shift) if settings.colluding_silos and q < 1 else shift
+    )  # every silo knows the common coin
 
 
 def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:

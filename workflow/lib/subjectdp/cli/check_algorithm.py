@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+
 
 def add_parser(commands: Any) -> None:
     """Adds the command."""
@@ -22,13 +24,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints every check and returns 1 if one failed; ConfigError for an unknown name."""
-    from subjectdp.algorithms.registry import ALGORITHMS, algorithm  # here, to keep --help light
-    from subjectdp.auditing.conformance import checks
+    from subjectdp.auditing import conformance  # here, to keep --help light
 
     made = failed = 0
-    for name in ALGORITHMS if options.name is None else [options.name]:
+    for name in sorted(ALGORITHMS) if options.name is None else [options.name]:
         title = None
-        for plan, check in checks(algorithm(name)):
+        for plan, check in conformance.checks(algorithm(name)):
             if plan != title:
                 print(plan)
                 title = plan

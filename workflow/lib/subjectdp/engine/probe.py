@@ -60,7 +60,7 @@ def check_model(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a model of anyone's may use
-    devices = range(torch.cuda.device_count())
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     try:
         with torch.random.fork_rng(devices):
             yield

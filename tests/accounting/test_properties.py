@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accounting.plans import FIXED, HIGRAD_V1, ITEM, LOCAL_ITEM, POISSON, SUBJECT, plan
@@ -16,6 +16,7 @@ from subjectdp.accounting.events import MixtureSteps, unit_shift
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
+from subjectdp.plan.rules import LEAST_NOISE
 
 FULL = os.environ.get("SUBJECTDP_FULL_TESTS") == "1"
 CLIPPING = st.sampled_from(
@@ -36,6 +37,7 @@ def shifts(draw: st.DrawFn) -> Shift:
 
 @pytest.mark.slow
 @few
+@example(shift=Shift((0.0, 2.0), (0.9995, 0.0005)), steps=1, epsilon=1.0, exponent=-3.0)
 @given(
     shift=shifts(),
     steps=st.integers(1, 20_000),
@@ -49,7 +51,10 @@ def test_calibration_never_overshoots_and_comes_within_one_percent(
     loss = (MixtureSteps(1.0, shift, steps),)
     sigma = calibrate_noise_multiplier(loss, epsilon, delta)
     reached = epsilon_of((MixtureSteps(sigma, shift, steps),), delta)
-    assert 0.99 * epsilon <= reached <= epsilon
+    assert reached <= epsilon
+    assert reached >= 0.99 * epsilon or sigma == LEAST_NOISE, (
+        "or the least noise is enough: δ covers the event"
+    )
 
 
 @pytest.mark.slow

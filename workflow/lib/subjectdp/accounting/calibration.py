@@ -111,7 +111,10 @@ class _Search:
     def run(self, sigma: float) -> float:
         resolution = min(SEARCH, self.final) if self.accountant == "pld" else self.final
         for _ in range(_ROUNDS):
+            sigma = max(sigma, LEAST_NOISE)
             reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
+            if sigma == LEAST_NOISE and reached <= self.epsilon:  # what happens so rarely that δ covers it
+                return sigma
             if resolution == self.final and _ENOUGH * self.epsilon <= reached <= self.epsilon:
                 return sigma
             if resolution < self.final and abs(reached / self.epsilon - 1) < _NEAR:

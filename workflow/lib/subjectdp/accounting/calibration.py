@@ -113,8 +113,6 @@ class _Search:
         for _ in range(_ROUNDS):
             sigma = max(sigma, LEAST_NOISE)
             reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
-            if sigma == LEAST_NOISE and reached <= self.epsilon:  # what happens so rarely that δ covers it
-                return sigma
             if resolution == self.final and _ENOUGH * self.epsilon <= reached <= self.epsilon:
                 return sigma
             if resolution < self.final and abs(reached / self.epsilon - 1) < _NEAR:
@@ -123,9 +121,14 @@ class _Search:
                 self.low, self.high, self.known = 0.0, math.inf, []
                 continue
             sigma = self._next(sigma, reached)
-        if resolution == self.final and math.isfinite(self.high):
-            return self.high
+        if math.isfinite(self.high):  # on the coarse grid where δ covers the event whatever the noise
+            coarse = resolution < self.final
+            if not coarse or self._reached(self.high) <= self.epsilon:
+                return self.high
         raise PrivacyError(f"No noise multiplier reaches epsilon {self.epsilon} at delta {self.delta}.")
+
+    def _reached(self, sigma: float) -> float:
+        return epsilon_of(self.loss_at(sigma), self.delta, self.accountant, self.final)
 
     def _next(self, sigma: float, reached: float) -> float:
         if reached > self.epsilon:

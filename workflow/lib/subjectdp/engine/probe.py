@@ -14,6 +14,7 @@ import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,8 +78,10 @@ def _seed(seed: int = 1) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy in training mode. Raises ModelError where there can be none."""
+    held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone()) for p in model.parameters()}
+    held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     try:
-        return copy.deepcopy(model).train()
+        return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises
         raise ModelError(
             f"Expected a model that copy.deepcopy can copy, to try it on a few items: {problem}"

@@ -92,7 +92,7 @@ def test_one_training_needs_subjects_as_canaries(rows: pd.DataFrame) -> None:
     assert list(subjects["algorithm"]) == ["higrad_avg_dp", "local_group_dp"]
     items = chosen(rows, "one_run_items", "as_published")
     assert list(items["variant"]) == ["v1"]
-    # 400 guesses at the papers' own noise, 98.3 % confidence; keys of the noise follow the code, so that bounds move by 1
+    # 400 guesses, the papers' own noise, 98.3 % confidence; the keys of noise follow the code, and bounds move by 1
     least = items["lower_bound"].item()
     assert 0.1 < least < 2.5 < subjects["lower_bound"].max(), (
         "an audit with items passes the broken algorithm"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Table
+from benchmarks.thresholds import Direction, Interval, Threshold, Verdict
 from subjectdp.io import printing
-from subjectdp.scorecard.thresholds import Direction, Interval, Threshold, Verdict
 
 _FILE = Path(__file__).with_name("goals.csv")
 _SIGN = {Direction.AT_LEAST: "≥", Direction.AT_MOST: "≤", Direction.MORE_THAN: ">"}

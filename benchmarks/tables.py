@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import machine
+from benchmarks.thresholds import Interval
 from benchmarks.timing import Outcome, ratio
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.scorecard.thresholds import Interval
 
 NOISY = 0.25
 """A row is marked noisy if its interquartile range exceeds this part of its median."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from subjectdp.scorecard.thresholds import Interval
+from benchmarks.thresholds import Interval
 
 FEWEST_ROUNDS = 3
 

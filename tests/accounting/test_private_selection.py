@@ -12,28 +12,17 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from accounting.plans import DELTA, FED_AVG, HIGRAD_V1, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
-from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.ledger import LedgerEntry, epsilon_with_selections
-from subjectdp.accounting.private_selection import SHAPES, run_epsilon, selection_curve
+from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
 from subjectdp.accounting.renyi import ORDERS
 from subjectdp.accounting.sound import unit_losses
-from subjectdp.config.private_selection import PrivateSelection
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
 
 
-def selection(
-    distribution: str = "poisson", mean: float = 3.0, noise: float = 5.0, **more: Any
-) -> PrivateSelection:
-    content = {
-        "candidates": {"privacy.clip_norm": [0.1, 0.2]},
-        "epsilon": 4.0,
-        "score_noise_multiplier": noise,
-    }
-    return PrivateSelection.model_validate(
-        {**content, "repetitions": {"distribution": distribution, "mean": mean}, **more}
-    )
+def selection(distribution: Any = "poisson", mean: float = 3.0, noise: float = 5.0) -> PrivateSelection:
+    return PrivateSelection(distribution, mean, noise)
 
 
 def release(noise: float = 10.0, rounds: int = 20) -> PrivacyPlan:
@@ -47,10 +36,9 @@ def epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: Any = SUBJ
 def by_dp_accounting(run: dp_event.DpEvent, chosen: PrivateSelection) -> float:
     score = dp_event.GaussianDpEvent(chosen.score_noise_multiplier)
     one = dp_event.ComposedDpEvent([run, score])
-    repetitions = chosen.repetitions
     accountant = RdpAccountant(list(ORDERS))
-    shape = SHAPES[repetitions.distribution]
-    accountant.compose(dp_event.RepeatAndSelectDpEvent(one, repetitions.mean, shape))
+    shape = SHAPES[chosen.distribution]
+    accountant.compose(dp_event.RepeatAndSelectDpEvent(one, chosen.mean, shape))
     return float(accountant.get_epsilon(DELTA))
 
 
@@ -100,18 +88,6 @@ def test_a_mixture_of_gaussians_has_a_curve() -> None:
 def test_a_run_without_an_epsilon_has_no_selection(bad: Any, reason: str) -> None:
     with pytest.raises(PrivacyError, match=reason):
         epsilon([release(), plan(bad, 9.0, rounds=2)], selection())
-
-
-@pytest.mark.parametrize("distribution", ["poisson", "logarithmic"])
-def test_the_largest_epsilon_of_a_run_keeps_the_target(distribution: str) -> None:
-    """Runs that are calibrated to it give the target in all: nearly all of it, and no more."""
-    chosen = selection(distribution)
-    most = run_epsilon([release()], chosen, SUBJECT, DELTA)
-    (loss,) = unit_losses(release(), SUBJECT, True)
-    noise = calibrate_noise_multiplier(loss, most, DELTA)
-    assert 3.97 < epsilon([release(noise)], chosen) <= 4.0
-    with pytest.raises(PrivacyError, match="the score alone"):
-        run_epsilon([release()], selection(noise=0.2), SUBJECT, DELTA)
 
 
 def test_a_ledger_counts_a_selection_once() -> None:

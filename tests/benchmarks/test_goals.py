@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import goals
 from benchmarks.tables import Table
+from benchmarks.thresholds import Direction, Threshold, Verdict
 from benchmarks.timing import Outcome
-from subjectdp.scorecard.thresholds import Direction, Threshold, Verdict
 
 
 def goal(limit: float, direction: str) -> goals.Goal:

@@ -9,8 +9,8 @@ from benchmarks import goals, light_round, simulators, suite
 from benchmarks.round_loop import SILOS, federation_of
 from benchmarks.simulators import Simulator, Work, time_simulators
 from benchmarks.tables import Table, print_table
+from benchmarks.thresholds import Verdict
 from benchmarks.timing import Outcome
-from subjectdp.scorecard.thresholds import Verdict
 
 PEERS = ["flower_opacus", "pfl", "pfl_opacus"]
 

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.thresholds import Interval
 from benchmarks.timing import interleave, ratio
-from subjectdp.scorecard.thresholds import Interval
 
 
 class Clock:

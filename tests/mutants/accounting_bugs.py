@@ -168,13 +168,6 @@ ACCOUNTING = (
         "figures/test_figures_privacy.py::test_a_conditional_epsilon_is_marked",
     ),
     mutant(
-        "repetitions share a seed",
-        "config/private_selection.py",
-        "zip(drawn, seeds, strict=False)",
-        "zip(drawn, [seeds[0]] * len(drawn), strict=False)",
-        "config/test_private_selection.py::test_runs_of_the_sweep_become_repetitions_with_seeds_of_their_own",
-    ),
-    mutant(
         "k off by one",
         EVENTS,
         "return k if unit is PrivacyUnit.SUBJECT else 1",
@@ -187,13 +180,6 @@ ACCOUNTING = (
         "if clipping is Clipping.PER_BATCH:\n        return 2.0",
         "if clipping is Clipping.PER_BATCH:\n        return 1.0",
         T_EVENTS + "test_sensitivities",
-    ),
-    mutant(
-        "a selection among unevenly spread subjects meets a goal",
-        "scorecard/selected.py",
-        'runs["predicted_subjects"].isna() & (runs["alpha"] == 1)',
-        'runs["predicted_subjects"].isna()',
-        "scorecard/test_goals.py::test_what_private_selections_release_is_judged_and_no_other_repetition",
     ),
     mutant(
         "a claim without a finite epsilon counts as refuted",

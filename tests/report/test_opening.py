@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -91,8 +90,7 @@ def scenario(made: Path, tmp_path: Path) -> Path:
 
 def opening(folder: Path) -> str:
     template, runs, scorecard = (folder / n for n in ("template.rst", "runs.parquet", "scorecard.csv"))
-    goals = folder / "goals.csv"
-    sources = OpeningSources(template, runs, scorecard, folder / "runs", goals if goals.exists() else None)
+    sources = OpeningSources(template, runs, scorecard, folder / "runs")
     write_opening(sources, FIGURES, folder / "opening.rst")
     return (folder / "opening.rst").read_text()
 
@@ -149,24 +147,6 @@ def test_the_opening_counts_verdicts_and_lists_claims_that_do_not_hold(scenario:
     assert "HiGradAvgDP is 4 at *subject* level (ε 4): sound ε 145 is above (v1, section 3)." in words(page)
     assert "the loss {{ is }} bounded: the measured loss is above (v3, Theorem_)." in words(page)
     assert "javascript:show" in page and "figure1.html" in page
-
-
-def test_the_opening_lists_the_goals_that_were_run(scenario: Path) -> None:
-    assert "goals" not in opening(scenario)
-    columns = ["statement", "verdict", "ours", "low", "high", "decided_by", "epsilon_own_subject"]
-    rows = [
-        ("at least 82 % {{", "met", 86.81, 86.7, 86.92, "SubjectRelease", 238.2),
-        ("above every_", "undecided", 3.4, math.nan, math.nan, "HiGradAvgDP (v3)", 238.2),
-        ("at least 75 %", "not run", math.nan, math.nan, math.nan, "", math.nan),
-    ]
-    pd.DataFrame(rows, columns=columns).to_csv(scenario / "goals.csv", index=False)
-    text = words(rendered(opening(scenario), ["goals.html"]))
-    assert "at least 82 % {{ met 86.8 (86.7 to 86.9), SubjectRelease 238" in text
-    assert "above every_ undecided 3.4 (no interval), HiGradAvgDP (v3) 238" in text
-    assert "75 %" not in text
-    pd.DataFrame(rows, columns=columns).drop(columns="verdict").to_csv(scenario / "goals.csv", index=False)
-    with pytest.raises(DataError, match="verdict"):
-        opening(scenario)
 
 
 def test_the_opening_links_only_what_the_report_holds(scenario: Path) -> None:

@@ -64,23 +64,6 @@ def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     assert jobs["fetch"] == jobs["prepare"] == len({run.data_key for run in scenario.runs})
     assert jobs["collect"] == 1
     assert len(figures_of(jobs)) == len(scenario.figures)
-    selects = scenario.private_selection.wanted
-    assert jobs.get("private_selection", 0) == selects
-    assert ("goals" in jobs) == (selects or any(name.startswith("beyond") for name in scenario.figures))
-
-
-def test_tune_trains_the_trials_and_all_does_not(project, tmp_path):
-    search = {"training.optimizer.learning_rate": {"low": 0.1, "high": 1}}
-    content = {
-        "name": "search",
-        "run": {"training": {"rounds": 3, "batch_size": 64}},
-        "sweep": [{"training.rounds": [2, 3], "seed": [0, 1, 2]}],
-        "tuning": {"trials": 4, "search": search},
-    }
-    dry = ("-n", "-q", "rules", "--configfile", write_scenario(tmp_path, content))
-    assert job_counts(project.snakemake("tune", *dry).stdout)["train"] == 2 * 4
-    jobs = job_counts(project.snakemake(*dry).stdout)
-    assert jobs["train"] == 2 * 3 and "tune" not in jobs
 
 
 def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):

@@ -92,7 +92,7 @@ if not workflow.is_main_process:
     # Inside a cluster job, one after another: the plugin does not pass the profile's resources on.
     workflow.register_resource("training_slot", 1)
     workflow.register_resource("partition_slot", 1)
-RUNS = SCENARIO.runs_by_id | SCENARIO.trials
+RUNS = SCENARIO.runs_by_id
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 DATA = SCENARIO.datasets_by_key
 COLLECTED = ("runs", "rounds", "steps")

@@ -24,7 +24,6 @@ rule opening:
     input:
         runs=collected("runs"),
         scorecard=rules.scorecard.output[0],
-        goals=rules.goals.output[0] if JUDGED else [],
         figure=figure_file("privacy", ".svg") if "privacy" in SCENARIO.figures else [],
         shown=figure_inputs("privacy")["runs"] if "privacy" in SCENARIO.figures else [],
     output:

@@ -6,8 +6,6 @@ SAMPLED = [
 CONVEX = [name for name in SCENARIO.figures if "utility" in catalogue.entry(name).needs]
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
 BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
-JUDGED = BEYOND or SCENARIO.private_selection.wanted
-SELECTIONS = f"{paths.scenario_dir(SCENARIO.name)}/private_selection.json"
 
 TABLES = {
     "runs_summary": {
@@ -41,18 +39,6 @@ TABLES = {
         "label": "Sound algorithms side by side",
         "title": f"Sound algorithms side by side: {SCENARIO.name}",
         "code": ["subjectdp.scorecard.leads"],
-    },
-    "goals": {
-        "when": JUDGED,
-        "inputs": {
-            "goals": judged_by("goals"),
-            "runs": collected("runs"),
-            "selections": SELECTIONS if SCENARIO.private_selection.wanted else [],
-        },
-        "category": "Beyond the papers",
-        "label": "The project's goals, what was reached",
-        "title": f"Goals beyond the papers: {SCENARIO.name}",
-        "code": ["subjectdp.scorecard.goals"],
     },
     # The papers' numbers beside the scenario's, with verdicts (docs/scorecard.md).
     "scorecard": {

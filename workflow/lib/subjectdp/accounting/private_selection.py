@@ -10,29 +10,37 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 
 # The formula that RdpAccountant has for a RepeatAndSelectDpEvent; the accountant itself holds no mixtures of Gaussians.
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
-from scipy import optimize
 
-from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import PrivacyLoss, with_noise
+from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.accounting.renyi import INTEGER_ORDERS, ORDERS, Floats, best_epsilon, step_divergences
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, PrivacyUnit
 
-if TYPE_CHECKING:
-    from subjectdp.config.private_selection import PrivateSelection
-
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 """dp-accounting's ``shape`` of each distribution: negative binomial ones without 0, and Poisson's."""
 
 _MIXTURE_ORDERS = tuple(order for order in ORDERS if order <= 64)[::3]  # by quadrature, which takes its time
+
+
+@dataclass(frozen=True)
+class PrivateSelection:
+    """How many repetitions there are, and how their models are scored.
+
+    ``distribution`` and ``mean`` are those of the number of repetitions; poisson may draw 0. ``score_noise_multiplier``
+    is the standard deviation of the noise on a score in which a unit changes at most 1.
+    """
+
+    distribution: Literal["poisson", "geometric", "logarithmic"] = "poisson"
+    mean: float = 3.0
+    score_noise_multiplier: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,8 @@ def worst_curve(losses: Sequence[PrivacyLoss], integers: bool = False) -> Curve:
 def repeated(one: Curve, selection: PrivateSelection) -> Curve:
     """The curve of a selection among repetitions with the curve ``one`` and a noisy score each."""
     score = np.asarray(one.orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
-    repetitions = selection.repetitions
     found = _compute_rdp_repeat_and_select(
-        one.orders, one.divergences + score, repetitions.mean, SHAPES[repetitions.distribution]
+        one.orders, one.divergences + score, selection.mean, SHAPES[selection.distribution]
     )
     return Curve(one.orders, np.asarray(found, dtype=np.float64))
 
@@ -98,31 +105,6 @@ def composed_curve(curves: Sequence[Curve]) -> Curve:
         values = dict(zip(curve.orders, curve.divergences, strict=True))
         total = total + np.array([values[order] for order in orders])
     return Curve(orders, total)
-
-
-def run_epsilon(
-    plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, delta: float
-) -> float:
-    """The largest ``privacy.epsilon`` of each run with which the selection keeps ``selection.epsilon``.
-
-    Found by scaling the noise of the ``plans``. Raises PrivacyError where no noise is enough.
-    """
-    losses = [loss for plan in plans for loss in unit_losses(plan, unit, unit is PrivacyUnit.SUBJECT)]
-
-    def scaled(factor: float) -> list[PrivacyLoss]:
-        return [
-            tuple(with_noise((part,), part.noise_multiplier * factor)[0] for part in loss) for loss in losses
-        ]
-
-    def excess(log_factor: float) -> float:
-        curve = repeated(worst_curve(scaled(math.exp(log_factor))), selection)
-        return math.log(max(curve.epsilon(delta), 1e-9) / selection.epsilon)
-
-    low, high = math.log(0.05), math.log(1e4)
-    if excess(high) > 0:
-        raise PrivacyError("the score alone takes more than private_selection.epsilon: give it more noise")
-    factor = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-4)) + 1e-3)
-    return min(epsilon_of(loss, delta) for loss in scaled(factor))
 
 
 def _divergences(loss: PrivacyLoss, orders: tuple[float, ...], integers: bool) -> Floats:

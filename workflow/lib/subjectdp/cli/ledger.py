@@ -21,8 +21,8 @@ def add_parser(commands: Any) -> None:
         help="compose the ε of runs on the same people",
         description="Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. "
         "Name every run that was made on these data, also those of other seeds and those that chose hyperparameters: "
-        "a run that is left out is not counted. A scenario with private_selection counts as its selections. JSON "
-        "files of SubjectPrivacyEngine (report().to_dict(), state_dict()) are taken too, on the people of the runs.",
+        "a run that is left out is not counted. JSON files"
+        " of SubjectPrivacyEngine (report().to_dict(), state_dict()) are taken too, on the people of the runs.",
     )
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it; or a JSON file"
@@ -40,20 +40,15 @@ def run(options: argparse.Namespace) -> None:
     files = [Path(name) for name in options.runs if name.endswith(".json")]
     folders = [find_run(results, name) for name in options.runs if not name.endswith(".json")]
     scenario = load_scenario(options.scenario) if options.scenario else None
-    if scenario is not None and not scenario.private_selection.wanted:
+    if scenario is not None:
         folders += [results / "runs" / each.run_id for each in scenario.runs]
-    if not folders and not files and scenario is None:
+    if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
-    from subjectdp.cli.ledger_rows import (  # here, to keep --help light
-        ledger_rows,
-        recorded_manifests,
-        selections_of,
-    )
+    from subjectdp.cli.ledger_rows import ledger_rows, recorded_manifests  # here, to keep --help light
 
-    selections = [] if scenario is None else selections_of(scenario, options.results)
     runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
-    rows = list(ledger_rows(runs, options.delta, selections))
+    rows = list(ledger_rows(runs, options.delta))
     if options.json:
         print_json(rows)
     else:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon, epsilon_with_selections
+from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
-from subjectdp.accounting.private_selection import selection_curve
-from subjectdp.accounting.selection_promise import group_plans
 from subjectdp.accounting.statements import condition, privacy_statements
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
-from subjectdp.config import Scenario
-from subjectdp.config.private_selection import PrivateSelection
+from subjectdp.cli.run_folders import epsilon_of
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
-from subjectdp.forecast.federations import federation_of
-from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import NoiseSource, PrivacyUnit
 
 _UNITS = {
     "item": "one item",
@@ -28,32 +23,6 @@ _UNITS = {
 
 
 _GIVEN_SEED = -1  # of all trainings whose seed no record has
-
-
-@dataclass(frozen=True)
-class Selected:
-    """A private selection: of its repetitions one is released, so that it counts once."""
-
-    data: str
-    seeds: frozenset[int]
-    plans: Sequence[PrivacyPlan]
-    config: PrivateSelection
-
-
-def selections_of(scenario: Scenario, results: str) -> list[Selected]:
-    """The private selections of a scenario, whose runs are finished."""
-    found = []
-    for group in scenario.selection_groups:
-        if not group.runs:
-            continue
-        folders = [find_run(Path(results), run.run_id) for run in group.runs]
-        partition, _ = federation_of(group.candidates[0], results)
-        plans = [plan_from_dict(read_manifest(folder)["plan"]) for folder in folders]
-        data = f"{group.run.data.dataset} ({group.run.data.source})"
-        seeds = frozenset(run.seed for run in group.runs)
-        plans += group_plans(group, partition)
-        found.append(Selected(data, seeds, plans, scenario.private_selection))
-    return found
 
 
 def recorded_manifests(
@@ -92,10 +61,8 @@ def recorded_manifests(
         }
 
 
-def ledger_rows(
-    manifests: Sequence[Mapping[str, Any]], delta: float | None, selections: Sequence[Selected] = ()
-) -> Iterator[dict[str, Any]]:
-    """A row for each data set and unit of finished runs; a private selection counts as one run.
+def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> Iterator[dict[str, Any]]:
+    """A row for each data set and unit of finished runs.
 
     ``each_run`` is the largest ε of one run, ``together`` that of all; None where none can be given, with the
     ``reason``. ``conditional``: an ε rests on a bound that was read from the data.
@@ -105,53 +72,33 @@ def ledger_rows(
     """
     if delta is not None and not 0 < delta < 1:
         raise expected("--delta", delta, "between 0 and 1", ConfigError)
-    datasets: dict[str, list[Mapping[str, Any]]] = {each.data: [] for each in selections}
+    datasets: dict[str, list[Mapping[str, Any]]] = {}
     for manifest in manifests:
         data = manifest["config"]["data"]
         datasets.setdefault(f"{data['dataset']} ({data['source']})", []).append(manifest)
     for name, some in datasets.items():
-        chosen = [each for each in selections if each.data == name]
         deltas = [run["plan"]["settings"]["delta"] for run in some]
-        deltas += [plan.settings.delta for each in chosen for plan in each.plans]
         used = max(deltas) if delta is None else delta
         for unit, words in _UNITS.items():
             yield {
                 "data": name,
                 "unit": words,
-                "runs": len(some) + len(chosen),
+                "runs": len(some),
                 "delta": used,
-                **_composed(some, chosen, unit, used),
+                **_composed(some, unit, used),
             }
 
 
-def _composed(
-    manifests: Sequence[Mapping[str, Any]], selections: Sequence[Selected], unit: str, delta: float
-) -> dict[str, Any]:
+def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
     each = [epsilon_of(manifest["privacy"], unit) for manifest in manifests]
     kind = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT
     try:
         entries = [_entry(manifest) for manifest in manifests]
-        _check_seeds(manifests, selections)
-        curves = [selection_curve(one.plans, one.config, kind, unit == "subject") for one in selections]
-        each += [curve.epsilon(delta) for curve in curves]
-        if curves:
-            together = epsilon_with_selections(entries, curves, kind, unit == "subject", delta)
-        else:
-            together = composed_epsilon(entries, kind, unit == "subject", delta)
+        together = composed_epsilon(entries, kind, unit == "subject", delta)
     except PrivacyError as problem:
         return {"each_run": _largest(each), "together": None, "conditional": False, "reason": str(problem)}
-    plans = [entry.plan for entry in entries] + [plan for one in selections for plan in one.plans]
-    conditional = any(condition(plan, kind, unit == "subject") is not None for plan in plans)
+    conditional = any(condition(entry.plan, kind, unit == "subject") is not None for entry in entries)
     return {"each_run": _largest(each), "together": together, "conditional": conditional, "reason": None}
-
-
-def _check_seeds(manifests: Sequence[Mapping[str, Any]], selections: Sequence[Selected]) -> None:
-    """Refuses what shares draws with the repetitions of a selection, which must not depend on anything else."""
-    used = {int(manifest["config"]["seed"]) for manifest in manifests}
-    for one in selections:
-        if used & one.seeds:
-            raise PrivacyError("a private selection shares seeds with other runs: give each its own seed")
-        used |= one.seeds
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

@@ -50,7 +50,6 @@ COMMANDS = (
     "show",
     "compare",
     "ledger",
-    "select",
     "schema",
     "reruns",
     "doctor",

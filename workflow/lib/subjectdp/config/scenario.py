@@ -17,10 +17,8 @@ from subjectdp.config.expansion import Expansion, expand, values_of_axis
 from subjectdp.config.layers import Layer, layer_of, overlaid
 from subjectdp.config.messages import as_nested, config_error, join_errors, unknown_key
 from subjectdp.config.overrides import RUN_KEYS, check_overrides
-from subjectdp.config.private_selection import PrivateSelection, SelectionGroup, selection_groups
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, Section
-from subjectdp.config.tuning import Tuning, TuningPoint, tuning_points
 from subjectdp.config.where import error_located_in
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
@@ -98,16 +96,6 @@ class Scenario(Section):
         description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list "
         "of values). A block's name is a label only. No block: one run.",
     )
-    private_selection: PrivateSelection = Field(
-        default=PrivateSelection(),
-        description="Hyperparameters chosen inside the privacy budget: every run of the sweep becomes a random number "
-        "of repetitions with drawn settings, and the best one by a noisy score is released.",
-    )
-    tuning: Tuning = Field(
-        default=Tuning(),
-        description="A quasi-random search of hyperparameters for each point of the sweep, by the target tune. No ε "
-        "includes it.",
-    )
     figures: list[Figure] = Field(
         default=[],
         description="Figures that the scenario draws. One that its runs cannot give is refused before anything starts.",
@@ -134,35 +122,7 @@ class Scenario(Section):
         total = sum(math.prod(len(values_of_axis(value)) for value in block.values()) for block in self.sweep)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        if not self.private_selection.wanted:
-            return self._expansion.runs
-        return {run.run_id: run for group in self.selection_groups for run in group.runs}
-
-    @cached_property
-    def selection_groups(self) -> tuple[SelectionGroup, ...]:
-        """With ``private_selection``: the repetitions of each run of the sweep."""
-        if not self.private_selection.wanted:
-            return ()
-        groups = selection_groups(self._expansion, self._layers, self.private_selection)
-        if not any(group.runs for group in groups):
-            raise expected(
-                "repetitions drawn", 0, "another private_selection.distribution (nothing is released)"
-            )
-        return groups
-
-    @cached_property
-    def tuning_points(self) -> tuple[TuningPoint, ...]:
-        """With ``tuning``: the points of the sweep, with the runs that are tried for each."""
-        if not self.tuning.wanted:
-            return ()
-        if self.private_selection.wanted:
-            raise expected("tuning.trials", self.tuning.trials, "0 in a scenario with private_selection")
-        return tuning_points(self._expansion, self._layers, self.tuning)
-
-    @cached_property
-    def trials(self) -> dict[str, RunConfig]:
-        """Run id -> run of the search; no figure or table of results shows them."""
-        return {run.run_id: run for point in self.tuning_points for run in point.trials}
+        return self._expansion.runs
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:
@@ -243,7 +203,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     check_overrides(scenario.run, scenario.datasets, scenario.algorithms, scenario.sweep)
-    _ = scenario.datasets_by_key, scenario.partitions_by_id, scenario.trials
+    _ = scenario.datasets_by_key, scenario.partitions_by_id
     _check_selections(scenario)
     return scenario
 

@@ -17,7 +17,6 @@ from subjectdp.report.page import write_html_table
 from subjectdp.report.tables import runs_summary, statistics_comparison
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import scorecard
-from subjectdp.scorecard.goals import judge_goals, read_goals
 from subjectdp.scorecard.leads import leads
 
 TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
@@ -25,9 +24,6 @@ TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
     "statistics": lambda inputs: statistics_comparison(inputs.read_statistics()),
     "table1": lambda inputs: pd.DataFrame(rows_as_dicts()),
     "leads": lambda inputs: leads(inputs.read_runs()),
-    "goals": lambda inputs: judge_goals(
-        read_goals(inputs.path("goals")), inputs.read_runs(), inputs.read_selections()
-    ),
     "scorecard": scorecard.build,
 }
 

@@ -20,7 +20,6 @@ from subjectdp.io.atomic import write_text
 from subjectdp.report.page import read_table
 from subjectdp.results.frames import read_frame, read_json
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.scorecard import thresholds
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
 MARK = ".. facts of the runs go here"
@@ -37,7 +36,6 @@ _RUN_COLUMNS = (
     "train_items",
     "seed",
 )
-_GOAL_COLUMNS = ("statement", "verdict", "ours", "low", "high", "decided_by", "epsilon_own_subject")
 _SCORE_COLUMNS = ("statement", "paper", "place", "verdict", "reason", "printed", "evidence", "counted")
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\*`|_"})
 
@@ -50,7 +48,6 @@ class OpeningSources:
     runs: Path  # runs.parquet of the scenario
     scorecard: Path  # its scorecard.csv
     run_folders: Path  # folder of all run folders, whose manifests state machine and software
-    goals: Path | None = None  # verdicts on the project's own goals, if the scenario has them
 
 
 def write_opening(
@@ -71,7 +68,6 @@ def write_opening(
         *_what_was_run(runs),
         *_machines([manifest.get("environment") or {} for manifest in manifests]),
         *_origins(manifests),
-        *_goals(None if sources.goals is None else _read_judged(sources.goals, _GOAL_COLUMNS)),
         *_verdicts(_read_judged(sources.scorecard, _SCORE_COLUMNS)),
         *_figures(figures),
     ]
@@ -136,27 +132,6 @@ def _versions(environment: Mapping[str, Any]) -> str:
         f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
     ]
     return ", ".join([f"Python {environment.get('python', 'unknown')}", *named])
-
-
-def _goals(goals: pd.DataFrame | None) -> Iterator[str]:
-    """The goals that the scenario's runs measure."""
-    not_run = thresholds.Verdict.NOT_RUN.value
-    shown = [] if goals is None else goals[goals["verdict"] != not_run].to_dict("records")
-    if not shown:
-        return
-    yield f"**The project's goals beyond the papers** {_link('goals.html', 'goals')}\n"
-    rows = [
-        (
-            plain(goal["statement"]),
-            plain(goal["verdict"]),
-            f"{goal['ours']:.1f} ({_interval(goal['low'], goal['high'])}), {plain(goal['decided_by'])}",
-            format_epsilon(float(goal["epsilon_own_subject"])),
-        )
-        for goal in shown
-    ]
-    yield from _table(
-        ("goal", "verdict", "reached (95 %), decided by", "ε that these runs' subjects have"), rows
-    )
 
 
 def _interval(low: float, high: float) -> str:

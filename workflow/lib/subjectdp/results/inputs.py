@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -40,8 +38,6 @@ class FigureInputs:
         None  # noise on the averaged gradient, planned and measured (utility.measured_noise_table)
     )
     targets: Path | None = None  # config/targets.csv
-    goals: Path | None = None  # config/goals.csv
-    selections: Path | None = None  # private_selection.json, if the scenario has private selections
     shown: Shown = Shown()  # which runs the figure shows
 
     def path(self, name: str) -> Path:
@@ -86,10 +82,6 @@ class FigureInputs:
             allowed = f"among {', '.join(sorted(known))}"
             raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
         return table
-
-    def read_selections(self) -> list[dict[str, Any]]:
-        """The statement of each private selection; none if the scenario has none."""
-        return [] if self.selections is None else list(json.loads(self.selections.read_text()))
 
     def read_partitions(self) -> tuple[Path, ...]:
         """The partition folders; DataError if there is none."""

@@ -1,4 +1,4 @@
-"""The one rule by which goals are judged: an interval against a limit. Used by the scorecard and the benchmarks."""
+"""The one rule by which goals are judged: an interval against a limit."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from subjectdp.scorecard.thresholds import Direction, Interval, Threshold
+from benchmarks.thresholds import Direction, Interval, Threshold
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from subjectdp.cli.pretraining import characters
+from benchmarks.pretraining import characters
+from benchmarks.typefaces import typefaces
 from subjectdp.data.embedded.glyphs import stroke_fields
 from subjectdp.data.embedded.handwriting import draw_writer
-from subjectdp.data.embedded.typefaces import typefaces
 from subjectdp.models.handwriting import TYPEFACES, TYPEFACES_SHA256, HandwritingFeatures, load_weights
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator

@@ -66,7 +66,6 @@ CASES: list[tuple[str, list[str]]] = [
     ("schema --wrote", ["--wrote", "Did you mean --write?"]),
     ("table1 extra", ["Unknown argument extra"]),
     ("bench --quik", ["Did you mean --quick?"]),
-    ("pretrain", ["--output"]),
     ("runns", ["'runns'", "Did you mean 'runs'?"]),
     ("frobnicate", ["'frobnicate'", "Known: account"]),
     ("", ["COMMAND"]),

@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from subjectdp.cli import pretraining_text
-from subjectdp.cli.main import main
-from subjectdp.cli.pretraining_text import (
+from benchmarks import pretraining_text
+from benchmarks.pretraining_text import (
     TextSettings,
     as_verse,
     head_of_features,
@@ -117,11 +116,6 @@ def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
     text.write_text("short")
     with pytest.raises(ConfigError, match="at least 1000 characters long, got '5 characters'"):
         pretrain_text(TINY, text, tmp_path / "short")
-
-
-def test_the_command_refuses_what_a_text_does_not_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", "--output", "w", "--text", "t", "--epochs", "2"]) == 2
-    assert "Expected --epochs to be left out beside --text, got 2." in capsys.readouterr().err
 
 
 def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path) -> None:

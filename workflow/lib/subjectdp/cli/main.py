@@ -54,7 +54,6 @@ COMMANDS = (
     "reruns",
     "doctor",
     "bench",
-    "pretrain",
 )
 """The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
 

@@ -1,7 +1,7 @@
 """Fixed features of text, learned only from a public text: the King James Bible (1611), which holds no Shakespeare.
 
-The weights come with the package (``weights/english.safetensors``). ``subjectdp pretrain --text`` makes them
-(:mod:`subjectdp.cli.pretraining_text`): a small network learns to predict the next character of the text. They depend
+The weights come with the package (``weights/english.safetensors``). ``python -m benchmarks.pretrain --text`` makes them
+(:mod:`benchmarks.pretraining_text`): a small network learns to predict the next character of the text. They depend
 on no protected data, so the features cost no privacy and are computed once.
 """
 

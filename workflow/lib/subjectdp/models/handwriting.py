@@ -1,9 +1,9 @@
 """Fixed features of handwriting, learned only from the project's own synthetic characters.
 
 Two files of weights come with the package: ``weights/handwriting.safetensors``, learned from characters drawn with
-printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. ``subjectdp pretrain``
-makes them: it generates characters, which are public by construction, and trains on them
-(:mod:`subjectdp.cli.pretraining`). They depend on no protected data, so the features cost no privacy and may be
+printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. The script
+``benchmarks/pretrain.py`` makes them: it generates characters, which are public by construction, and trains on them
+(:mod:`benchmarks.pretraining`). They depend on no protected data, so the features cost no privacy and may be
 computed once.
 """
 
@@ -91,11 +91,9 @@ def freeze(module: nn.Module) -> None:
 
 @cache
 def load_weights(path: Path = WEIGHTS, sha256: str = SHA256) -> dict[str, Tensor]:
-    """The tensors of a file that ``subjectdp pretrain`` wrote; ModelError for a missing file or another content."""
+    """The tensors of a file that ``benchmarks/pretrain.py`` wrote; ModelError for a missing file or another content."""
     if not path.is_file():
-        raise ModelError(
-            f"{path.name} is missing beside the package: install it anew, or run subjectdp pretrain."
-        )
+        raise ModelError(f"{path.name} is missing beside the package: install it anew.")
     found = sha256_of(path)
     if found != sha256:
         raise ModelError(f"Expected {path.name} to have the sha256 {sha256[:16]}..., got {found[:16]}...")

@@ -1,4 +1,4 @@
-"""Typefaces that look handwritten, as npm installs them from Fontsource, for ``subjectdp pretrain --typefaces``.
+"""Typefaces that look handwritten, as npm installs them from Fontsource, for :mod:`benchmarks.pretrain`.
 
 They are public (SIL Open Font License or Apache License 2.0) and their designers, not the writers of any data set, drew
 them. None is a part of this package: ``npm ci --prefix workflow/envs/typefaces --ignore-scripts`` fetches them.

@@ -1,4 +1,4 @@
-"""The typefaces of ``subjectdp pretrain --typefaces``: which files are taken, and what they lend."""
+"""The typefaces of ``python -m benchmarks.pretrain --typefaces``: which files are taken, and what they lend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from subjectdp.cli import pretraining
-from subjectdp.cli.pretraining import (
+from benchmarks import pretraining
+from benchmarks import typefaces as module
+from benchmarks.pretraining import (
     OF_TYPEFACES,
     Settings,
     characters_of,
@@ -24,7 +25,6 @@ from subjectdp.cli.pretraining import (
     outputs_of,
     pretrain,
 )
-from subjectdp.data.embedded import typefaces as module
 from subjectdp.data.embedded.glyphs import CLASSES, FACES, PRINT, StrokeFields, stroke_fields
 from subjectdp.errors import ConfigError
 from subjectdp.io.atomic import sha256_of

@@ -1,4 +1,4 @@
-"""Trains features of English on a public text, for ``subjectdp pretrain --text``.
+"""Trains features of English on a public text, for ``python -m benchmarks.pretrain --text``.
 
 The package's weights come from the King James Bible, as Debian's ``bible -l70 gen1:1-rev22:21`` (package bible-kjv)
 prints it. A network learns to predict the next character; its outputs give the projection. All randomness is keyed and
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from subjectdp.cli.pretraining import project
+from benchmarks.pretraining import project
 from subjectdp.data.shakespeare import VOCABULARY, encode
 from subjectdp.errors import expected
 from subjectdp.io.atomic import write_bytes
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TextSettings:
-    """Settings of a pretraining on text; ``power``: as of :class:`subjectdp.cli.pretraining.Settings`."""
+    """Settings of a pretraining on text; ``power``: as of :class:`benchmarks.pretraining.Settings`."""
 
     steps: int = 8000
     batch_size: int = 512

@@ -1,7 +1,7 @@
-"""Trains features of handwriting on synthetic characters, for ``subjectdp pretrain``.
+"""Trains features of handwriting on synthetic characters, for ``python -m benchmarks.pretrain``.
 
 The data are an embedded data set (:mod:`subjectdp.data.embedded`), prepared like that of any run, or the same writers
-with handwritten typefaces (:mod:`subjectdp.data.embedded.typefaces`). No scenario uses these seeds, so even runs on
+with handwritten typefaces (:mod:`benchmarks.typefaces`). No scenario uses these seeds, so even runs on
 embedded data share no writer with them. A network is trained to classify the 62 characters under
 random warps. Its outputs on warped characters give the projection, and a linear head fitted to the projected characters
 is the start of a run's head. With typefaces, features want variety and are learned from all of them; the head wants
@@ -24,10 +24,10 @@ from PIL import Image
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from benchmarks.typefaces import typefaces
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
 from subjectdp.data.embedded.glyphs import StrokeFields, stroke_fields
 from subjectdp.data.embedded.handwriting import WriterItems, draw_writer
-from subjectdp.data.embedded.typefaces import typefaces
 from subjectdp.data.images import SIDE
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared

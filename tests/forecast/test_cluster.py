@@ -27,27 +27,27 @@ def test_without_a_cluster_nothing_special_is_asked_for():
 @pytest.mark.parametrize(
     ("style", "asked"),
     [
-        ("gpu", {"gpu": 2}),
-        ("gpu:a100", {"gpu": 2, "gpu_model": "a100"}),
-        ("gres=gpu", {"gres": "gpu:2"}),
-        ("gres=gpu:a100", {"gres": "gpu:a100:2"}),
-        ("gres=gpu:a100:1", {"gres": "gpu:a100:2"}),
-        ("gres=gpu:1", {"gres": "gpu:2"}),
-        ("gres=gpu:1g.10gb", {"gres": "gpu:1g.10gb:2"}),
-        ("gres=gpu:nvidia-h100-80gb:1", {"gres": "gpu:nvidia-h100-80gb:2"}),
-        ("gpu:nvidia-a100", {"gpu": 2, "gpu_model": "nvidia-a100"}),
+        ("gpu", {"gpu": 1}),
+        ("gpu:a100", {"gpu": 1, "gpu_model": "a100"}),
+        ("gres=gpu", {"gres": "gpu:1"}),
+        ("gres=gpu:a100", {"gres": "gpu:a100:1"}),
+        ("gres=gpu:a100:1", {"gres": "gpu:a100:1"}),
+        ("gres=gpu:1", {"gres": "gpu:1"}),
+        ("gres=gpu:1g.10gb", {"gres": "gpu:1g.10gb:1"}),
+        ("gres=gpu:nvidia-h100-80gb:1", {"gres": "gpu:nvidia-h100-80gb:1"}),
+        ("gpu:nvidia-a100", {"gpu": 1, "gpu_model": "nvidia-a100"}),
         ("none", {}),
         ("", {}),
     ],
 )
 def test_a_gpu_is_asked_for_in_the_sites_own_way(style, asked):
     settings = cluster_settings({"SUBJECTDP_SLURM_GPU": style})
-    assert settings.gpus_of(run_of(performance={"processes": 2})) == asked
+    assert settings.gpus_of(run_of()) == asked
 
 
 def test_a_run_on_the_cpu_asks_for_no_gpu():
     settings = cluster_settings({"SUBJECTDP_SLURM_GPU": "gpu"})
-    assert settings.gpus_of(run_of(performance={"device": "cpu", "processes": 2})) == {"gpu": 0}
+    assert settings.gpus_of(run_of(performance={"device": "cpu"})) == {"gpu": 0}
 
 
 def test_time_follows_the_forecast_with_a_margin():
@@ -69,7 +69,7 @@ def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
     assert len(runs) * 14.7 / 52 / asked >= 0.2
 
 
-def test_time_and_memory_follow_size_processes_and_attempt():
+def test_time_and_memory_follow_size_and_attempt():
     settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "2, 70,700"})
     for run, minutes, size in ((SHORT, 2, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
         assert size_class(run) == size
@@ -79,7 +79,6 @@ def test_time_and_memory_follow_size_processes_and_attempt():
             3 * minutes,
         ]
         assert settings.memory_mb_of(run, 2) == 2 * MEMORY_MB[size]
-    assert settings.memory_mb_of(run_of(performance={"processes": 3}), 2) == 6 * MEMORY_MB["short"]
     assert cluster_settings({}).minutes_of(PAPER, 1) == MINUTES["medium"]
 
 

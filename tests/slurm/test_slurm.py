@@ -141,15 +141,6 @@ def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long
     )
 
 
-def test_a_run_on_two_devices_is_one_job(world, smoke, long_form):
-    path, run_id = world.scenario("two", training={"rounds": 11}, performance={"processes": 2})
-    submitted = jobs_of(world.run(*targets([run_id]), "--configfile", path))
-    environment = world.manifest(run_id)["environment"]
-    assert submitted[run_id] == [environment["slurm_job"]]
-    assert environment["cuda_visible_devices"] == "0,1"
-    assert job(environment["slurm_job"])["NumCPUs"] == "2"
-
-
 @pytest.mark.parametrize(("style", "rounds"), [("gpu:fake", 21), ("gres=gpu", 22), ("gres=gpu:fake", 23)])
 def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style, rounds):
     path, run_id = world.scenario(f"style{rounds}", training={"rounds": rounds})

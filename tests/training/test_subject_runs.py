@@ -1,4 +1,4 @@
-"""Algorithms beyond the papers from end to end: runs, processes, resuming, records, and what cannot run."""
+"""Algorithms beyond the papers from end to end: runs, resuming, records, and what cannot run."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
     return made
 
 
-def trained(folder: Path, name: str, processes: int = 1) -> Path:
-    run = config(name, performance={"processes": processes})
+def trained(folder: Path, name: str) -> Path:
+    run = config(name)
     prepared, partition = small_world.build(folder, run)
-    output = folder / f"{name}-{processes}"
+    output = folder / name
     train_run(run, prepared, partition, output, folder / "cache", lambda line: None)
     return output
 
@@ -88,12 +88,6 @@ def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, t
     if RUNS[name].get("subject", {}).get("every") == 2:
         turns = steps.groupby("round").subjects.max()
         assert turns.max() <= small_world.SUBJECTS and turns.sum() > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["coins, some items, the sum alone", "updates"])
-def test_two_processes_train_the_run_of_one(name: str, tmp_path: Path) -> None:
-    assert outcome(trained(tmp_path, name)) == outcome(trained(tmp_path, name, 2))
 
 
 @pytest.mark.long

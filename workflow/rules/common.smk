@@ -178,8 +178,7 @@ def trained_by(run):
 
 def training_threads(wildcards):
     """Cores of one run."""
-    performance = RUNS[wildcards.run_id].performance
-    return performance.processes * performance.threads
+    return RUNS[wildcards.run_id].performance.threads
 
 
 def training_inputs(wildcards):

@@ -493,10 +493,7 @@ class PerformanceConfig(Section):
         default="auto", description="auto, cpu, cuda or cuda:N."
     )
     threads: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
-        default=1, description="CPU threads of each process of a run."
-    )
-    processes: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
-        default=1, description="Processes that share the silos of a round; on GPUs one for each device."
+        default=1, description="CPU threads of a run."
     )
     physical_batch_size: NaturalNumber = Field(
         default=0,

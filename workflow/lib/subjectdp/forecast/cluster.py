@@ -68,8 +68,8 @@ class ClusterSettings:
         return min(max(least, wanted), self.minutes[size_class(run)]) * attempt
 
     def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
-        """Memory of a training job in MB; grows with its processes and with the attempt."""
-        return self.memory_mb[size_class(run)] * run.performance.processes * attempt
+        """Memory of a training job in MB; grows with the attempt."""
+        return self.memory_mb[size_class(run)] * attempt
 
     def gpu_resources(self, gpus: int) -> dict[str, int | str]:
         """The request for ``gpus`` GPUs of one node, by the executor's names of resources."""
@@ -93,7 +93,7 @@ class ClusterSettings:
 
 def gpus(run: RunConfig) -> int:
     """GPUs that a run uses on a machine that has them."""
-    return 0 if run.performance.device == "cpu" else run.performance.processes
+    return 0 if run.performance.device == "cpu" else 1
 
 
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:

@@ -7,9 +7,7 @@ and the clipping engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -22,13 +20,8 @@ from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep, silo_steps
 
-if TYPE_CHECKING:
-    from subjectdp.training.workers.processes import Team
 
-
-def run_round(
-    federation: Federation, model: GlobalModel, round_: int, log: StepLog, team: Team | None = None
-) -> None:
+def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
     """Runs one round; afterwards ``model`` and the engine hold the new global model, ``log`` the round's local steps.
 
     Args:
@@ -36,15 +29,10 @@ def run_round(
         model: the global model, which changes.
         round_: counted from 1.
         log: takes a row for every local step.
-        team: other processes that train silos as well; None: this process trains them all.
     """
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
-    results: Iterator[Tensor]
-    if team is None:
-        results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
-    else:
-        results = team.results(federation, SiloTraining(round_, tuple(silos)), model.vector, log)
+    results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
     federation.rule.aggregate(RoundServer(federation, model, round_, silos), results)
     model.end_round(round_)
     federation.engine.flat.load(model.vector)
@@ -91,32 +79,6 @@ def _release(federation: Federation, update: Tensor, round_: int, silo: int, log
     released = step.release(update)
     log.add_release(step.row)
     return released
-
-
-@dataclass(frozen=True)
-class SiloTraining:
-    """The silos of a round as work for several processes (``workers.messages.Work``)."""
-
-    round: int
-    silos: tuple[int, ...]
-
-    @property
-    def parts(self) -> int:
-        """Number of silos."""
-        return len(self.silos)
-
-    def order(self, federation: Federation) -> list[int]:
-        """Silos with the most planned items first, so that all processes end at about the same time."""
-
-        def planned(part: int) -> float:
-            schedule = federation.plan.silos[self.silos[part]]
-            return schedule.local_steps * schedule.items * schedule.sampling_probability
-
-        return sorted(range(self.parts), key=lambda part: -planned(part))
-
-    def run(self, federation: Federation, theta: Tensor, part: int, log: StepLog) -> Tensor:
-        """The result of one silo."""
-        return train_silo(federation, theta, self.round, self.silos[part], log)
 
 
 class RoundServer:

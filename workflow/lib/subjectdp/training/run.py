@@ -47,8 +47,6 @@ from subjectdp.training.record.secret import forget_secret, run_secret
 from subjectdp.training.record.snapshots import Snapshot
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.rounds import run_round
-from subjectdp.training.workers.messages import Recipe
-from subjectdp.training.workers.processes import Team, team_of
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +120,8 @@ def train_run(
     cache, folder = None if cache_dir is None else Path(cache_dir), Path(output_folder)
     inputs = read_inputs(config, prepared_folder, partition_folder, cache)
     privacy, performance = _privacy(inputs), inputs.run.performance
-    devices = environment.choose_devices(performance.device, performance.processes)
-    own = identity(inputs, devices[0])
+    device = environment.choose_device(performance.device)
+    own = identity(inputs, device)
     torch.set_num_threads(performance.threads)
     environment.keep_freed_memory()
     report = also_to(folder / LOG, report)
@@ -134,14 +132,11 @@ def train_run(
             return
         if inputs.plan.settings.noise_source is NoiseSource.SECURE:
             inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
-        folders = str(prepared_folder), str(partition_folder)
-        recipe = Recipe(inputs.run.model_dump(mode="json"), inputs.plan, *folders, inputs.secret, cache)
         with stop_requests() as stop:
-            federation = make_federation(inputs, devices[0], cache)
+            federation = make_federation(inputs, device, cache)
             run = _run(inputs, folder, own, federation, stop, report)
             before = _begin(run)
-            with team_of(recipe, devices) as team:
-                reached = train(run, before, started, team)
+            reached = train(run, before, started)
             # A signal from here on stops nothing: the results are written within a moment.
             _write_results(run, privacy, reached)
 
@@ -185,14 +180,13 @@ def _begin(run: Run) -> Snapshot:
     return found
 
 
-def train(run: Run, before: Snapshot, started: float, team: Team | None = None) -> Snapshot:
+def train(run: Run, before: Snapshot, started: float) -> Snapshot:
     """The rounds of the plan after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last.
 
     Args:
         run: the run; its global model is that of ``before``.
         before: the run as it was before the first of the rounds.
         started: when this process began (``time.perf_counter``).
-        team: other processes that share the work; None: this one does it all.
 
     Returns:
         The run after the last round.
@@ -205,12 +199,12 @@ def train(run: Run, before: Snapshot, started: float, team: Team | None = None) 
     try:
         for round_ in range(before.round + 1, rounds + 1):
             begun = time.perf_counter()
-            run_round(run.federation, run.model, round_, steps, team)
+            run_round(run.federation, run.model, round_, steps)
             environment.synchronise(run.federation.device)
             seconds = reached.train_seconds + time.perf_counter() - begun
             run.recorder.add_steps(steps.take())
             if round_ % run.config.training.evaluate_every == 0 or round_ == rounds:
-                _evaluate(run, round_, seconds / round_, team)
+                _evaluate(run, round_, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started
             reached = _snapshot(run, round_, seconds, wall, before.resumed_after)
             run.stop.check()
@@ -221,12 +215,12 @@ def train(run: Run, before: Snapshot, started: float, team: Team | None = None) 
     return reached
 
 
-def _evaluate(run: Run, round_: int, seconds: float, team: Team | None) -> None:
+def _evaluate(run: Run, round_: int, seconds: float) -> None:
     """Scores the reported model, records the round and reports progress."""
 
     def score(items: NDArray[np.int32]) -> Score:
         size = run.config.performance.evaluation_batch_size
-        return evaluate_federation(run.federation, run.model.reported, items, size, team)
+        return evaluate_federation(run.federation, run.model.reported, items, size)
 
     test, validation = (score(items) for items in run.evaluated)
     progress = run.recorder.add_round(round_, test, validation, seconds)

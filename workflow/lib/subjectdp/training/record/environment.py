@@ -38,38 +38,25 @@ ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
 _MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 
 
-def choose_devices(name: str, processes: int) -> list[torch.device]:
-    """The device of each process of a run: the CPU for all of them, or one CUDA device each.
-
-    With CUDA devices ``auto`` limits the processes to the number of devices; otherwise there are ``processes``.
+def choose_device(name: str) -> torch.device:
+    """The device of a run: ``auto`` is the first CUDA device, or else the CPU.
 
     Raises:
-        ConfigError: a device that this machine does not have, or fewer CUDA devices than processes; ``auto`` where
-            Slurm gave the job a GPU and CUDA finds none.
+        ConfigError: a device that this machine does not have; ``auto`` where Slurm gave the job a GPU and CUDA finds
+            none.
     """
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto" and there == 0:
         _check_none_given()
     if name == "cpu" or (name == "auto" and there == 0):
-        return [torch.device("cpu")] * processes
-    if name == "auto":
-        return [torch.device("cuda", index) for index in range(min(processes, there))]
-    wanted = torch.device(name)
-    first = 0 if wanted.index is None else wanted.index
-    if wanted.type != "cuda" or first >= there:
+        return torch.device("cpu")
+    wanted = torch.device("cuda" if name == "auto" else name)
+    index = 0 if wanted.index is None else wanted.index
+    if wanted.type != "cuda" or index >= there:
         raise expected(
             "performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})"
         )
-    if wanted.index is not None and processes > 1:
-        raise expected(
-            "performance.device",
-            name,
-            f"auto, cpu or cuda with performance.processes {processes} (one device each)",
-        )
-    if processes > there:
-        allowed = f"at most the number of CUDA devices ({_cuda_there(there)}), or performance.device cpu"
-        raise expected("performance.processes", processes, allowed)
-    return [torch.device("cuda", index) for index in range(first, first + processes)]
+    return torch.device("cuda", index)
 
 
 def _check_none_given() -> None:

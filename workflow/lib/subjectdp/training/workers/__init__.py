@@ -1,1 +1,0 @@
-"""The silos of a round over several processes."""

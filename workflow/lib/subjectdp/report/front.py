@@ -344,10 +344,10 @@ def _gallery(figures: Figures) -> Iterator[str]:
 
 
 def _links(tables: Mapping[str, str]) -> Iterator[str]:
-    yield "<h2>Tables and provenance</h2><ul>"
+    yield "<h2>Tables</h2><ul>"
     for name, label in tables.items():
         yield f'<li><a href="tables/{name}.html">{html.escape(label)}</a></li>'
-    yield '<li><a href="report.html">Snakemake\'s report</a>: provenance of every file, machine, software</li></ul>'
+    yield '<li><a href="report.html">Snakemake\'s report</a>: the history of every file, machine, software</li></ul>'
 
 
 def _page_of(figure: str) -> str:

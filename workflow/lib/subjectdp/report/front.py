@@ -172,10 +172,7 @@ def _tiles(scores: pd.DataFrame) -> str:
 def _figure(figures: Figures, folder: Path, runs: pd.DataFrame) -> str:
     if _FRONT_FIGURE not in figures:
         return ""
-    drawn = folder / "figures" / _FRONT_FIGURE
-    path = next(
-        drawn.glob(f"{_FRONT_FIGURE}_a_*.svg"), drawn / f"{_FRONT_FIGURE}.svg"
-    )  # all panels are too tall
+    path = folder / "figures" / _FRONT_FIGURE / f"{_FRONT_FIGURE}.svg"
     words = "Published and sound ε of this scenario's runs"
     size = f"{_range(runs['subjects'])} subjects, {_range(runs['silos'])} silos"
     return (

@@ -10,8 +10,8 @@ from subjectdp.report.opening import OpeningSources, write_opening
 with job_log(snakemake.log[0]):
     files = {name: Path(path) for name, path in snakemake.input.items() if path and name != "figure"}
     shown = files.pop("shown", files["runs"])
-    places = {name: Path(snakemake.params[name]) for name in ("template", "run_folders")}
-    sources = OpeningSources(**files, **places)
+    template, run_folders = Path(snakemake.params.template), Path(snakemake.params.run_folders)
+    sources = OpeningSources(**files, template=template, run_folders=run_folders)
     write_opening(sources, snakemake.params.figures, snakemake.output[0])
     front = FrontSources(
         **snakemake.params.about, runs=files["runs"], shown=shown, scorecard=files["scorecard"]

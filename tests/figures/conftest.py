@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from subjectdp.figures import panels
 
 
 @pytest.fixture
 def as_published() -> None:
-    """For tests of the files: every panel is drawn for itself too, and all is saved in every format."""
+    """For tests of the files: they are saved in every format."""
 
 
 @pytest.fixture(autouse=True)
@@ -18,5 +17,3 @@ def light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
     if "as_published" not in request.fixturenames:
         monkeypatch.setattr(panels, "_SAVED", {"svg": panels._SAVED["svg"]})
-        single = panels._single
-        monkeypatch.setattr(panels, "_single", lambda *panel: single(*panel) and Figure(figsize=(1, 1)))

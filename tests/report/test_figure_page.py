@@ -22,14 +22,11 @@ def test_a_figures_page_carries_the_figure_once_and_its_values(
 ) -> None:
     monkeypatch.setattr(panels, "_SAVED", {"svg": panels._SAVED["svg"]})  # the page carries no other
     inputs = collected(tmp_path, grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4))
-    written = make_figure("figure1_v3", inputs, tmp_path / "figure")
+    make_figure("figure1_v3", inputs, tmp_path / "figure")
     page = write_figure_page("figure1_v3", "Figure <1>", tmp_path / "figure").read_text()
     carried = [base64.b64decode(content) for content in re.findall(r"base64,([A-Za-z0-9+/=]+)\"", page)]
     whole = [tmp_path / f"figure/figure1_v3{suffix}" for suffix in (".svg", ".csv")]
     assert sorted(carried) == sorted(path.read_bytes() for path in whole)
-    for path in written:
-        if path.suffix in (".svg", ".csv") and path not in whole:
-            assert f"<code>{path.name}</code>" in page, "each panel is named"
     assert "<h1>Figure &lt;1&gt;</h1>" in page
     values = pd.read_csv(tmp_path / "figure/figure1_v3.csv")
     assert page.count("<tr>") == 1 + min(len(values), MOST_ROWS)

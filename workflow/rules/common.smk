@@ -227,7 +227,7 @@ def page_of(table, category, label):
 
 
 def figure_file(figure, suffix):
-    """A file of a whole figure; those of its panels are in the same folder."""
+    """A file of a figure."""
     return f"{paths.figure_dir(SCENARIO.name, figure)}/{figure}{suffix}"
 
 

@@ -9,10 +9,6 @@ config["configuration_option"] = configuration_option()
 config["phrases"] = checked(read_yaml, TEMPLATE.with_name("phrases.yaml"))
 
 
-LOCK = str(WORKFLOW.parent / "requirements.lock")
-SCENARIO_TEXT = json.dumps(overlaid(SETTINGS), indent=1, default=str)
-
-
 # Until the opening page is written, its template stands in for it.
 WRITTEN = Path(placed.scenario_dir(SCENARIO.name), "opening.rst").absolute()
 
@@ -29,12 +25,6 @@ rule opening:
     output:
         OPENING,
         f"{paths.scenario_dir(SCENARIO.name)}/index.html",
-        report(
-            f"{paths.scenario_dir(SCENARIO.name)}/provenance.html",
-            caption="../report/provenance.rst",
-            category="Provenance",
-            labels={"page": "Scenario, data, software, lock file, privacy cards"},
-        ),
     log:
         log_of("opening"),
     benchmark:
@@ -64,44 +54,10 @@ rule opening:
             "synthetic_note": SCENARIO.synthetic_note,
             "command": f"snakemake --cores all RULE {configuration_option()}",
         },
-        # Depends on `input` and is not compared: what of it matters has made other runs.
-        provenance=lambda wildcards, input: {"scenario": SCENARIO_TEXT, "lock": LOCK},
         code=code_of(
             "opening",
             "subjectdp.report.opening",
             "subjectdp.report.front",
-            "subjectdp.report.provenance",
         ),
     script:
         "../scripts/opening.py"
-
-
-# All that another group needs to check the scenario: `snakemake crate`. It is no part of the default target.
-rule crate:
-    input:
-        rules.collect.input,
-        [paths.prepared_file(key, "meta.json") for key in DATA],
-        [paths.partition_file(key, "partition.json") for key in PARTITIONS],
-        [collected(name) for name in COLLECTED],
-        rules.runs_summary.output[0],
-        rules.scorecard.output[0],
-        rules.opening.output[0],
-        [figure_file(figure, ".svg") for figure in SCENARIO.figures],
-        [figure_file(figure, ".csv") for figure in SCENARIO.figures],
-    output:
-        f"{paths.scenario_dir(SCENARIO.name)}/crate.zip",
-    log:
-        log_of("crate"),
-    localrule: True
-    conda:
-        "../envs/pipeline.yaml"
-    params:
-        lock=lambda wildcards, input: LOCK,
-        about={
-            "name": SCENARIO.name,
-            "description": SCENARIO.description,
-            "scenario": SCENARIO_TEXT,
-        },
-        code=code_of("crate", "subjectdp.report.crate"),
-    script:
-        "../scripts/crate.py"

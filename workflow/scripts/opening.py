@@ -1,4 +1,4 @@
-"""Writes the front page of the results, the opening page of Snakemake's report and its page of provenance."""
+"""Writes the front page of the results and the opening page of Snakemake's report."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
 from subjectdp.report.front import FrontSources, write_front
 from subjectdp.report.opening import OpeningSources, write_opening
-from subjectdp.report.provenance import write_provenance
 
 with job_log(snakemake.log[0]):
     files = {name: Path(path) for name, path in snakemake.input.items() if path and name != "figure"}
@@ -18,5 +17,3 @@ with job_log(snakemake.log[0]):
         **snakemake.params.about, runs=files["runs"], shown=shown, scorecard=files["scorecard"]
     )
     write_front(front, snakemake.params.figures, snakemake.params.tables, snakemake.output[1])
-    about = snakemake.params.provenance
-    write_provenance(files["runs"], run_folders, about["scenario"], about["lock"], snakemake.output[2])

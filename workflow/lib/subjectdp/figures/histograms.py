@@ -80,7 +80,6 @@ def histogram_panel(
         Histogram(values, quantity, style, float(means.mean())).draw,
         values,
         bool(runs["synthetic"].any()),
-        keyed=False,
     )
 
 

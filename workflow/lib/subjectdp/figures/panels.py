@@ -1,8 +1,8 @@
-"""Writes a figure: all panels as one picture, each panel by itself, and the plotted values as CSV.
+"""Writes a figure: all panels as one picture, and the plotted values as CSV.
 
-A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures share
-letters, legends, notes, axis limits and file names. A picture is as wide as a page's text, a single panel as a column,
-so that no type is smaller than 7 points in print.
+A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures
+share letters, legends, notes, axis limits and file names. A picture is as wide as a page's text, so that no type is
+smaller than 7 points in print.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ _SAVED = {  # without dates, so that equal figures are equal files
 class Panel:
     """One set of axes: ``draw`` fills them, ``values`` (:data:`VALUE_COLUMNS`) has the plotted values."""
 
-    key: str  # part of the file name, e.g. femnist_accuracy
+    key: str  # e.g. femnist_accuracy
     heading: str  # follows the letter, e.g. FEMNIST
     draw: Callable[[Axes], None]
     values: pd.DataFrame
     synthetic: bool
     scale: str | None = None  # panels of one scale share their y-range
     weight: float = 1.0  # share of the row's width
-    keyed: bool = True  # False: the legend does not concern this panel
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,11 @@ class Sheet:
 
 
 def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path]:
-    """Writes ``<name>.{svg,png,pdf,csv,json}`` and for each panel ``<name>_<letter>_<key>.{svg,png,pdf,csv}``.
+    """Writes ``<name>.{svg,png,pdf,csv,json}``.
 
     ``source``: what drew it, kept in the PNG files (``catalogue.drawn_by``).
 
-    Returns their paths. Deletes panel files of earlier versions. Raises DataError for a sheet without panels.
+    Returns their paths. Raises DataError for a sheet without panels.
     """
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
@@ -115,19 +114,12 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
         [p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)]
     )
     with figure_style():
-        figure, limits = _combined(sheet, letters)
+        figure, _ = _combined(sheet, letters)
         paths = _save(figure, folder / sheet.name, source)
-        heights = [height for line, height in sheet.lines for _ in line]
-        for panel, letter, height in zip(sheet.panels, letters, heights, strict=True):
-            stem = folder / f"{sheet.name}_{letter}_{panel.key}"
-            paths += _save(_single(sheet, panel, letter, height, limits), stem, source)
-            paths.append(_write_values(panel.values.assign(panel=letter), stem))
-    paths.append(_write_values(values, folder / sheet.name))
-    write_json(folder / f"{sheet.name}.json", _facts(sheet, letters))
-    paths.append(folder / f"{sheet.name}.json")
-    for stale in set(folder.glob(f"{sheet.name}_?_*.*")) - set(paths):
-        stale.unlink()
-    return paths
+    table, facts = folder / f"{sheet.name}.csv", folder / f"{sheet.name}.json"
+    write_frame(table, values[["panel", *VALUE_COLUMNS]])
+    write_json(facts, _facts(sheet, letters))
+    return [*paths, table, facts]
 
 
 def _letter(index: int) -> str:
@@ -140,12 +132,6 @@ def _facts(sheet: Sheet, letters: Sequence[str]) -> dict[str, Any]:
         for p, letter in zip(sheet.panels, letters, strict=True)
     ]
     return {"figure": sheet.name, "panels": panels, "notes": list(sheet.notes), "runs": sorted(sheet.runs)}
-
-
-def _write_values(values: pd.DataFrame, stem: Path) -> Path:
-    path = stem.with_name(stem.name + ".csv")
-    write_frame(path, values[["panel", *VALUE_COLUMNS]])
-    return path
 
 
 def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
@@ -165,22 +151,6 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
             drawn.append((panel, axes))
     strip.add(figure, height)
     return figure, _harmonise(drawn)
-
-
-def _single(
-    sheet: Sheet, panel: Panel, letter: str, body: float, limits: dict[str, tuple[float, float, str]]
-) -> Figure:
-    width = min(PAGE_WIDTH, max(COLUMN_WIDTH, sheet.width_of([panel])))
-    strip = _Strip(sheet.legend if panel.keyed else (), sheet.notes, width)
-    figure, height = _canvas(width, body + 0.35, strip)
-    axes = figure.add_subplot()
-    _draw(panel, axes, letter)
-    if panel.scale in limits:
-        low, high, kind = limits[panel.scale]
-        axes.set_yscale(kind)
-        axes.set_ylim(low, high)
-    strip.add(figure, height)
-    return figure
 
 
 def _canvas(width: float, body: float, strip: _Strip) -> tuple[Figure, float]:

@@ -30,7 +30,7 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     values = page.read_table(folder / f"{name}.csv")
     parts = [
         page.picture(folder / f"{name}.svg", title, folder / f"{name}.csv"),
-        _panels(name, facts["panels"]),
+        _panels(facts["panels"]),
         _values(values),
         f"<p>Made from {len(facts['runs'])} runs.</p>" if facts["runs"] else "",
     ]
@@ -39,15 +39,13 @@ def write_figure_page(name: str, title: str, folder: Path | str) -> Path:
     return target
 
 
-def _panels(name: str, panels: Sequence[Mapping[str, Any]]) -> str:
-    """The panels by heading, and where each is as a file of its own."""
+def _panels(panels: Sequence[Mapping[str, Any]]) -> str:
     items = []
     for panel in panels:
         heading = html.escape(f"({panel['letter']}) {panel['heading']}")
         note = ' <span class="synthetic">synthetic data</span>' if panel["synthetic"] else ""
-        stem = html.escape(f"{name}_{panel['letter']}_{panel['key']}")
-        items.append(f"<li>{heading}{note}: <code>{stem}.svg</code>, <code>{stem}.csv</code></li>")
-    return f"<h2>Panels</h2><p>Each is beside this page as a file of its own.</p><ul>{''.join(items)}</ul>"
+        items.append(f"<li>{heading}{note}</li>")
+    return f"<h2>Panels</h2><ul>{''.join(items)}</ul>"
 
 
 def _values(values: pd.DataFrame) -> str:

@@ -172,10 +172,7 @@ def _tiles(scores: pd.DataFrame) -> str:
 def _figure(figures: Figures, folder: Path, runs: pd.DataFrame) -> str:
     if _FRONT_FIGURE not in figures:
         return ""
-    drawn = folder / "figures" / _FRONT_FIGURE
-    path = next(
-        drawn.glob(f"{_FRONT_FIGURE}_a_*.svg"), drawn / f"{_FRONT_FIGURE}.svg"
-    )  # all panels are too tall
+    path = folder / "figures" / _FRONT_FIGURE / f"{_FRONT_FIGURE}.svg"
     words = "Published and sound ε of this scenario's runs"
     size = f"{_range(runs['subjects'])} subjects, {_range(runs['silos'])} silos"
     return (
@@ -344,10 +341,10 @@ def _gallery(figures: Figures) -> Iterator[str]:
 
 
 def _links(tables: Mapping[str, str]) -> Iterator[str]:
-    yield "<h2>Tables and provenance</h2><ul>"
+    yield "<h2>Tables</h2><ul>"
     for name, label in tables.items():
         yield f'<li><a href="tables/{name}.html">{html.escape(label)}</a></li>'
-    yield '<li><a href="report.html">Snakemake\'s report</a>: provenance of every file, machine, software</li></ul>'
+    yield '<li><a href="report.html">Snakemake\'s report</a>: the history of every file, machine, software</li></ul>'
 
 
 def _page_of(figure: str) -> str:

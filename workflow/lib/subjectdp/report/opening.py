@@ -122,8 +122,7 @@ def _origins(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     named = [*sorted(files), *sorted(locks)]
     if named:
         yield f"- *Made from (sha256):* {'; '.join(f'{plain(name)} ``{sha256}``' for name, sha256 in named)}."
-    shown = _link("provenance.html", "privacy cards, scenario, lock file")
-    yield f"- *Privacy of each run:* its ``manifest.json``; ``snakemake crate`` packs them all {shown}.\n"
+    yield "- *Privacy of each run:* the card in its ``manifest.json``.\n"
 
 
 def _versions(environment: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 import subjectdp
 from accounting.plans import facts, settings
+from subjectdp.accounting import table1
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
@@ -176,14 +177,14 @@ def test_account_and_calibrate_every_run_of_a_configuration(
 
 
 @pytest.mark.slow
-def test_table1(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run_json(capsys, "table1")
+def test_table1() -> None:
+    rows = table1.rows_as_dicts()
     assert len(rows) == 12
     last = rows[-1]
     assert (last["local_steps"], last["parties"]) == (50, 10)
     assert (round(last["sigma_total"], 2), round(last["epsilon"], 2)) == (3.73, 1.03)
     assert (round(last["epsilon_tight"], 2), round(last["epsilon_sound"], 2)) == (0.74, 3.79)
-    assert "1.03" in run(capsys, "table1")
+    assert "1.03" in table1.text()
 
 
 @pytest.mark.slow

@@ -20,13 +20,13 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"subjectdp {__version__}\n"
     text = build_parser().format_help()
-    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
+    for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
         assert f"\n    {command} " in text
     assert max(len(line) for line in text.split("\n")) <= 100
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "scenario", "runs", "show", "compare", "doctor", "schema"):
+    for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0

@@ -1,15 +1,12 @@
-"""``subjectdp compare``: two finished runs side by side."""
+"""Two finished runs side by side, for ``subjectdp show A B``."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from subjectdp.cli.options import add_json, add_results
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
-from subjectdp.io.printing import flattened, print_json, print_table
+from subjectdp.cli.run_folders import epsilon_of
+from subjectdp.io.printing import flattened, print_table
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _UNITS = {
@@ -19,31 +16,6 @@ _UNITS = {
     "sound, one subject at all its silos": "subject",
 }
 _COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
-
-
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "compare",
-        help="compare two runs: settings, accuracy, ε, cost",
-        description="Shows two finished runs side by side: the settings in which they differ, their metrics, what they "
-        "guarantee, what they cost, and whether code and machine were the same.",
-    )
-    parser.add_argument("first", metavar="A", help="id of a run, or the beginning of it")
-    parser.add_argument("second", metavar="B", help="id of the other run")
-    add_results(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Prints the comparison of two finished runs."""
-    folders = [find_run(Path(options.results), name) for name in (options.first, options.second)]
-    comparison = compare(*(read_manifest(folder) for folder in folders))
-    if options.json:
-        print_json(comparison)
-    else:
-        _print_comparison(comparison)
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +39,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _print_comparison(comparison: Mapping[str, Any]) -> None:
+def print_comparison(comparison: Mapping[str, Any]) -> None:
     print_table(("", "A", "B"), [("run", *comparison["runs"]), ("algorithm", *comparison["algorithms"])])
     _print("Settings that differ", comparison["settings"], "the settings are the same")
     _print("Metrics of the last round", dict(map(_in_percent, comparison["metrics"].items())), "")

@@ -29,7 +29,7 @@ examples:
   subjectdp scenario config/scenarios/embedded.yaml
   subjectdp runs --dataset femnist
   subjectdp show femnist-higrad_avg_dp-v1-s1
-  subjectdp compare femnist-fed_avg-s1 femnist-local_item_dp-s1
+  subjectdp show femnist-fed_avg-s1 femnist-local_item_dp-s1
   subjectdp ledger femnist-local_item_dp-s0 femnist-local_item_dp-s1
   subjectdp doctor --scenario config/scenarios/femnist-180.yaml
   subjectdp run config/scenarios/embedded.yaml
@@ -42,18 +42,15 @@ COMMANDS = (
     "caps",
     "check-algorithm",
     "schedule",
-    "table1",
     "scenario",
     "plan",
     "run",
     "runs",
     "show",
-    "compare",
     "ledger",
     "schema",
     "reruns",
     "doctor",
-    "bench",
 )
 """The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from subjectdp.cli.compare import compare, print_comparison
 from subjectdp.cli.options import add_json, add_results
 from subjectdp.cli.run_folders import find_run, read_manifest
 from subjectdp.config import RunConfig
@@ -25,20 +26,28 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "show",
-        help="show one run: settings, privacy, accuracy",
-        description="Shows a finished run: its settings, what it guarantees, and how accurate the model is.",
+        help="show a run, or compare two: settings, privacy, accuracy",
+        description="Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two "
+        "runs: the settings in which they differ, accuracy, guarantee, cost, and whether code and machine differ.",
     )
     parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="a run to compare it with")
     add_results(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints a finished run."""
+    """Prints a finished run, or two side by side."""
     folder = find_run(Path(options.results), options.run_id)
     manifest = read_manifest(folder)
-    if options.json:
+    if options.other is not None:
+        comparison = compare(manifest, read_manifest(find_run(Path(options.results), options.other)))
+        if options.json:
+            print_json(comparison)
+        else:
+            print_comparison(comparison)
+    elif options.json:
         print_json(manifest)
     else:
         _print_run(folder, manifest)

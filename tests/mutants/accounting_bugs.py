@@ -135,15 +135,15 @@ ACCOUNTING = (
     mutant(
         "a private selection costs what one repetition costs",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
         "one.divergences + score, 1.0,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(
         "the score of a private selection is free",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
-        "one.divergences, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
+        "one.divergences, selection.mean,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(

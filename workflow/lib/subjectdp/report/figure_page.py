@@ -11,7 +11,7 @@ import pandas as pd
 
 from subjectdp.io.atomic import write_text
 from subjectdp.report import page
-from subjectdp.results.frames import read_json
+from subjectdp.results.inputs import read_json
 
 PAGE = ".html"
 """Suffix of the page, beside the figure's other files."""

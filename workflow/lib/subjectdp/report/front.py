@@ -22,7 +22,7 @@ from subjectdp.figures.style import in_order
 from subjectdp.io.atomic import write_text
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.report import page
-from subjectdp.results.frames import read_frame
+from subjectdp.results.inputs import read_frame
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon
 from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, is_conditional
 from subjectdp.scorecard.targets import EvidenceKind

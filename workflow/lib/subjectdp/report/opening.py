@@ -18,7 +18,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
 from subjectdp.io.atomic import write_text
 from subjectdp.report.page import read_table
-from subjectdp.results.frames import read_frame, read_json
+from subjectdp.results.inputs import read_frame, read_json
 from subjectdp.results.labels import dataset_name, format_epsilon
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 

@@ -14,11 +14,9 @@ from subjectdp.accounting.recorded import recorded_loss
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
-from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import datasets_in_order
-from subjectdp.results.select import silos_of_subject
-from subjectdp.results.shown_runs import local_steps_of
+from subjectdp.results.select import are_private
 
 SETTING = (
     "dataset",
@@ -60,15 +58,13 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
     runs = runs.assign(
-        local_steps=[_steps_word(text) for text in runs["config"]],
-        silos_per_subject=[silos_of_subject(text) for text in runs["config"]],
-        settings=[_without_seed(text) for text in runs["config"]],
+        local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch")
     )
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     rows = [
         _summary_row(dict(zip(keys, key, strict=False)), part)
-        for key, part in runs.groupby([*keys, "settings"], dropna=False)
+        for key, part in runs.groupby([*keys, "setting"], dropna=False)
     ]
     table = _ordered(pd.DataFrame(rows))
     return table[[*_FIRST, *(name for name in table.columns if name not in _FIRST)]]
@@ -85,15 +81,6 @@ def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
         published = table[f"{quantity}_published"]
         table[f"{quantity}_difference_percent"] = 100 * (table[f"{quantity}_mean"] / published - 1)
     return table
-
-
-def _without_seed(config: str) -> str:
-    return json.dumps({key: value for key, value in json.loads(config).items() if key != "seed"})
-
-
-def _steps_word(config: str) -> str:
-    steps = local_steps_of(config)
-    return "one epoch" if steps is None else str(steps)
 
 
 def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, object]:

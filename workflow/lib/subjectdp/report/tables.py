@@ -19,30 +19,16 @@ from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import are_private
 
 SETTING = (
-    "dataset",
-    "label",
-    "mode",
-    "horizontal",
-    "subjects",
-    "alpha",
-    "silos",
-    "silos_per_subject",
-    "epsilon",
-    "delta",
-    "batch_size",
+    *("dataset", "label", "mode", "horizontal", "subjects", "alpha", "silos", "silos_per_subject"),
+    *("epsilon", "delta", "batch_size"),
 )
 _PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # meaningless without noise
-_EPSILONS = (
-    "epsilon_as_published",
-    "epsilon_sound_item",
-    "epsilon_sound_subject_one_silo",
-    "epsilon_sound_subject",
-)
+_SOUND = ("epsilon_sound_item", "epsilon_sound_subject_one_silo", "epsilon_sound_subject")
 # What a reader looks for comes first, the other settings and the cost after it.
 _FIRST = (
     *("dataset", "label", "mode", "subjects", "silos", "alpha"),
     *("test_accuracy_percent", "test_accuracy_half_width", "seeds"),
-    *("epsilon_as_published", "published_guarantee", *_EPSILONS[1:], "subject_guarantee"),
+    *("epsilon_as_published", "published_guarantee", *_SOUND, "subject_guarantee"),
 )
 
 
@@ -97,7 +83,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "test_loss": round(_mean(part["final_test_loss"]), 4),
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
-        **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        **{name: largest_of(part[name]) for name in _SOUND},
         "epsilon_sound_subject_all_seeds": _all_seeds(part),
         "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
@@ -126,15 +112,9 @@ def _mean(values: pd.Series) -> float:
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     datasets, labels = datasets_in_order(table["dataset"]), in_order(table["label"])
-    keys = pd.DataFrame(
-        {
-            "dataset": table["dataset"].map(datasets.index),
-            "label": table["label"].map(labels.index),
-            "alpha": table["alpha"],
-            "silos_per_subject": table["silos_per_subject"],
-            "subjects": table["subjects"],
-            "mode": table["mode"].fillna(""),
-            "epsilon": table["epsilon"],
-        }
+    keys = table[["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]].assign(
+        dataset=table["dataset"].map(datasets.index),
+        label=table["label"].map(labels.index),
+        mode=table["mode"].fillna(""),
     )
     return table.loc[keys.sort_values(list(keys.columns)).index].reset_index(drop=True)

@@ -76,7 +76,6 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("training.optimizer.learning_rate", float("nan"), ["a finite number", "nan"]),
     ("training.optimizer.momentum", 1.0, ["less than 1", "1.0"]),
     ("training.optimizer", "sgd", ["a mapping", "sgd"]),
-    ("training.server_optimizer.name", "sgd", ["'sgd'", "adam, momentum, none"]),
     ("training.evaluate_every", 0, ["at least 1", "0"]),
     ("model.name", "resnet", ["'resnet'", "leaf_cnn"]),
     (

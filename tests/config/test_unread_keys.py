@@ -27,8 +27,6 @@ VALUES: dict[str, Any] = {
     "training.silo_choice": "random",
     "training.averaging.name": "tail",
     "training.averaging.fraction": 0.25,
-    "training.averaging.power": 1.0,
-    "training.averaging.decay": 0.5,
 }
 OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alters a guarantee where it does not
     "joint.bits",
@@ -37,12 +35,7 @@ OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alter
     "subject.item_noise",
     "training.optimizer.momentum",
     "training.optimizer.beta2",
-    "training.server_optimizer.learning_rate",
-    "training.server_optimizer.momentum",
-    "training.server_optimizer.beta2",
     "training.averaging.fraction",
-    "training.averaging.power",
-    "training.averaging.decay",
     "training.augmentation.views",
     "training.silo_choice",
     "training.augmentation.magnitude",
@@ -113,12 +106,6 @@ def test_who_tells_its_noise_matters_under_secure_aggregation_alone(trust: str, 
     run = set_dotted(base("subject_release"), "subject.trust", trust)
     with pytest.raises(ConfigError, match=f"Expected joint.{key} to be .* under {trust} trust"):
         load_run(set_dotted(run, f"joint.{key}", value))
-
-
-def test_ids_of_releases_are_what_they_were_before_the_keys_were_read() -> None:
-    run = set_dotted(base("subject_release"), "subject.trust", "secure_aggregation")
-    assert load_run(run).run_id == load_run(set_dotted(run, "joint.colluding_silos", 0)).run_id
-    assert load_run(run).run_id == "femnist-subject_release-s0-a05ca56fd9"
 
 
 def test_a_batch_size_beside_a_fraction_is_refused() -> None:

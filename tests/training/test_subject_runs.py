@@ -33,7 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "updates": {
         "subject": {"contribution": "update", "weights": "optimal"},
-        "training": {"local_steps": 2, "server_optimizer": {"name": "momentum", "learning_rate": 0.5}},
+        "training": {"local_steps": 2},
     },
     "some silos": {"training": {"silos_per_round": 2}, "subject": {"weights": "fixed"}},
     "sampled subjects": {

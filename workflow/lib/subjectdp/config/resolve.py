@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import (
-    AveragingConfig,
     DataConfig,
     JointConfig,
     ModelConfig,
@@ -22,7 +21,6 @@ from subjectdp.config.sections import (
     PartitionConfig,
     RunSections,
     Section,
-    ServerOptimizerConfig,
     SubjectConfig,
     TrainingConfig,
 )
@@ -179,9 +177,9 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
     training, found = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {
         "optimizer": _resolve_optimizer(training.optimizer),
-        "server_optimizer": _resolve_server(training.server_optimizer),
-        "averaging": _resolve_averaging(training.averaging),
     }
+    if training.averaging.name == "none":
+        changes |= _defaults(TrainingConfig, ("averaging",))
     if training.augmentation.name == "none":
         changes |= _defaults(TrainingConfig, ("augmentation",))
     if training.silos_per_round is None:
@@ -198,17 +196,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
 def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
     unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
     return _with(optimizer, _defaults(OptimizerConfig, unread))
-
-
-def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
-    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}
-    return _with(optimizer, _defaults(ServerOptimizerConfig, unread[optimizer.name]))
-
-
-def _resolve_averaging(averaging: AveragingConfig) -> AveragingConfig:
-    read = {"none": "", "tail": "fraction", "polynomial": "power", "exponential": "decay"}[averaging.name]
-    unread = tuple(key for key in ("fraction", "power", "decay") if key != read)
-    return _with(averaging, _defaults(AveragingConfig, unread))
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -346,7 +346,7 @@ class SubjectConfig(Section):
     contribution: Literal["gradient", "update"] = Field(
         default="gradient",
         description="What is clipped: a subject's mean gradient, the server descends (training.optimizer); or its "
-        "model's update after training.local_steps steps on its items, the server adds it (server_optimizer).",
+        "model's update after training.local_steps steps on its items, the server adds it.",
     )
     every: Count = Field(
         default=SubjectSettings.every,
@@ -369,28 +369,14 @@ class OptimizerConfig(Section):
     weight_decay: NonNegative = Field(default=0.0, description="Weight decay.")
 
 
-class ServerOptimizerConfig(Section):
-    """Optimiser that the server applies to the averaged update."""
-
-    name: Literal["none", "momentum", "adam"] = Field(
-        default="none", description="Server optimiser; none: average."
-    )
-    learning_rate: Positive = Field(default=1.0, description="Server learning rate.")
-    momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
-    beta2: Decay = Field(default=0.99, description="beta2 (adam).")
-
-
 class AveragingConfig(Section):
     """Average of the global model over rounds, which is evaluated and saved; post-processing without privacy cost."""
 
-    name: Literal["none", "tail", "polynomial", "exponential"] = Field(
+    name: Literal["none", "tail"] = Field(
         default="none",
-        description="none: the last model; tail: plain mean of the last part of the rounds; polynomial: round t weighs "
-        "about t^power; exponential: a moving average.",
+        description="none: the last model; tail: plain mean of the models of the last part of the rounds.",
     )
     fraction: Probability = Field(default=0.5, description="tail: part of the rounds that is averaged.")
-    power: NonNegative = Field(default=3.0, description="polynomial: exponent; 0 is the mean of all rounds.")
-    decay: Decay = Field(default=0.9, description="exponential: weight of the average so far.")
 
 
 class AugmentationConfig(Section):
@@ -448,9 +434,6 @@ class TrainingConfig(Section):
         "own rounds), or drawn anew in every round as in the papers (charged for the draws; integer noise all rounds).",
     )
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
-    server_optimizer: ServerOptimizerConfig = Field(
-        default=ServerOptimizerConfig(), description="Server optimiser."
-    )
     averaging: AveragingConfig = Field(
         default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
     )

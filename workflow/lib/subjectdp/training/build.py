@@ -98,7 +98,6 @@ def make_federation(
         seed=run.seed if inputs.secret is None else inputs.secret,
         noise_name=noise_name(plan, run.run_id, partition, run.model.name, run.performance),
         optimiser=run.training.optimizer,
-        server_optimiser=run.training.server_optimizer,
         averaging=run.training.averaging,
     )
 

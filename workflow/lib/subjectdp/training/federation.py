@@ -17,7 +17,6 @@ from subjectdp.config.sections import (
     AveragingConfig,
     OptimizerConfig,
     PerformanceConfig,
-    ServerOptimizerConfig,
 )
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -44,7 +43,6 @@ class Federation:
         seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
         noise_name: tells the noise of runs apart, see :func:`noise_name`.
         optimiser: of a silo's local steps, and of a server that descends.
-        server_optimiser: of a server that gets models.
         averaging: of the global models over the rounds.
 
     Raises:
@@ -60,7 +58,6 @@ class Federation:
     seed: int = field(repr=False)
     noise_name: str
     optimiser: OptimizerConfig
-    server_optimiser: ServerOptimizerConfig = ServerOptimizerConfig()
     averaging: AveragingConfig = AveragingConfig()
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subjectdp.config.sections import OptimizerConfig, ServerOptimizerConfig
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
@@ -39,14 +39,6 @@ def make_optimiser(vector: Tensor, settings: OptimizerConfig, rate_factor: float
     if momentum == 0 and decay == 0:
         return PlainSGD(rate)
     return torch.optim.SGD([vector], lr=rate, momentum=momentum, weight_decay=decay)
-
-
-def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> Optimiser | None:
-    """The same for a server that gets models; None where it takes their mean as it is."""
-    if settings.name == "none":
-        return None
-    values = settings.model_dump(include={"name", "learning_rate", "momentum", "beta2"})
-    return make_optimiser(vector, OptimizerConfig(**values))
 
 
 def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:

@@ -120,7 +120,7 @@ ACCOUNTING = (
     ),
     mutant(
         "the ledger forgets what is conditional",
-        "cli/ledger_rows.py",
+        "cli/ledger.py",
         'condition(entry.plan, kind, unit == "subject") is not None',
         'condition(entry.plan, kind, unit == "subject") == ""',
         "cli/test_ledger.py::test_records_of_an_engine_are_composed_and_stay_conditional",

@@ -233,7 +233,7 @@ def test_analysis_never_imports_torch():
 @pytest.mark.slow
 def test_accounting_needs_no_package_of_the_pipeline():
     """``pip install subjectdp`` brings none of these; ``subjectdp[pipeline]`` does."""
-    loaded = loaded_by(["subjectdp.api.accounting", "subjectdp.cli.plan_records"])
+    loaded = loaded_by(["subjectdp.api.accounting", "subjectdp.cli.plans"])
     assert "scipy" in loaded, "the check sees what is imported"
     assert not loaded & {
         "pandas",

@@ -421,7 +421,7 @@ ACCOUNTING = (
     ),
     mutant(
         "T off by one",
-        "plan/minibatches.py",
+        "plan/rounds.py",
         "return math.ceil(items / settings.batch_size) if",
         "return items // settings.batch_size if",
         T_PLANNING + "test_unequal_silos_have_their_own_noise",

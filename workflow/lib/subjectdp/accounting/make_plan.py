@@ -14,7 +14,6 @@ from subjectdp.accounting.shifts import Told
 from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
-from subjectdp.plan.minibatches import expected_batch, round_steps
 from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
@@ -28,7 +27,7 @@ from subjectdp.plan.plan import (
     SiloTerms,
     TrustModel,
 )
-from subjectdp.plan.rounds import executed_rounds
+from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
 
 def make_plan(

@@ -32,7 +32,6 @@ OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alter
     "joint.bits",
     "joint.ring_bits",
     "joint.wrap_probability",
-    "subject.item_noise",
     "training.optimizer.momentum",
     "training.optimizer.beta2",
     "training.averaging.fraction",
@@ -86,7 +85,7 @@ def test_a_key_changes_the_id_or_is_refused(name: str, key: str) -> None:
     [
         ("local_item_dp", "joint.colluding_silos", 1),
         ("subject_sampling", "joint.own_noise_only", True),
-        ("subject_sampling", "subject.every", 2),
+        ("subject_sampling", "subject.weights", "fixed"),
         ("user_ldp", "privacy.noise_placement", "before_average"),
         ("fed_avg", "joint.noise", "skellam"),
         ("capped_item_dp", "subject.trust", "secure_aggregation"),

@@ -401,8 +401,8 @@ ACCOUNTING = (
     mutant(
         "a budget is charged its silos' rounds under coins too",
         "accounting/subject_losses.py",
-        "if len(shift.sensitivities) > 1:\n        return turns(plan)",
-        "if len(shift.sensitivities) > 9:\n        return turns(plan)",
+        "if len(shift.sensitivities) > 1:\n        return plan.rounds",
+        "if len(shift.sensitivities) > 9:\n        return plan.rounds",
         T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
     ),
     mutant(

@@ -193,9 +193,5 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
         noise_source=NoiseSource.UNSTATED,
-        subject=SubjectSettings(
-            q if subjects else 1.0,
-            every=options.every,
-            noise_band=options.noise_band,
-        ),
+        subject=SubjectSettings(q if subjects else 1.0),
     )

@@ -23,8 +23,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
     """What the run's algorithm does in its mode, with the run's clipping and trust model."""
     found = algorithm(run.algorithm.name, run.algorithm.variant)
     chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
-    of_updates = "update" in (run.joint.clipping, run.subject.contribution)
-    if of_updates and found.of_updates is not None:
+    if run.joint.clipping == "update" and found.of_updates is not None:
         chosen = found.of_updates
     return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
 
@@ -39,6 +38,7 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
         algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
     )
     integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
+    steps = 1 if training.local_steps is None else training.local_steps
     return PlanSettings(
         **(
             _same_names(PlanSettings, joint, training, run.privacy)
@@ -50,19 +50,10 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
                 "linear_updates": training.optimizer.name != "adam",
                 "noise_distribution": joint.noise,
                 "gradient_bits": joint.bits,
-                "subject": _subject_settings(run),
+                "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
                 "views": training.augmentation.seen,
             }
         )
-    )
-
-
-def _subject_settings(run: RunSections) -> SubjectSettings:
-    """The settings of subject sampling. An unresolved band may become any; 2 stands for those above 1."""
-    band = min(2, run.training.rounds) if run.subject.noise_band is None else run.subject.noise_band
-    steps = 1 if run.training.local_steps is None else run.training.local_steps
-    return SubjectSettings(
-        **(_same_names(SubjectSettings, run.subject) | {"local_steps": steps, "noise_band": band})
     )
 
 

@@ -21,7 +21,6 @@ from subjectdp.config.sections import (
     PartitionConfig,
     RunSections,
     Section,
-    SubjectConfig,
     TrainingConfig,
 )
 from subjectdp.data.catalogue import DATASETS
@@ -49,7 +48,6 @@ def resolve_defaults(run: _Run) -> _Run:
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "privacy": _with(run.privacy, _caps(run)),
             "joint": _with(run.joint, _joint_factors(run)),
-            "subject": _resolve_subject(run),
             "training": _resolve_training(run),
             "model": resolve_model(run),
         },
@@ -159,18 +157,6 @@ def _joint_factors(run: RunSections) -> dict[str, Any]:
         if all(factor == 1.0 for factor in getattr(joint, key)):
             changes[key] = ()
     return changes
-
-
-def _resolve_subject(run: RunSections) -> SubjectConfig:
-    subject, changes = run.subject, dict[str, Any]()
-    if subject.weights != "optimal":
-        changes = _defaults(SubjectConfig, ("item_noise",))
-    if subject.noise_band is None:
-        # Imported here, since numpy would slow down the Snakefile's start.
-        from subjectdp.noise.correlated_noise import best_band
-
-        changes["noise_band"] = best_band(run.training.rounds, subject.every)
-    return _with(subject, changes)
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:

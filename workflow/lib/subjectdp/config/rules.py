@@ -208,10 +208,8 @@ def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
     several = mechanism.clipping is Clipping.PER_SUBJECT_UPDATE or not mechanism.one_step_per_round
     if several or steps in (None, 1):
         return
-    reason = f"algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
-    if mechanism.shared_budget:
-        reason = "subject.contribution is gradient (update takes local steps)"
-    yield expected("training.local_steps", steps, f"1 or null when {reason}")
+    allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
+    yield expected("training.local_steps", steps, allowed)
 
 
 def _joint_factors(run: RunSections) -> Iterator[SubjectDPError]:

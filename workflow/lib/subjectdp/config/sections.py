@@ -336,26 +336,8 @@ class SubjectConfig(Section):
     )
     weights: BudgetWeights = Field(
         default=SubjectSettings.weights,
-        description="How a subject's clip norm is split over its silos: equally, by its items there, for the largest "
-        "expected signal, or in one part for each silo that may hold it (fixed: no silo asks another).",
-    )
-    item_noise: NonNegative = Field(
-        default=SubjectSettings.item_noise,
-        description="optimal weights: variance of an item's gradient over the squared length of its subject's.",
-    )
-    contribution: Literal["gradient", "update"] = Field(
-        default="gradient",
-        description="What is clipped: a subject's mean gradient, the server descends (training.optimizer); or its "
-        "model's update after training.local_steps steps on its items, the server adds it.",
-    )
-    every: Count = Field(
-        default=SubjectSettings.every,
-        description="A subject takes part in one of every so many rounds, from a secret start; 1: in all rounds.",
-    )
-    noise_band: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
-        default=SubjectSettings.noise_band,
-        description="Rounds that one draw of noise affects: 1 for independent noise, more for correlated noise, which "
-        "later rounds partly cancel (needs sampling_probability 1); null: the best for rounds and every.",
+        description="How a subject's clip norm is split over its silos: equally, by its items there, or in one part "
+        "for each silo that may hold it (fixed: no silo asks another).",
     )
 
 

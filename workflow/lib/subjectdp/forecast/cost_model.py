@@ -182,7 +182,7 @@ def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: in
     drawn = [float(count) for count in held]
     if subject.items is not None:
         drawn = [min(count, float(subject.items) * subjects) for count in drawn]
-    return sum(drawn) * subject.sampling_probability / subject.every * steps
+    return sum(drawn) * subject.sampling_probability * steps
 
 
 def _local_steps(run: RunConfig, items: int) -> int:

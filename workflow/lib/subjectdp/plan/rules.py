@@ -130,7 +130,7 @@ def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
 
 
 def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
-    by_subject, subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS, settings.subject
+    by_subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS
     if by_subject != mechanism.samples_subjects:
         wanted = (
             "poisson, a coin for each subject,"
@@ -146,14 +146,6 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
             else f"training.sampling is {settings.sampling}"
         )
         yield expected("training.sampling_fraction", settings.sampling_fraction, f"null when {drawn}")
-    if not mechanism.samples_subjects:
-        return
-    for key, value in (("every", subject.every), ("noise_band", subject.noise_band)):
-        if value > settings.rounds:
-            yield expected(f"subject.{key}", value, f"at most training.rounds ({settings.rounds})")
-    if subject.noise_band > 1 and subject.sampling_probability < 1:
-        allowed = "1 when subject.noise_band is not 1 (subject.every takes its place)"
-        yield expected("subject.sampling_probability", subject.sampling_probability, allowed, PrivacyError)
 
 
 def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:

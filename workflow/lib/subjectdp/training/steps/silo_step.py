@@ -13,7 +13,6 @@ from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
 from subjectdp.engine.norms import clip_factors, row_norms
-from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
@@ -131,10 +130,10 @@ class SiloStep:
         return self.plan.settings.noise_before_average
 
     def draw_ahead(self) -> None:
-        """Draws the mini-batch and derives the keys of the noise, which are otherwise made when they are needed."""
+        """Draws the mini-batch and derives the key of the noise, which are otherwise made when they are needed."""
         self.sample_batch()
         if self.plan.clip_norm is not None:
-            _ = self._noise_terms
+            _ = self._noise_key
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -159,7 +158,6 @@ class SiloStep:
         """(subjects,) who takes part."""
         return subjects_of_round(
             self.federation.partition.subjects,
-            self.plan.settings.subject,
             self.plan.silos[self.silo].sampling_probability,
             self.federation.seed,
             self.round,
@@ -218,22 +216,12 @@ class SiloStep:
 
     def _noisy(self, total: Tensor, std: float) -> Tensor:
         if self.plan.settings.noise_source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, self._noise_terms)
-        (_, newest), *earlier = self._noise_terms
-        total = add_gaussian(total, std, newest)
-        for coefficient, key in earlier:
-            total.add_(add_gaussian(torch.zeros_like(total), std, key), alpha=coefficient)
-        return total
+            return add_secure_gaussian(total, std, self._noise_key)
+        return add_gaussian(total, std, self._noise_key)
 
     @cached_property
-    def _noise_terms(self) -> list[tuple[float, bytes]]:
-        """Coefficients and keys of the step's noise, newest first: correlated noise draws earlier rounds' again."""
-        band = self.plan.settings.subject.noise_band if self.plan.mechanism.shared_budget else 1
-        coefficients = noise_coefficients(min(band, self.round)).tolist()
-        return [
-            (factor, key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round - age)))
-            for age, factor in enumerate(coefficients)
-        ]
+    def _noise_key(self) -> bytes:
+        return key_bytes(self.federation.seed, Purpose.NOISE, *self._place)
 
     def release(self, update: Tensor) -> Tensor:
         """Clip(update, C_i) + N(0, σ_i²C_i² I): a silo's one release of the round."""
@@ -244,13 +232,13 @@ class SiloStep:
     def rounded_sum(self, batch: Batch) -> Tensor:
         rate_factor = self.plan.silos[self.silo].learning_rate_factor
         rounding = Rounding(self._grid, self._clip_norm(), rate_factor, self._copies)
-        generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._key_of(self.round))
+        generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
         total, self._clipped_fraction = rounded_sum(self.engine, batch, rounding, generator)
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         self._noise_multiplier = noise_multiplier
-        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._key_of(self.round))
+        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._place)
         return total.add_(torch.from_numpy(self._grid.noise(noise_multiplier, generator)))
 
     @property
@@ -262,8 +250,9 @@ class SiloStep:
             return float(max(1, batch.subjects))
         return self.plan.silos[self.silo].divisor
 
-    def _key_of(self, round_: int) -> tuple[str | int, ...]:
-        return self.federation.noise_name, round_, self.silo, self.step
+    @property
+    def _place(self) -> tuple[str | int, ...]:
+        return self.federation.noise_name, self.round, self.silo, self.step
 
     def _clip_norm(self) -> float:
         clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)

@@ -129,11 +129,7 @@ def test_the_figure_shows_every_finding(folder: Path, rows: pd.DataFrame, tmp_pa
     values = pd.read_csv(tmp_path / "audit.csv")
     bounds = values[values["x"] == "lower_bound"]
     assert sorted(bounds["mean"]) == pytest.approx(sorted(rows["lower_bound"]))
-    assert {path.name for path in tmp_path.glob("audit_?_*.svg")} == {
-        "audit_a_monte_carlo.svg",
-        "audit_b_one_run.svg",
-        "audit_c_leaks.svg",
-    }
+    assert set(values["panel"]) == {"a", "b", "c"}
 
 
 def test_the_same_seed_finds_the_same(folder: Path, rows: pd.DataFrame) -> None:

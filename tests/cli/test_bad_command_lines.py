@@ -51,8 +51,6 @@ CASES: list[tuple[str, list[str]]] = [
     (f"scenario {SMOKE} --figure figure2", ["'figure2'", "Known: figure1, partition"]),
     (f"scenario {SMOKE} --figur figure1", ["--figur", "Did you mean --figure?", "subjectdp scenario --help"]),
     ("plan", ["FILE"]),
-    (f"plan {SMOKE} --gflops fast", ["--gflops", "a positive number", "'fast'"]),
-    (f"plan {SMOKE} --gflops -1", ["--gflops", "a positive number", "'-1'"]),
     ("runs --results /nowhere", ["/nowhere/runs", "a folder of runs"]),
     ("runs --dataset mnist", ["--dataset", "'mnist'"]),
     ("runs --algorithm foo", ["algorithm", "'foo'"]),

@@ -228,12 +228,10 @@ def test_joint_noise_shows_integer_noise_by_its_bits_beside_the_same_run_without
     assert sorted(x for name, x in accuracy.index if name == "Skellam noise") == [4, 8, 16]
     assert sorted(x for name, x in accuracy.index if name == "Gaussian noise, no rounding") == [4, 16]
     runs = inputs.read_runs()
-    bits = [json.loads(text)["joint"]["bits"] for text in runs["config"]]
-    skellam = [json.loads(text)["joint"]["noise"] == "skellam" for text in runs["config"]]
-    eight = runs[[kind and b == 8 for kind, b in zip(skellam, bits, strict=True)]]
+    skellam = runs["joint_noise"] == "skellam"
+    eight = runs[skellam & (runs["joint_bits"] == 8)]
     assert accuracy["Skellam noise", 8] == pytest.approx(100 * eight["final_test_accuracy"].mean())
-    real = runs[[not kind and mode == "sound" for kind, mode in zip(skellam, runs["mode"], strict=True)]]
-    real = real[[json.loads(text)["joint"]["clipping"] == "item" for text in real["config"]]]
+    real = runs[~skellam & (runs["mode"] == "sound") & (runs["joint_clipping"] == "item")]
     assert len(real) == 2
     mean = 100 * real["final_test_accuracy"].mean()
     assert accuracy["Gaussian noise, no rounding", 4] == pytest.approx(mean)
@@ -454,7 +452,7 @@ def test_the_joint_papers_figure_has_standard_errors_and_the_best_round(tmp_path
     names = {"1 local step", "1 local epoch", "1 local epoch, each silo's own noise"}
     assert set(table["series"]) == names and (table["seeds"] == 3).all()
     runs = inputs.read_runs()
-    ones = runs[[json.loads(text)["training"]["local_steps"] == 1 for text in runs["config"]]]["run_id"]
+    ones = runs[runs["local_steps"] == 1]["run_id"]
     accuracy = rounds[rounds["run_id"].isin(ones)].groupby("run_id")["test_accuracy"]
     best = table[(table["panel"] == "c") & (table["x"] == 0) & (table["series"] == "1 local step")].iloc[0]
     assert best["mean"] == pytest.approx(100 * accuracy.max().mean())
@@ -478,7 +476,7 @@ def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(tmp_pat
     make_figure("joint_figure3", inputs, tmp_path)
     table = values(tmp_path, "joint_figure3").set_index(["quantity", "series", "x"])
     runs = inputs.read_runs()
-    runs = runs[(runs["rounds"] == 8) & runs["config"].str.contains('"local_steps": 1,')]
+    runs = runs[(runs["rounds"] == 8) & (runs["local_steps"] == 1)]
     rounds = inputs.read_rounds()
     grouped = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")
     cell = ("1 local step", 8)

@@ -166,7 +166,7 @@ def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, t
         "a": [1.0, 16.0],
         "b": [1.0, 4.0, 16.0],
     }
-    held = runs["config"].map(lambda text: json.loads(text)["partition"]["silos_per_subject"] or 16)
+    held = runs["silos_per_subject"]
     name = runs["label"].str.partition(" [")[0]
     for _, shown in table.iterrows():
         alpha, silos = (shown["x"], 16) if shown["panel"] == "a" else (1.0, shown["x"])

@@ -121,8 +121,8 @@ ACCOUNTING = (
     mutant(
         "the ledger forgets what is conditional",
         "cli/ledger_rows.py",
-        'condition(plan, kind, unit == "subject") is not None',
-        'condition(plan, kind, unit == "subject") == ""',
+        'condition(entry.plan, kind, unit == "subject") is not None',
+        'condition(entry.plan, kind, unit == "subject") == ""',
         "cli/test_ledger.py::test_records_of_an_engine_are_composed_and_stay_conditional",
     ),
     mutant(
@@ -135,15 +135,15 @@ ACCOUNTING = (
     mutant(
         "a private selection costs what one repetition costs",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
         "one.divergences + score, 1.0,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(
         "the score of a private selection is free",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
-        "one.divergences, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
+        "one.divergences, selection.mean,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(
@@ -191,8 +191,8 @@ ACCOUNTING = (
     mutant(
         "a bound that cannot fail counts as reproduced",
         "scorecard/verdicts.py",
-        "measured.high <= 0 and measured.cannot_fail",
-        "measured.high < -math.inf and measured.cannot_fail",
+        "target.kind is Kind.BOUND and measured.cannot_fail",
+        "target.kind is Kind.ORDER and measured.cannot_fail",
         "scorecard/test_verdicts.py::test_the_rule",
     ),
     mutant(
@@ -205,8 +205,8 @@ ACCOUNTING = (
     mutant(
         "own noise alone refutes joint noise",
         "scorecard/table_measures.py",
-        'epsilon_lower=float(row["epsilon_lower"]),\n    )\n\n\ndef measure_accounting',
-        'epsilon_lower=float(row["epsilon_sound"]),\n    )\n\n\ndef measure_accounting',
+        'epsilon_lower=float(row["epsilon_lower"])',
+        'epsilon_lower=float(row["epsilon_sound"])',
         "scorecard/test_scorecard.py::test_a_joint_claim_is_refuted_by_the_counterexample_alone",
     ),
     mutant(

@@ -188,8 +188,8 @@ SUBJECTS = (
     mutant(
         "predicted runs are averaged with the others",
         "results/collect.py",
-        "return label if predicted is None else predicted_label",
-        "return label if predicted is None or predicted else predicted_label",
+        '"label": label if predicted is None else predicted_label',
+        '"label": label if predicted is None or predicted else predicted_label',
         "figures/test_predicted.py::test_the_index_of_runs_names_the_subjects_and_their_epsilon",
     ),
     mutant(

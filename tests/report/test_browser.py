@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from report.browser import find_browser, screenshot, visit
-from subjectdp.report.page import write_html_table
+from subjectdp.report.page import write_table_page
 
 BROWSER = find_browser()
 MISSING = "no Chromium or Chrome here (apt-get install chromium, or SUBJECTDP_BROWSER=/path)"
@@ -20,7 +20,7 @@ def test_tables_sort_and_narrow_and_hand_out_their_csv(tmp_path: Path) -> None:
     frame = pd.DataFrame({"name": ["b", "a", "c", "d"], "epsilon": [10.0, 9.0, None, float("inf")]})
     frame["steps"] = ["12", "5", "one epoch", "100"]  # words and numbers in one column
     frame.to_csv(tmp_path / "t.csv", index=False)
-    write_html_table(tmp_path / "t.csv", tmp_path / "t.html", "T")
+    write_table_page(tmp_path / "t.csv", tmp_path / "t.html", "T")
     script = """
       const rows = () => [...document.querySelectorAll("tbody tr")].filter(row => !row.hidden)
         .map(row => row.cells[0].textContent).join("");
@@ -44,7 +44,7 @@ def test_a_word_stays_whole_and_a_sentence_is_wrapped(tmp_path: Path) -> None:
     words = {f"column {number}": ["rounds_over_sqrt_s", "LocalGroupDP"] for number in range(30)}
     frame = pd.DataFrame({**words, "sentence": ["several words, " * 20] * 2, "run ids": ["x" * 400] * 2})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    write_html_table(tmp_path / "t.csv", tmp_path / "t.html", "T")
+    write_table_page(tmp_path / "t.csv", tmp_path / "t.html", "T")
     script = """
       const lines = cell => {
         const range = document.createRange();

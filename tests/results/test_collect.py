@@ -44,7 +44,7 @@ def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
     assert (row["label"], row["seed"], row["rounds"], row["rounds_executed"]) == ("HiGradAvgDP (v1)", 0, 8, 2)
     assert row["final_test_accuracy"] == rounds["test_accuracy"].iloc[-1]
     assert (row["epsilon_as_published"], row["epsilon_sound_subject"]) == (4.0, 144.6)
-    assert json.loads(row["config"])["algorithm"]["variant"] == "v1"
+    assert json.loads(row["setting"])["algorithm"]["variant"] == row["variant"] == "v1"
     free = stored.set_index("run_id").loc[folders[0].name]
     assert math.isnan(free["epsilon_as_published"])
 

@@ -10,8 +10,8 @@ import pytest
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_runs
-from subjectdp.results.select import choose_setting, privacy_note, sampling_runs
-from subjectdp.results.shown_runs import Shown, differing_keys, local_steps_of
+from subjectdp.results.select import choose_setting, privacy_note, sampling_runs, steps_words
+from subjectdp.results.shown_runs import Shown, differing_keys
 
 
 def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:
@@ -106,6 +106,6 @@ def test_differing_keys() -> None:
     assert differing_keys(first, first) == []
 
 
-def test_local_steps() -> None:
-    assert local_steps_of(Fake("joint_noise", local_steps=5).config.model_dump_json()) == 5
-    assert local_steps_of(Fake("joint_noise").config.model_dump_json()) is None
+def test_local_steps(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, [Fake("joint_noise", local_steps=5), Fake("joint_noise")])
+    assert runs["local_steps"].map(steps_words).tolist() == ["5 local steps", "1 local epoch"]

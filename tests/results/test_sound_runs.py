@@ -10,8 +10,7 @@ import pytest
 from figures.fake_runs import Fake, collected
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
-from subjectdp.results.claims import are_private, claimed_units
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import are_private, claimed_units, sound_runs
 
 NAMES = ["fed_avg", "local_item_dp", "subject_release"]
 

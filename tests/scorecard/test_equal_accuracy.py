@@ -11,7 +11,7 @@ import pytest
 
 from figures.fake_runs import Fake, write_runs
 from subjectdp.results.collect import collect_scenario
-from subjectdp.scorecard.equal_accuracy import measure_rounds
+from subjectdp.scorecard.run_measures import measure_rounds
 from subjectdp.scorecard.targets import read_targets
 from subjectdp.scorecard.verdicts import Verdict, judge
 
@@ -43,8 +43,7 @@ def with_accuracies(
     runs, _ = tables
     rows = []
     for run in runs.itertuples():
-        epoch = '"local_steps": null' in str(run.config) or '"local_steps":null' in str(run.config)
-        best = accuracy(epoch, int(run.rounds), int(run.seed))
+        best = accuracy(run.local_steps == 0, int(run.rounds), int(run.seed))
         rows += [{"run_id": run.run_id, "round": 1, "test_accuracy": best}]
         rows += [{"run_id": run.run_id, "round": 2, "test_accuracy": best - 0.1}]
     return runs, pd.DataFrame(rows)

@@ -244,7 +244,7 @@ def test_no_two_counted_targets_state_the_same() -> None:
     """And a target that is not counted repeats its original in all but paper, place and words."""
 
     def stated(target: Target) -> Target:
-        return replace(target, id="", paper="v1", place="", statement="", not_counted="")
+        return replace(target, id="x", paper="v1", place="x", statement="x", not_counted="")
 
     counted = [repr(stated(target)) for target in TARGETS.values() if not target.not_counted]
     assert len(counted) == len(set(counted))

@@ -148,7 +148,7 @@ def written(tmp_path: Path, rows: list[dict[str, Any]], columns: list[str] = COL
     ("values", "told"),
     [
         ({"paper": "v2"}, "row 2, paper"),
-        ({"kind": "values"}, "Did you mean 'value'"),
+        ({"kind": "values"}, "row 2, kind to be 'value', 'relative'"),
         ({"metric": "accuracy"}, "row 2, metric"),
         ({"algorithm": "higrad_avg_dp:v7"}, "v7"),
         ({"algorithm": "local_itm_dp"}, "Did you mean 'local_item_dp'"),

@@ -14,19 +14,17 @@ from subjectdp.scorecard.verdicts import Measured, Verdict, judge
 
 SETTING = Setting("femnist", 3500, 16, 1.0, 100, 512, "epoch", "rounds_over_sqrt_s", 4.0, 1e-5)
 VALUE = Target(
-    "t",
-    "v1",
-    "section 4.1",
-    "words",
-    Kind.VALUE,
-    "test_accuracy",
-    "local_item_dp",
-    (),
-    78.0,
-    2.0,
-    "%",
-    SETTING,
-    SETTING,
+    id="t",
+    paper="v1",
+    place="section 4.1",
+    statement="words",
+    kind=Kind.VALUE,
+    metric="test_accuracy",
+    setting=SETTING,
+    versus_setting=SETTING,
+    algorithm="local_item_dp",
+    printed=78.0,
+    tolerance=2.0,
 )
 ORDER = replace(VALUE, kind=Kind.ORDER, versus=("fed_avg",), printed=math.nan, tolerance=math.nan)
 CLAIM = replace(VALUE, kind=Kind.CLAIM, metric="epsilon", printed=4.0, tolerance=0.005)

@@ -24,7 +24,8 @@ from figures.fake_runs import grid, write_runs
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
-from subjectdp.report.front import FrontSources, write_front
+from subjectdp.report.results_page import ResultSources, write_results_page
+from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import collect_scenario
 from subjectdp.scorecard.paper_accounting import write_paper_accounting
 from subjectdp.scorecard.scorecard import Evidence, scorecard
@@ -142,13 +143,10 @@ def test_does_the_claim_of_higrad_avg_dp_v1_hold(tmp_path: Path) -> None:
     runs, rounds = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("runs", "rounds"))
     scores = scorecard(targets, Evidence(runs, rounds, pd.DataFrame(), accounting=accounting))
     scores.to_csv(tmp_path / "scorecard.csv", index=False)
-    files = dict.fromkeys(("runs", "shown"), tmp_path / "runs.parquet")
-    sources = FrontSources(
-        "mine", "Mine.", None, "snakemake RULE", **files, scorecard=tmp_path / "scorecard.csv"
-    )
-    write_front(sources, {}, {}, tmp_path / "index.html")
+    runs_summary(runs).to_csv(tmp_path / "runs.csv", index=False)
+    sources = ResultSources(tmp_path / "runs.csv", tmp_path / "scorecard.csv", (), tmp_path)
+    write_results_page(sources, {}, {}, {}, tmp_path / "index.html")
     text = re.sub(r"<(style|script)>.*?</\1>", "", (tmp_path / "index.html").read_text(), flags=re.DOTALL)
     text = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert "The papers state 1 guarantee of ε per subject or user; at their own scale: 1 refuted." in text
-    (row,) = re.findall(r"refuted HiGradAvgDP is \(4, 1e-5\)-differentially private.*?papers' scale", text)
+    (row,) = re.findall(r"refuted HiGradAvgDP is \(4, 1e-5\)-differentially private.*?accounting", text)
     assert " 4 " in row and f"{scores['ours'][0]:.4g}"[:3] in row

@@ -46,7 +46,7 @@ SCENARIO = {
     "figures": ["figure1", "partition"],
 }
 ARGUMENTS = ["--configfile", "scenario.yaml"]
-TABLES = {"collect": 1, "figure1": 1, "opening": 1, "runs_summary": 1, "scorecard": 1}
+TABLES = {"collect": 1, "figure1": 1, "results_page": 1, "runs_summary": 1, "scorecard": 1}
 """What follows from any training."""
 
 
@@ -208,9 +208,9 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {"fetch": 1, **prepared(1, 1)},
     ),
     "the lock file, nothing installed": (Edit("requirements.lock", "numpy==2.0.0", "numpy=="), {}),
-    "the papers' numbers": (Edit("config/targets.csv", "\n"), {"scorecard": 1, "opening": 1}),
-    "the opening page's text": (Edit("workflow/report/workflow.rst", "\nmore\n"), {"opening": 1}),
-    "a caption": (Edit("workflow/report/figure1.rst", "\nmore\n"), {}),
+    "the papers' numbers": (Edit("config/targets.csv", "\n"), {"scorecard": 1, "results_page": 1}),
+    "the report's opening text": (Edit("workflow/report/workflow.rst", "\nmore\n"), {}),
+    "a caption": (Edit("workflow/report/figure1.rst", "\nmore\n"), {"results_page": 1}),
     "one more seed": (
         Edit("scenario.yaml", "run:\n  seed: 1\n", "run:\n"),
         {"partition": 4, "figure_partition": 1, **trained(5)},

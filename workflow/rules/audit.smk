@@ -56,6 +56,7 @@ rule counterexample:
     params:
         runs=200_000,
         title="Joint noise over several local steps: a counterexample",
+        template=PAGE_TEMPLATE,
         code=code_of("counterexample", "subjectdp.auditing.counterexample", "report"),
     script:
         "../scripts/counterexample.py"

@@ -108,6 +108,7 @@ def settings(table, key):
 
 
 read_code = cache(fingerprint)
+PAGE_TEMPLATE = sha256_of(Path(LIBRARY, "subjectdp/report/page.html"))
 
 
 def code_of(script, *stages):
@@ -252,10 +253,10 @@ def figure_rule(figure):
 
 
 def in_report(figure):
-    """A figure's page, with its place in the report: each figure is in it once."""
+    """A figure's picture, with its place in the report: each figure is in it once."""
     facts = catalogue.entry(figure)
     return report(
-        figure_file(figure, ".html"),
+        figure_file(figure, ".svg"),
         caption=f"../report/{figure}.rst",
         category=facts.category,
         labels={"figure": facts.title},

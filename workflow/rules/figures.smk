@@ -9,8 +9,8 @@ for figure in SCENARIO.figures:
         input:
             **figure_inputs(figure),
         output:
-            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES],
             in_report(figure),
+            [figure_file(figure, suffix) for suffix in catalogue.SUFFIXES[1:]],
         log:
             log_of("figure", f"{SCENARIO.name}-{figure}"),
         benchmark:

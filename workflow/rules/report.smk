@@ -1,34 +1,27 @@
-# The front page of the results, and the opening page of `snakemake --report results/NAME/report.html`.
+# The page of the results, and the text that opens `snakemake --report results/NAME/report.html`.
 
-OPENING = f"{paths.scenario_dir(SCENARIO.name)}/opening.rst"
-TEMPLATE = WORKFLOW / "report" / "workflow.rst"
+CAPTIONS = WORKFLOW / "report"
 
 
 # Read by the captions; the scenario has been read before, so that these are no settings of it.
 config["configuration_option"] = configuration_option()
-config["phrases"] = checked(read_yaml, TEMPLATE.with_name("phrases.yaml"))
+config["phrases"] = checked(read_yaml, CAPTIONS / "phrases.yaml")
 
 
-# Until the opening page is written, its template stands in for it.
-WRITTEN = Path(placed.scenario_dir(SCENARIO.name), "opening.rst").absolute()
+report: "../report/workflow.rst"
 
 
-report: str(WRITTEN) if WRITTEN.exists() else "../report/workflow.rst"
-
-
-rule opening:
+rule results_page:
     input:
-        runs=collected("runs"),
-        scorecard=rules.scorecard.output[0],
-        figure=figure_file("privacy", ".svg") if "privacy" in SCENARIO.figures else [],
-        shown=figure_inputs("privacy")["runs"] if "privacy" in SCENARIO.figures else [],
+        paths.table_file(SCENARIO.name, "runs_summary"),
+        paths.table_file(SCENARIO.name, "scorecard"),
+        [figure_file(figure, ".svg") for figure in SCENARIO.figures],
     output:
-        OPENING,
         f"{paths.scenario_dir(SCENARIO.name)}/index.html",
     log:
-        log_of("opening"),
+        log_of("results_page"),
     benchmark:
-        benchmark_of("opening")
+        benchmark_of("results_page")
     localrule: CLUSTER.light_jobs_local
     conda:
         "../envs/pipeline.yaml"
@@ -36,6 +29,7 @@ rule opening:
         **asks(2000, 15),
     params:
         run_folders=f"{PLACE}/runs",
+        runs=list(RUNS),
         figures={
             name: {
                 "title": catalogue.entry(name).title,
@@ -45,19 +39,17 @@ rule opening:
             for name in SCENARIO.figures
         },
         tables=SCENARIO_TABLES,
-        # The place of the template must not be compared, what it says must.
-        template=lambda wildcards, input: str(TEMPLATE),
-        template_sha256=sha256_of(TEMPLATE),
-        about=lambda wildcards, input: {
-            "name": SCENARIO.name,
-            "description": SCENARIO.description,
-            "synthetic_note": SCENARIO.synthetic_note,
-            "command": f"snakemake --cores all RULE {configuration_option()}",
-        },
-        code=code_of(
-            "opening",
-            "subjectdp.report.opening",
-            "subjectdp.report.front",
-        ),
+        # The place of the captions must not be compared, what they say must.
+        captions=lambda wildcards, input: str(CAPTIONS),
+        texts=[
+            sha256_of(CAPTIONS / name)
+            for name in (
+                "phrases.yaml",
+                *(f"{name}.rst" for name in SCENARIO.figures),
+            )
+        ],
+        about=[SCENARIO.description, SCENARIO.synthetic_note],
+        template=PAGE_TEMPLATE,
+        code=code_of("results_page", "subjectdp.report.results_page"),
     script:
-        "../scripts/opening.py"
+        "../scripts/results_page.py"

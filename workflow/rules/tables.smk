@@ -91,6 +91,7 @@ for table, about in TABLES.items():
         params:
             table=table,
             title=about["title"],
+            template=PAGE_TEMPLATE,
             code=code_of("table", *about["code"], "report"),
         script:
             "../scripts/table.py"

@@ -14,13 +14,11 @@ from scipy import ndimage
 
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.statements import privacy_report_text, privacy_statements
-from subjectdp.config import RunConfig, load_run
+from subjectdp.config import load_run
 from subjectdp.data.content import Content
 from subjectdp.data.partition import load_partition
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError
-from subjectdp.forecast.cost_model import ModelCost, work_of
-from subjectdp.forecast.run_time import predicted_memory_mb
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
 from subjectdp.training.items.augmentation import Warp, warped, warps
@@ -271,23 +269,6 @@ def test_views_cost_nothing_and_are_stated(changes: dict[str, Any], tmp_path: Pa
     line = next(line for line in cards[0].splitlines() if line.startswith("views of an item"))
     assert "3, whose mean gradient is the item's before anything is clipped" in line
     assert "views" not in cards[1]
-
-
-@pytest.mark.slow
-def test_views_are_work_and_memory() -> None:
-    """Passes of the model and features for each view; nothing more of the evaluation."""
-
-    def run(augmentation: dict[str, Any], **changes: Any) -> RunConfig:
-        return load_run({"training": {"augmentation": augmentation}, **changes})
-
-    none, four = {"name": "none"}, {"name": "warp", "views": 4}
-    plain, views = work_of(run(none), ModelCost(7)), work_of(run(four), ModelCost(7))
-    assert views.operations - plain.operations == pytest.approx(3 * 3 * 7 * plain.train_items)
-    assert (views.steps, views.train_items) == (plain.steps, plain.train_items)
-    head = {"model": "scattering_head"}
-    items = 60 * 120
-    more = predicted_memory_mb(run(four, **head)) - predicted_memory_mb(run(none, **head))
-    assert more == pytest.approx(3 * items * 3969 * 4 / 1e6, rel=0.5)
 
 
 # --- refused ---------------------------------------------------------------------------------------------------------

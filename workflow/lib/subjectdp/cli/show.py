@@ -99,7 +99,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
     path = folder / "rounds.parquet"
     if not path.is_file():
         return
-    from subjectdp.results.frames import read_frame  # here, to keep --help light
+    from subjectdp.results.inputs import read_frame  # here, to keep --help light
 
     names = ("test_accuracy", "validation_accuracy")
     rounds = read_frame(path, ("round", *names)).sort_values("round")

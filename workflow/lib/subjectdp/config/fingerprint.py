@@ -41,7 +41,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "partition": ("subjectdp.data.partition",),
     "train": ("subjectdp.training.run", "subjectdp.algorithms.*"),
     "collect": ("subjectdp.results.collect",),
-    "figure": ("subjectdp.figures.panels", "subjectdp.report.figure_page"),
+    "figure": ("subjectdp.figures.panels",),
     "statistics": ("subjectdp.data.statistics",),
     "report": ("subjectdp.report.page", "subjectdp.report.tables"),
 }

@@ -13,10 +13,9 @@ from matplotlib.ticker import MaxNLocator
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
 from subjectdp.figures.style import Style, in_order, styles_for
-from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import bands
 from subjectdp.results.labels import dataset_name, datasets_in_order
-from subjectdp.results.select import CONDITIONAL_NOTE, is_conditional, privacy_note
+from subjectdp.results.select import CONDITIONAL_NOTE, are_private, is_conditional, privacy_note
 
 METRICS = {
     "test_accuracy": ("accuracy", "test accuracy (%)", 100.0),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
@@ -24,15 +22,11 @@ def joint_runs(inputs: FigureInputs) -> pd.DataFrame:
     runs = runs[runs["algorithm"] == _JOINT]
     if runs.empty:
         raise expected("algorithms of the scenario", f"no {_JOINT}", f"{_JOINT} for this figure", DataError)
-    runs = runs.assign(series=[_series(config) for config in runs["config"]])
+    own = runs["own_noise_only"].map({True: ", each silo's own noise", False: ""})
+    runs = runs.assign(series=runs["local_steps"].map(steps_words) + own)
     if runs.duplicated(["dataset", "series", "rounds", "seed"]).any():
         raise expected("runs of one line and seed", "several", "one: select them for this figure", DataError)
     return runs
-
-
-def _series(config: str) -> str:
-    own = json.loads(config)["joint"]["own_noise_only"]
-    return steps_words(config) + (", each silo's own noise" if own else "")
 
 
 def line_styles(runs: pd.DataFrame) -> dict[str, Style]:

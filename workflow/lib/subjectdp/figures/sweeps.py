@@ -32,7 +32,7 @@ class Sweep:
     """The swept setting on the horizontal axis.
 
     Attributes:
-        column: of the runs (:func:`subjectdp.results.sound_runs.sound_runs`).
+        column: of the runs (:func:`subjectdp.results.select.sound_runs`).
         words: the label of the axis.
         ticks: format of a tick label.
     """

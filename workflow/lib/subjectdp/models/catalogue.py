@@ -54,7 +54,7 @@ class ModelFacts:
             parameters.
         parameters: all its parameters by name (``model.parameters`` overrides their defaults).
         forward_flops: floating point operations of a forward pass on an item of the first data set of its kind, with
-            default parameters and without a fixed feature map. ``forecast.model_cost`` measures them; a test compares.
+            default parameters and without a fixed feature map. A test compares them with torch's counter.
         fixed_features: whether all layers but the last are a fixed feature map, computed once for each item.
         not_all_zero: parameters of which one is above 0.
         not_both: two parameters of which one is 0.

@@ -13,7 +13,7 @@ import pandas as pd
 from subjectdp.accounting.table1 import rows_as_dicts
 from subjectdp.errors import DataError, unknown
 from subjectdp.io.atomic import write_frame
-from subjectdp.report.page import write_html_table
+from subjectdp.report.page import write_table_page
 from subjectdp.report.tables import runs_summary, statistics_comparison
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import scorecard
@@ -33,9 +33,9 @@ def make_table(
 ) -> None:
     """Writes a table as CSV, and as a sortable page with the heading ``title``.
 
-    Raises DataError for an unknown table or a damaged input, ConfigError for a wrong file of goals or targets.
+    Raises DataError for an unknown table or a damaged input, ConfigError for a wrong file of targets.
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES, DataError)
     write_frame(target_csv, TABLES[name](inputs))
-    write_html_table(target_csv, target_html, title)
+    write_table_page(target_csv, target_html, title)

@@ -14,37 +14,21 @@ from subjectdp.accounting.recorded import recorded_loss
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
-from subjectdp.results.claims import are_private
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import datasets_in_order
-from subjectdp.results.select import silos_of_subject
-from subjectdp.results.shown_runs import local_steps_of
+from subjectdp.results.select import are_private
 
 SETTING = (
-    "dataset",
-    "label",
-    "mode",
-    "horizontal",
-    "subjects",
-    "alpha",
-    "silos",
-    "silos_per_subject",
-    "epsilon",
-    "delta",
-    "batch_size",
+    *("dataset", "label", "mode", "horizontal", "subjects", "alpha", "silos", "silos_per_subject"),
+    *("epsilon", "delta", "batch_size"),
 )
 _PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # meaningless without noise
-_EPSILONS = (
-    "epsilon_as_published",
-    "epsilon_sound_item",
-    "epsilon_sound_subject_one_silo",
-    "epsilon_sound_subject",
-)
+_SOUND = ("epsilon_sound_item", "epsilon_sound_subject_one_silo", "epsilon_sound_subject")
 # What a reader looks for comes first, the other settings and the cost after it.
 _FIRST = (
     *("dataset", "label", "mode", "subjects", "silos", "alpha"),
     *("test_accuracy_percent", "test_accuracy_half_width", "seeds"),
-    *("epsilon_as_published", "published_guarantee", *_EPSILONS[1:], "subject_guarantee"),
+    *("epsilon_as_published", "published_guarantee", *_SOUND, "subject_guarantee"),
 )
 
 
@@ -60,15 +44,13 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
     runs = runs.assign(
-        local_steps=[_steps_word(text) for text in runs["config"]],
-        silos_per_subject=[silos_of_subject(text) for text in runs["config"]],
-        settings=[_without_seed(text) for text in runs["config"]],
+        local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch")
     )
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     rows = [
         _summary_row(dict(zip(keys, key, strict=False)), part)
-        for key, part in runs.groupby([*keys, "settings"], dropna=False)
+        for key, part in runs.groupby([*keys, "setting"], dropna=False)
     ]
     table = _ordered(pd.DataFrame(rows))
     return table[[*_FIRST, *(name for name in table.columns if name not in _FIRST)]]
@@ -87,15 +69,6 @@ def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _without_seed(config: str) -> str:
-    return json.dumps({key: value for key, value in json.loads(config).items() if key != "seed"})
-
-
-def _steps_word(config: str) -> str:
-    steps = local_steps_of(config)
-    return "one epoch" if steps is None else str(steps)
-
-
 def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, object]:
     accuracy = mean_interval(part["final_test_accuracy"] * 100)
     validation = mean_interval(part["final_validation_accuracy"] * 100)
@@ -110,7 +83,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "test_loss": round(_mean(part["final_test_loss"]), 4),
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
-        **{name: largest_of(part[name]) for name in _EPSILONS[1:]},
+        **{name: largest_of(part[name]) for name in _SOUND},
         "epsilon_sound_subject_all_seeds": _all_seeds(part),
         "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
@@ -139,15 +112,9 @@ def _mean(values: pd.Series) -> float:
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     datasets, labels = datasets_in_order(table["dataset"]), in_order(table["label"])
-    keys = pd.DataFrame(
-        {
-            "dataset": table["dataset"].map(datasets.index),
-            "label": table["label"].map(labels.index),
-            "alpha": table["alpha"],
-            "silos_per_subject": table["silos_per_subject"],
-            "subjects": table["subjects"],
-            "mode": table["mode"].fillna(""),
-            "epsilon": table["epsilon"],
-        }
+    keys = table[["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]].assign(
+        dataset=table["dataset"].map(datasets.index),
+        label=table["label"].map(labels.index),
+        mode=table["mode"].fillna(""),
     )
     return table.loc[keys.sort_values(list(keys.columns)).index].reset_index(drop=True)

@@ -17,70 +17,10 @@ import pandas as pd
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import sha256_of, write_frame
 from subjectdp.io.checksummed_json import is_intact
-from subjectdp.results.frames import concatenate, read_frame, read_json
+from subjectdp.results.inputs import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, read_frame, read_json
 from subjectdp.results.labels import predicted_label
 from subjectdp.results.shown_runs import setting_columns
 
-RUN_COLUMNS = [
-    "run_id",
-    "seed",
-    "dataset",
-    "source",
-    "synthetic",
-    "algorithm",
-    "variant",
-    "label",
-    "mode",
-    "horizontal",
-    "alpha",
-    "silos",
-    "subjects",
-    "train_items",
-    "epsilon",
-    "delta",
-    "rounds",
-    "rounds_executed",
-    "batch_size",
-    "model",
-    "final_test_accuracy",
-    "final_test_loss",
-    "final_validation_accuracy",
-    "most_frequent_class",
-    "epsilon_as_published",
-    "epsilon_sound_item",
-    "epsilon_sound_subject_one_silo",
-    "epsilon_sound_subject",
-    "subject_guarantee",
-    "subject_event",
-    "epsilon_over_rounds",
-    "predicted_subjects",
-    "epsilon_predicted",
-    "wall_seconds",
-    "peak_memory_mb",
-    "config",
-]
-ROUND_COLUMNS = [
-    "run_id",
-    "round",
-    "test_accuracy",
-    "test_loss",
-    "validation_accuracy",
-    "validation_loss",
-    "train_seconds",
-    "steps_done",
-]
-STEP_COLUMNS = [
-    "run_id",
-    "round",
-    "silo",
-    "step",
-    "items",
-    "subjects",
-    "largest_group",
-    "noise_multiplier",
-    "clipped_fraction",
-]
-SUMMARY_COLUMNS = ["run_id", "quantity", "value", "minibatches"]
 QUANTITIES = ("items", "subjects", "largest_group")
 _GUARANTEES = {True: "yes", False: "no", "conditional": "conditional"}
 _ADVICE = "Remove the run's manifest.json and run the workflow again."
@@ -100,18 +40,16 @@ def read_rounds(folder: Path | str) -> pd.DataFrame:
 def read_run(folder: Path | str) -> dict[str, Any]:
     """One row of runs.parquet from a run folder's manifest and rounds.
 
-    ``config`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text. Raises DataError if
-    the manifest is another run's, a file differs from the one that it lists, or the rounds end before the plan's last.
+    ``setting``, ``subject_event`` and ``epsilon_over_rounds`` (the manifest's ``privacy.over_rounds``) are JSON text.
+    Raises DataError if the manifest is another run's, a file differs from the one that it lists, or the rounds end
+    before the plan's last.
     """
-    folder = Path(folder)
-    manifest = read_json(folder / "manifest.json")
-    if manifest.get("run_id") != folder.name:
-        raise expected(
-            f"run_id of {folder / 'manifest.json'}", manifest.get("run_id"), repr(folder.name), DataError
-        )
-    _check_files(folder, manifest)
-    rounds = read_rounds(folder)
-    return _row(manifest, rounds, folder / "manifest.json")
+    path = Path(folder) / "manifest.json"
+    manifest = read_json(path)
+    if manifest.get("run_id") != path.parent.name:
+        raise expected(f"run_id of {path}", manifest.get("run_id"), repr(path.parent.name), DataError)
+    _check_files(path.parent, manifest)
+    return _row(manifest, read_rounds(folder), path)
 
 
 def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
@@ -119,7 +57,7 @@ def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) 
     rows = [read_run(folder) for folder in run_folders]
     if not rows:
         raise expected("runs to collect", [], "at least one run folder", DataError)
-    table = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    table = pd.DataFrame(rows, columns=RUN_COLUMNS)
     if table["run_id"].duplicated().any():
         twice = table.loc[table["run_id"].duplicated(), "run_id"].tolist()
         raise expected("runs to collect", twice, "different run folders", DataError)
@@ -129,9 +67,7 @@ def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) 
 
 def collect_rounds(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
     """Writes and returns the rounds of all runs, concatenated."""
-    table = concatenate([read_rounds(folder) for folder in run_folders], "rounds to collect")
-    write_frame(target_parquet, table)
-    return table
+    return _concatenated([read_rounds(folder) for folder in run_folders], target_parquet)
 
 
 def collect_steps_summary(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
@@ -140,9 +76,7 @@ def collect_steps_summary(run_folders: Iterable[Path | str], target_parquet: Pat
     Columns: run_id, quantity (one of :data:`QUANTITIES`), value, minibatches. The steps themselves, 10^5 rows per run
     at the papers' scale, are read only here.
     """
-    table = concatenate([_step_counts(Path(folder)) for folder in run_folders], "mini-batches to collect")
-    write_frame(target_parquet, table)
-    return table
+    return _concatenated([_step_counts(Path(folder)) for folder in run_folders], target_parquet)
 
 
 def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> None:
@@ -153,12 +87,32 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> N
     collect_runs(run_folders, folder / "runs.parquet")
 
 
+def epsilon_of(statement: Any) -> float:
+    """The ε of one privacy statement: a number, an object with ``epsilon``, or null (NaN).
+
+    JSON has no infinity; the texts ``inf`` and ``infinity`` stand for it.
+    """
+    value = statement.get("epsilon") if isinstance(statement, dict) else statement
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError) as problem:
+        raise expected(
+            "epsilon of a privacy statement", value, "a number, inf or null", DataError
+        ) from problem
+
+
+def _concatenated(frames: list[pd.DataFrame], target_parquet: Path | str) -> pd.DataFrame:
+    if not frames:
+        raise expected("runs to collect", [], "at least one run folder", DataError)
+    table = pd.concat(frames, ignore_index=True)
+    write_frame(target_parquet, table)
+    return table
+
+
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
     """Refuses a changed manifest, files of another size than it lists, and tables of another hash."""
     if not is_intact(manifest):
-        raise DataError(
-            f"{folder / 'manifest.json'} was changed after the run (its seal is broken). {_ADVICE}"
-        )
+        raise DataError(f"{folder / 'manifest.json'} was changed after the run: checksum mismatch. {_ADVICE}")
     files = manifest.get("files")
     if not isinstance(files, dict) or not files.keys() >= {"rounds.parquet", "steps.parquet"}:
         raise DataError(f"Expected {folder / 'manifest.json'} to list the run's files. {_ADVICE}")
@@ -177,21 +131,9 @@ def _step_counts(folder: Path) -> pd.DataFrame:
     done = int(read_rounds(folder)["steps_done"].iloc[-1])
     if len(steps) != done:
         raise expected(f"rows of {path}", len(steps), f"{done}, the steps done by the last round", DataError)
-    parts = []
-    for quantity in QUANTITIES:
-        counts = steps[quantity].value_counts().sort_index()
-        parts.append(
-            pd.DataFrame(
-                {
-                    "quantity": quantity,
-                    "value": counts.index.astype("int64"),
-                    "minibatches": counts.to_numpy(),
-                }
-            )
-        )
-    table = pd.concat(parts, ignore_index=True)
-    table.insert(0, "run_id", folder.name)
-    return table
+    counts = {name: steps[name].astype("int64").value_counts().sort_index() for name in QUANTITIES}
+    table = pd.concat(counts, names=["quantity", "value"]).rename("minibatches").reset_index()
+    return table.assign(run_id=folder.name)[SUMMARY_COLUMNS]
 
 
 def _same_run(path: Path, frame: pd.DataFrame) -> None:
@@ -202,20 +144,19 @@ def _same_run(path: Path, frame: pd.DataFrame) -> None:
 
 def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str, Any]:
     try:
-        row = setting_columns(manifest["config"]) | _facts(manifest)
-        privacy = manifest["privacy"]
+        row = setting_columns(manifest["config"]) | _facts(manifest) | _epsilons(manifest["privacy"])
         row["batch_size"] = _mean_batch(manifest, row["batch_size"])
-        row["label"] = _label(manifest["algorithm"], privacy.get("predicted"))
     except (KeyError, TypeError) as problem:
         raise DataError(
             f"Expected {path} to be a whole run manifest, got one without {problem}."
         ) from problem
     last, executed = rounds.iloc[-1], row["rounds_executed"]
     if int(last["round"]) != executed:
-        raise expected(
-            f"last round of {path.parent / 'rounds.parquet'}", int(last["round"]), str(executed), DataError
-        )
-    return row | _final_metrics(last) | _epsilons(privacy)
+        name = f"last round of {path.parent / 'rounds.parquet'}"
+        raise expected(name, int(last["round"]), str(executed), DataError)
+    return row | {
+        f"final_{name}": float(last[name]) for name in ("test_accuracy", "test_loss", "validation_accuracy")
+    }
 
 
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
@@ -230,8 +171,11 @@ def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
     """The columns that the manifest states besides settings and ε."""
     counts = manifest["partition"]["counts"]
+    label, predicted = manifest["algorithm"], manifest["privacy"].get("predicted")
     return {
         "run_id": manifest["run_id"],
+        # marked if the noise is predicted, so that such runs are never mixed with others
+        "label": label if predicted is None else predicted_label(label, int(predicted["subjects"])),
         "synthetic": bool(manifest["synthetic"]),
         "subjects": counts["subjects"],
         "train_items": counts["train_items"],
@@ -242,50 +186,17 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _final_metrics(last: pd.Series) -> dict[str, float]:
-    names = {"test_accuracy": "final_test_accuracy", "test_loss": "final_test_loss"}
-    names["validation_accuracy"] = "final_validation_accuracy"
-    return {target: float(last[name]) for name, target in names.items()}
-
-
 def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
-    sound = privacy.get("sound") or {}
+    sound, predicted = privacy.get("sound") or {}, privacy.get("predicted")
+    subject = sound.get("subject") or {}
     return {
         "epsilon_as_published": epsilon_of(privacy.get("as_published")),
         "epsilon_sound_item": epsilon_of(sound.get("item")),
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
-        "subject_guarantee": _GUARANTEES[(sound.get("subject") or {}).get("guarantee", False)],
-        "subject_event": json.dumps((sound.get("subject") or {}).get("event")),
+        "subject_guarantee": _GUARANTEES[subject.get("guarantee", False)],
+        "subject_event": json.dumps(subject.get("event")),
         "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
-        **_predicted(privacy.get("predicted")),
+        "predicted_subjects": math.nan if predicted is None else float(predicted["subjects"]),
+        "epsilon_predicted": epsilon_of(predicted),
     }
-
-
-def _label(label: str, predicted: dict[str, Any] | None) -> str:
-    """The algorithm's label, marked if the noise is predicted, so that such runs are never mixed with others."""
-    return label if predicted is None else predicted_label(label, int(predicted["subjects"]))
-
-
-def _predicted(record: dict[str, Any] | None) -> dict[str, float]:
-    """The number of subjects that predicted noise is for, and their ε; NaN for any other run."""
-    if record is None:
-        return {"predicted_subjects": math.nan, "epsilon_predicted": math.nan}
-    return {"predicted_subjects": float(record["subjects"]), "epsilon_predicted": epsilon_of(record)}
-
-
-def epsilon_of(statement: Any) -> float:
-    """The ε of one privacy statement: a number, an object with ``epsilon``, or null (NaN).
-
-    JSON has no infinity; the texts ``inf`` and ``infinity`` stand for it.
-    """
-    if isinstance(statement, dict):
-        statement = statement.get("epsilon")
-    if statement is None:
-        return math.nan
-    try:
-        return float(statement)
-    except (TypeError, ValueError) as problem:
-        raise expected(
-            "epsilon of a privacy statement", statement, "a number, inf or null", DataError
-        ) from problem

@@ -1,21 +1,76 @@
-"""Paths of a scenario's collected tables; each table is read and checked on demand."""
+"""A scenario's collected tables: their columns, and reading them; DataError if one is damaged or lacks a column."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow.lib
+import pyarrow.parquet as pq
 
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
-from subjectdp.results.collect import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS
-from subjectdp.results.frames import read_frame
 from subjectdp.results.select import choose_setting
 from subjectdp.results.shown_runs import Shown
 
+RUN_COLUMNS = [
+    *("run_id", "seed", "dataset", "source", "synthetic", "trimmed", "algorithm", "variant", "label"),
+    *("mode", "horizontal", "trust", "alpha", "silos", "silos_per_subject", "subjects", "train_items"),
+    *("epsilon", "delta", "rounds", "rounds_executed", "local_steps", "batch_size", "model"),
+    *("joint_clipping", "joint_noise", "joint_bits", "own_noise_only"),
+    *("final_test_accuracy", "final_test_loss", "final_validation_accuracy", "most_frequent_class"),
+    *("epsilon_as_published", "epsilon_sound_item", "epsilon_sound_subject_one_silo"),
+    *("epsilon_sound_subject", "subject_guarantee", "subject_event", "epsilon_over_rounds"),
+    *("predicted_subjects", "epsilon_predicted", "wall_seconds", "peak_memory_mb", "setting"),
+]
+ROUND_COLUMNS = [
+    *("run_id", "round", "test_accuracy", "test_loss", "validation_accuracy", "validation_loss"),
+    *("train_seconds", "steps_done"),
+]
+SUMMARY_COLUMNS = ["run_id", "quantity", "value", "minibatches"]
 STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_group")
+
+
+def read_frame(path: Path | str, columns: Iterable[str], only: bool = False) -> pd.DataFrame:
+    """A parquet file as a frame; ``only`` reads just ``columns``.
+
+    Raises DataError naming the file if it is missing, empty, truncated, has no rows or lacks a column.
+    """
+    path, wanted = Path(path), list(columns)
+    _require_file(path)
+    try:
+        present = set(pq.read_schema(path).names)
+        missing = [name for name in wanted if name not in present]
+        if missing:
+            raise expected(f"columns of {path}", sorted(present), f"with {', '.join(missing)}", DataError)
+        frame = pd.read_parquet(path, columns=wanted if only else None)
+    except (pyarrow.lib.ArrowInvalid, OSError) as problem:
+        raise expected(str(path), str(problem), "a whole parquet file", DataError) from problem
+    if frame.empty:
+        raise expected(str(path), "no rows", "a table with at least one row", DataError)
+    return frame
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """A JSON object from a file; DataError naming the file if it is missing, empty, truncated or no object."""
+    path = Path(path)
+    _require_file(path)
+    try:
+        content = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise expected(str(path), str(problem), "whole JSON", DataError) from problem
+    if not isinstance(content, dict):
+        raise expected(str(path), type(content).__name__, "a JSON object", DataError)
+    return content
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file() or path.stat().st_size == 0:
+        raise expected(str(path), "nothing", "a file with content", DataError)
 
 
 @dataclass(frozen=True)
@@ -34,9 +89,7 @@ class FigureInputs:
     audit: Path | None = None  # findings of the audits (auditing.findings)
     accounting: Path | None = None  # the papers' settings by accounting alone (scorecard.paper_accounting)
     utility: Path | None = None  # excess loss of a convex model (utility.excess_loss_table)
-    noise: Path | None = (
-        None  # noise on the averaged gradient, planned and measured (utility.measured_noise_table)
-    )
+    noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility)
     targets: Path | None = None  # config/targets.csv
     shown: Shown = Shown()  # which runs the figure shows
 
@@ -76,10 +129,10 @@ class FigureInputs:
         Raises DataError for an unknown setting.
         """
         table = self.read("statistics", STATISTICS_COLUMNS).astype({"setting": str})
-        known = {setting.name for setting in all_settings()}
-        unknown = sorted(set(table["setting"]) - known)
+        known = sorted(setting.name for setting in all_settings())
+        unknown = sorted(set(table["setting"]) - set(known))
         if unknown:
-            allowed = f"among {', '.join(sorted(known))}"
+            allowed = f"among {', '.join(known)}"
             raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
         return table
 

@@ -1,20 +1,21 @@
-"""Chooses the runs that a figure shows, and words about them."""
+"""Chooses the runs that a figure shows, and says what their algorithms claim and guarantee."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
 
-from subjectdp.plan.plan import PrivacyUnit
-from subjectdp.results.claims import claimed_units
-from subjectdp.results.labels import datasets_in_order, format_epsilon
-from subjectdp.results.shown_runs import Shown, local_steps_of, shown_rows
+from subjectdp.algorithms.registry import is_private, mechanism
+from subjectdp.errors import DataError, expected
+from subjectdp.plan.plan import AccountingMode, PrivacyUnit
+from subjectdp.results.labels import algorithm_label, datasets_in_order, format_epsilon
+from subjectdp.results.shown_runs import Shown, shown_rows
 
 CONDITIONAL_MARK = "†"
 CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"
+_SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subject"}
 
 
 def choose_setting(runs: pd.DataFrame, shown: Shown) -> tuple[pd.DataFrame, list[str]]:
@@ -33,28 +34,28 @@ def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
     LocalGroupDP's group sizes and HiGradAvgDP's subjects. Without any of them the algorithm with the most rounds is
     taken.
     """
-    present = set(runs["label"])
-    for label in preferred:
-        if label in present:
-            return runs[runs["label"] == label]
     longest = runs.sort_values(["rounds_executed", "label"], ascending=[False, True])["label"].iloc[0]
-    chosen: pd.DataFrame = runs[runs["label"] == longest]
-    return chosen
+    chosen = next((label for label in preferred if (runs["label"] == label).any()), longest)
+    return runs[runs["label"] == chosen]
 
 
-def silos_of_subject(config: str) -> int:
-    """The most silos that may hold one subject's items in a run."""
-    partition = json.loads(config)["partition"]
-    most = partition.get("silos_per_subject")
-    return int(partition["silos"] if most is None else most)
+def steps_words(local_steps: int) -> str:
+    """The column ``local_steps`` in words: ``1 local step``, ``10 local steps``, ``1 local epoch`` (0)."""
+    return f"{local_steps} local step{'s' if local_steps > 1 else ''}" if local_steps else "1 local epoch"
 
 
-def steps_words(config: str) -> str:
-    """A run's local steps in words: ``1 local step``, ``10 local steps``, ``1 local epoch``."""
-    steps = local_steps_of(config)
-    if steps is None:
-        return "1 local epoch"
-    return f"{steps} local step{'s' if steps > 1 else ''}"
+def claimed_units(runs: pd.DataFrame) -> pd.Series:
+    """The privacy unit that each run's algorithm claims (:class:`PrivacyUnit` as text); empty: no privacy."""
+    units = [
+        mechanism(name, None if pd.isna(variant) else variant, AccountingMode(mode)).claimed_unit or ""
+        for name, variant, mode in zip(runs["algorithm"], runs["variant"], runs["mode"], strict=True)
+    ]
+    return pd.Series([str(unit) for unit in units], index=runs.index, dtype=object)
+
+
+def are_private(runs: pd.DataFrame) -> pd.Series:
+    """Whether each run's algorithm claims any privacy."""
+    return runs["algorithm"].map(is_private).astype(bool)
 
 
 def is_conditional(rows: pd.DataFrame) -> bool:
@@ -64,24 +65,18 @@ def is_conditional(rows: pd.DataFrame) -> bool:
 
 
 def privacy_note(rows: pd.DataFrame) -> str:
-    """The ε that one algorithm's runs claim and guarantee, as one line of a legend.
+    """The ε that one algorithm's runs claim and guarantee, as one line of a legend; slashes separate data sets.
 
     A star marks a mere claim, a dagger (:data:`CONDITIONAL_MARK`) a subject's ε that is conditional.
-
-    Slashes separate data sets.
     """
     claimed = set(claimed_units(rows))
     if claimed == {""}:
         return "no privacy"
-    columns = {"epsilon_sound_subject": "subject"}
+    mark = CONDITIONAL_MARK if is_conditional(rows) else ""
+    columns = [("epsilon_sound_subject", f"{mark} subject")]
     if not claimed & {"", PrivacyUnit.SUBJECT}:
-        columns = {"epsilon_sound_item": "item", **columns}
-    marks = {"epsilon_sound_subject": CONDITIONAL_MARK if is_conditional(rows) else ""}
-    stated = [
-        f"{_spread(rows, column)}{marks.get(column, '')} {unit}"
-        for column, unit in columns.items()
-        if rows[column].notna().any()
-    ]
+        columns.insert(0, ("epsilon_sound_item", " item"))
+    stated = [_spread(rows, column) + words for column, words in columns if rows[column].notna().any()]
     sound = f"sound ε {', '.join(stated)}" if stated else "no sound ε"
     if (rows["mode"] == "sound").all():
         return sound
@@ -94,3 +89,44 @@ def _spread(rows: pd.DataFrame, column: str) -> str:
         for dataset in datasets_in_order(rows["dataset"])
     ]
     return values[0] if len(set(values)) == 1 else " / ".join(values)
+
+
+def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The runs in sound mode of one setting except for the columns ``vary``, and notes on what was left out.
+
+    Columns added to those of runs.parquet: ``name`` (the algorithm's label without the mark of predicted noise),
+    ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
+    of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
+
+    Runs without privacy have no mode and are always kept.
+
+    Raises:
+        DataError: no sound run, or two runs of one algorithm, seed and place.
+    """
+    runs = runs.assign(unit=claimed_units(runs))
+    sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]
+    if not (runs["mode"] == "sound").any():
+        raise expected("privacy.mode of the runs", sorted(set(runs["mode"])), "sound for some", DataError)
+    own = [float(run.get(_SOUND_OF_UNIT.get(run["unit"], ""), np.nan)) for _, run in sound.iterrows()]
+    predicted = sound["predicted_subjects"].notna()
+    sound = sound.assign(
+        name=sound["label"].map(algorithm_label),
+        noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
+        epsilon_stated=sound["epsilon_predicted"].astype(float).where(predicted, own),
+    )
+    notes: list[str] = []
+    if "noise_subjects" not in vary:
+        sound, notes = _one_noise(sound)
+    chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
+    return chosen, [*notes, *more]
+
+
+def _one_noise(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Private runs with noise for one number of subjects, the most frequent one; runs without privacy stay."""
+    plain = runs["unit"] == ""
+    counts = runs.loc[~plain, "noise_subjects"].value_counts()
+    if len(counts) < 2:
+        return runs, []
+    chosen = counts[counts == counts.max()].index.max()
+    kept = runs[plain | (runs["noise_subjects"] == chosen)]
+    return kept, [f"Only runs with the noise of {chosen:,.0f} subjects shown"]

@@ -41,35 +41,39 @@ class Shown:
 
 
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest."""
+    """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
+
+    ``local_steps`` is 0 for one local epoch, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
+    settings but the seed and ``performance``: equal for the seeds of one setting.
+    """
+    data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
+    held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
+    shared = {key: value for key, value in config.items() if key not in ("seed", "performance")}
     return {
         "seed": config["seed"],
-        "dataset": config["data"]["dataset"],
-        "source": config["data"]["source"],
+        "dataset": data["dataset"],
+        "source": data["source"],
+        "trimmed": data.get("subjects") is not None,
         "algorithm": config["algorithm"]["name"],
         "variant": config["algorithm"].get("variant"),
-        "mode": config["privacy"]["mode"],
-        "horizontal": config["privacy"]["horizontal"],
-        "alpha": alpha_of(config["partition"]),
-        "silos": config["partition"]["silos"],
-        "epsilon": config["privacy"]["epsilon"],
-        "delta": config["privacy"]["delta"],
-        "rounds": config["training"]["rounds"],
-        "batch_size": config["training"]["batch_size"],
+        "mode": privacy["mode"],
+        "horizontal": privacy["horizontal"],
+        "trust": (config.get("subject") or {}).get("trust"),
+        "alpha": float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0,
+        "silos": partition["silos"],
+        "silos_per_subject": partition["silos"] if held is None else held,
+        "epsilon": privacy["epsilon"],
+        "delta": privacy["delta"],
+        "rounds": training["rounds"],
+        "local_steps": training.get("local_steps") or 0,
+        "batch_size": training["batch_size"],
         "model": config["model"]["name"],
-        "config": json.dumps(config, sort_keys=True),
+        "joint_clipping": joint.get("clipping"),
+        "joint_noise": joint.get("noise"),
+        "joint_bits": joint.get("bits"),
+        "own_noise_only": bool(joint.get("own_noise_only")),
+        "setting": json.dumps(shared, sort_keys=True),
     }
-
-
-def alpha_of(partition: Mapping[str, Any]) -> float:
-    """The power α of the distribution of subjects over silos; 1 is uniform."""
-    return float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0
-
-
-def local_steps_of(config: str) -> int | None:
-    """The configured local steps per round of a run (``config`` as in runs.parquet); None for one epoch."""
-    steps = json.loads(config)["training"].get("local_steps")
-    return None if steps is None else int(steps)
 
 
 def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]:
@@ -154,12 +158,10 @@ def _words(column: str, value: Any) -> str:
 def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
     alike: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        varied = [row.get(name) for name in vary]
-        steps = local_steps_of(row["config"]) if "local_steps" in vary else None
-        alike[row["label"], row["seed"], *varied, steps].append(row)
+        alike[row["label"], row["seed"], *(row.get(name) for name in vary)].append(row)
     for (label, seed, *_), same in alike.items():
         if len(same) > 1:
-            differing = differing_keys(*[json.loads(row["config"]) for row in same[:2]])
+            differing = differing_keys(*[json.loads(row["setting"]) for row in same[:2]])
             raise expected(
                 f"runs of {label} with seed {seed}",
                 f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 
 from subjectdp.algorithms.registry import label
@@ -12,8 +10,7 @@ from subjectdp.figures.style import in_order
 from subjectdp.plan.plan import TrustModel
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
 from subjectdp.results.labels import datasets_in_order
-from subjectdp.results.select import silos_of_subject
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import sound_runs
 
 _REFERENCE_NAME = "subject_release"
 REFERENCE = label(_REFERENCE_NAME, None)
@@ -22,16 +19,11 @@ COLUMNS = (
     "dataset",
     "noise_subjects",  # number of subjects that the noise is for: predicted, or the runs' own
     "epsilon",  # the target
-    "silos",
-    "silos_per_subject",  # the most that may hold a subject
+    *("silos", "silos_per_subject"),  # the most that may hold a subject
     "algorithm",
     "unit",  # that ε is for; empty: no privacy
-    "seeds",
-    "test_accuracy_percent",
-    "test_accuracy_half_width",  # of the 95 % t-interval
-    "lead",  # of SubjectRelease, in points, over the seeds that both have
-    "lead_low",
-    "lead_high",
+    *("seeds", "test_accuracy_percent", "test_accuracy_half_width"),  # of the 95 % t-interval
+    *("lead", "lead_low", "lead_high"),  # of SubjectRelease, in points, over the seeds that both have
     "epsilon_stated",  # at the unit, for noise_subjects
     "epsilon_own_subject",  # of the same runs, for their own subjects over all silos
 )
@@ -64,13 +56,10 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _least_trust(runs: pd.DataFrame) -> pd.DataFrame:
     """Without those runs of which there are others under local trust, alike but for their settings of training."""
-    alike = ["label", "dataset", "subjects", "epsilon", "silos", "seed"]
-    facts = runs[alike].assign(
-        held=runs["config"].map(silos_of_subject),
-        local=runs["config"].map(lambda text: json.loads(text)["subject"]["trust"] == TrustModel.LOCAL),
-    )
-    some_local = facts.groupby([*alike, "held"])["local"].transform("any")
-    return runs[facts["local"] | ~some_local]
+    alike = ["label", "dataset", "subjects", "epsilon", "silos", "silos_per_subject", "seed"]
+    local = runs["trust"] == TrustModel.LOCAL
+    some_local = runs[alike].assign(local=local).groupby(alike)["local"].transform("any")
+    return runs[local | ~some_local]
 
 
 def _without_privacy(runs: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:

@@ -8,9 +8,9 @@ subjects are all alike, so that no verdict rests on a subject that happens to be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,32 +38,14 @@ from subjectdp.plan.plan import (
 from subjectdp.scorecard.targets import Setting, Target
 
 COLUMNS = (
-    "target",
-    "metric",
-    "value",
-    "epsilon_published",
-    "epsilon_sound",
-    "epsilon_sound_subject",
-    "epsilon_lower",
-    "note",
+    *("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject"),
+    *("epsilon_lower", "note"),
 )
 METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 
 AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
 """Lower bounds where noise or divisor depend on the data: the full audit's (docs/audits.md), at the claims' setting."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    target: str
-    metric: str
-    value: float
-    epsilon_published: float = math.nan
-    epsilon_sound: float = math.nan
-    epsilon_sound_subject: float = math.nan
-    epsilon_lower: float = math.nan
-    note: str = ""
 
 
 def write_paper_accounting(
@@ -74,10 +56,14 @@ def write_paper_accounting(
     Raises DataError if there is none.
     """
     folder = None if cache_dir is None else str(cache_dir)
-    rows = [_row(target, folder) for target in targets if is_accounted(target)]
+    rows = [
+        {"target": target.id, "metric": target.metric, **_measured(target, folder)}
+        for target in targets
+        if is_accounted(target)
+    ]
     if not rows:
         raise expected("targets", "none", "at least one that accounting answers", DataError)
-    table = pd.DataFrame([row.__dict__ for row in rows], columns=list(COLUMNS))
+    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS)).fillna({"note": ""})
     write_frame(target_parquet, table)
     return table
 
@@ -135,17 +121,18 @@ def paper_plan_settings(
     )
 
 
-def _row(target: Target, cache_dir: str | None) -> _Row:
+def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
     if target.metric == "rounds_executed":
         found = mechanism(*_named(target.algorithm), AccountingMode.AS_PUBLISHED)
         settings = paper_plan_settings(target.algorithm, target.setting, "pld", cache_dir)
-        plan = draft_plan(found, paper_facts(target.setting), settings)
-        return _Row(target.id, target.metric, float(plan.rounds))
+        return {"value": float(draft_plan(found, paper_facts(target.setting), settings).rounds)}
     if target.metric == "noise_ratio":
         return _noise_ratio(target, cache_dir)
     if target.metric == "noise_growth":
         return _noise_growth(target, cache_dir)
-    return _claim(target, cache_dir)
+    # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
+    unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
+    return _claim(target.algorithm, target.setting, unit, cache_dir)
 
 
 def claim_facts(setting: Setting) -> FederationFacts:
@@ -166,7 +153,7 @@ def _plan(
     return make_plan(found, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
 
 
-def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
+def _noise_ratio(target: Target, cache_dir: str | None) -> dict[str, Any]:
     """log10 of the algorithm's noise multiplier over that of an item's sampling fraction, largest over the silos.
 
     By Rényi accounting, the successor of the moments accountant that the papers used.
@@ -177,40 +164,28 @@ def _noise_ratio(target: Target, cache_dir: str | None) -> _Row:
         for name in (target.algorithm, "local_item_dp")
     ]
     note = f"noise multipliers {noise[0]:.4g} and {noise[1]:.4g}"
-    return _Row(target.id, target.metric, math.log10(noise[0] / noise[1]), note=note)
+    return {"value": math.log10(noise[0] / noise[1]), "note": note}
 
 
-def _noise_growth(target: Target, cache_dir: str | None) -> _Row:
+def _noise_growth(target: Target, cache_dir: str | None) -> dict[str, Any]:
     """The power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6."""
     small, large = 3, 6  # the papers' largest groups at α = 1 and 16
     plan = _plan(target.algorithm, paper_facts(target.setting), target.setting, "pld", cache_dir)
     noise = [plan.noise_multiplier(0, size) for size in (small, large)]
     power = 2 * math.log(noise[1] / noise[0]) / math.log(large / small)
     note = f"noise multipliers {noise[0]:.4g} for groups of {small}, {noise[1]:.4g} of {large}"
-    return _Row(target.id, target.metric, power, note=note)
-
-
-def _claim(target: Target, cache_dir: str | None) -> _Row:
-    """Published and sound ε of the plan as published, infinite if none can be stated, and what ε is at least.
-
-    ``local_epsilon``: of any two users, as in a local claim; else at the unit that the paper claims.
-    """
-    unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
-    published, sound, judged, least, note = _statements(target.algorithm, target.setting, unit, cache_dir)
-    stated = math.nan if math.isinf(sound) else sound
-    subject = stated if judged is PrivacyUnit.SUBJECT else math.nan
-    return _Row(target.id, target.metric, sound, published, stated, subject, least, note)
+    return {"value": power, "note": note}
 
 
 @cache
-def _statements(
+def _claim(
     algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None
-) -> tuple[float, float, PrivacyUnit, float, str]:
-    """Published ε, sound ε at ``unit`` (None: the claimed one), the unit, the lower bound, and a note.
+) -> dict[str, Any]:
+    """Published and sound ε of the plan as published at ``unit`` (None: the claimed one), and what ε is at least.
 
     The noise is what Opacus' RDP accountant asks for, as in the subject-level papers (D-49); the sound ε is PLD's, an
-    upper value. The note has the sound ε of the noise that PLD asks for, or the reason if it is infinite. Cached,
-    because several versions make the same claim.
+    upper value, infinite if none can be stated. The note has the sound ε of the noise that PLD asks for, or the reason
+    if it is infinite. Cached, because several versions make the same claim.
     """
     facts = claim_facts(setting)
     plan = _plan(algorithm, facts, setting, Accountant.OPACUS, cache_dir)
@@ -224,7 +199,15 @@ def _statements(
     if math.isfinite(sound):
         (released,) = unit_losses(plan, judged, every_silo=True)[0]
         least = least_epsilon(released, plan.settings.delta)
-    return math.nan if published is None else float(published), sound, judged, least, note
+    stated = math.nan if math.isinf(sound) else sound
+    return {
+        "value": sound,
+        "epsilon_published": math.nan if published is None else float(published),
+        "epsilon_sound": stated,
+        "epsilon_sound_subject": stated if judged is PrivacyUnit.SUBJECT else math.nan,
+        "epsilon_lower": least,
+        "note": note,
+    }
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> tuple[float, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +12,15 @@ import pandas as pd
 from subjectdp.algorithms import registry
 from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.claims import claimed_units
-from subjectdp.results.intervals import Estimate, mean_interval, paired_difference
+from subjectdp.results.intervals import Estimate, largest_of, mean_interval, paired_difference
 from subjectdp.results.labels import dataset_name, format_number
-from subjectdp.results.select import steps_words
-from subjectdp.results.shown_runs import local_steps_of
+from subjectdp.results.select import claimed_units, steps_words
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
 
-TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", "subjects", "items_per_subject")
-"""Metrics that are measured here."""
+_OF_DATA = ("subjects", "items_per_subject")
+TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", *_OF_DATA)
+"""Metrics that :func:`measure_run_target` measures."""
 
 PAPER_MODELS = {
     "femnist": "leaf_cnn",
@@ -33,7 +30,6 @@ PAPER_MODELS = {
     "acs_income": "linear",
 }
 _SOURCES = {"embedded": "generated data", "leaf_json": "real data (LEAF's JSON)", "upstream": "real data"}
-_OF_DATA = ("subjects", "items_per_subject")
 _SETTLES_DATA = ("subjects", "silos", "alpha")
 _SETTLES_TRAINING = ("rounds", "batch_size", "local_steps", "model", "epsilon", "delta")
 
@@ -79,25 +75,14 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
 
 def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs as published, with columns that distinguish settings."""
-    configs = [json.loads(text) for text in runs["config"]]
-    steps = [local_steps_of(text) for text in runs["config"]]
+    steps = runs["local_steps"]
     table = runs.assign(
-        local_steps=["epoch" if count is None else str(count) for count in steps],
-        step_rank=[math.inf if count is None else float(count) for count in steps],
+        local_steps=steps.astype(str).where(steps > 0, "epoch"),
+        step_rank=steps.astype(float).where(steps > 0, math.inf),
         unit=claimed_units(runs),
-        trimmed=[config["data"].get("subjects") is not None for config in configs],
-        setting=[_setting_text(config) for config in configs],
+        words=steps.map(steps_words),
     )
-    published: pd.DataFrame = table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
-    return published
-
-
-def _setting_text(config: dict[str, Any]) -> str:
-    """The configuration without seed, performance settings and paths, as text: equal for all seeds of a setting."""
-    data = {key: value for key, value in config["data"].items() if key not in ("path", "expected")}
-    left_out = ("seed", "performance", "data")
-    shared = {key: value for key, value in config.items() if key not in left_out}
-    return json.dumps({**shared, "data": data}, sort_keys=True)
+    return table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
 
 
 def choose_side(
@@ -122,10 +107,12 @@ def choose_side(
     rows = _by_local_steps(rows, setting, beside, beside_setting)
     if rows.empty:
         return None
-    settings = sorted(
-        set(rows["setting"]), key=lambda text: _preference(rows[rows["setting"] == text], setting)
-    )
-    chosen = rows[rows["setting"] == settings[0]].drop_duplicates("seed")
+    names = (*_SETTLES_DATA, *_SETTLES_TRAINING)
+    agreeing = [sum(_agrees(row, setting, name) for name in names) for _, row in rows.iterrows()]
+    seeds = rows.groupby("setting")["seed"].transform("nunique")
+    ranked = rows.assign(agreeing=agreeing, seeds=seeds)
+    first = ranked.sort_values(["agreeing", "seeds", "run_id"], ascending=[False, False, True]).iloc[0]
+    chosen = rows[rows["setting"] == first["setting"]].drop_duplicates("seed")
     return Side(chosen, is_at_setting(chosen.iloc[0], setting, metric))
 
 
@@ -163,12 +150,6 @@ def _by_local_steps(
     return kept
 
 
-def _preference(rows: pd.DataFrame, setting: Setting) -> tuple[int, int, str]:
-    row = rows.iloc[0]
-    points = sum(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *_SETTLES_TRAINING))
-    return -points, -rows["seed"].nunique(), str(row["run_id"])
-
-
 def _agrees(row: pd.Series, setting: Setting, name: str) -> bool:
     if name == "model":
         return bool(row["model"] == PAPER_MODELS.get(setting.dataset))
@@ -194,7 +175,7 @@ def _of_data(target: Target, side: Side) -> Measured:
     value = (
         float(row["subjects"]) if target.metric == "subjects" else float(row["train_items"] / row["subjects"])
     )
-    return Measured(value, value, value, 0, _data_words(row), side.at_setting, side.synthetic)
+    return Measured.exact(value, _data_words(row), at_setting=side.at_setting, synthetic=side.synthetic)
 
 
 def _values(side: Side, metric: str) -> pd.Series:
@@ -254,23 +235,15 @@ def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setti
     row, runs = side.runs.iloc[0], side.runs
     unit = row["unit"]
     sound = "epsilon_sound_item" if unit == PrivacyUnit.ITEM else "epsilon_sound_subject"
-    return Measured(
-        mean=estimate.mean,
-        low=estimate.low,
-        high=estimate.high,
-        seeds=estimate.count,
-        scale=_scale(row, [other.runs.iloc[0] for other in others]),
+    return Measured.of(
+        estimate,
+        _scale(row, [other.runs.iloc[0] for other in others]),
         at_setting=at_setting,
         synthetic=side.synthetic or any(other.synthetic for other in others),
-        epsilon_published=_largest(runs["epsilon_as_published"]),
-        epsilon_sound=math.nan if unit == "" else _largest(runs[sound]),
-        epsilon_sound_subject=_largest(runs["epsilon_sound_subject"]),
+        epsilon_published=largest_of(runs["epsilon_as_published"]),
+        epsilon_sound=math.nan if unit == "" else largest_of(runs[sound]),
+        epsilon_sound_subject=largest_of(runs["epsilon_sound_subject"]),
     )
-
-
-def _largest(values: pd.Series) -> float:
-    """The largest ε over the seeds; none (NaN) as soon as one seed has none."""
-    return float(np.max(values.to_numpy(dtype=np.float64)))
 
 
 def _data_words(row: pd.Series) -> str:
@@ -287,8 +260,44 @@ def _scale(row: pd.Series, others: Sequence[pd.Series]) -> str:
 
 
 def _schedule(row: pd.Series) -> str:
-    words = steps_words(str(row["config"]))
     rule = ", s·T·R" if row["horizontal"] == "steps_times_s" else ""
-    return (
-        f"{row['label']}{rule}: {int(row['rounds_executed'])} rounds of {words}, B = {int(row['batch_size'])}"
-    )
+    rounds = f"{int(row['rounds_executed'])} rounds of {row['words']}"
+    return f"{row['label']}{rule}: {rounds}, B = {int(row['batch_size'])}"
+
+
+def measure_rounds(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
+    """Orders of magnitude between the rounds of one local step and those of the target's, at equal accuracy.
+
+    Each mark is a run of so many rounds; its accuracy is that of its best round, as the paper reports it. For each mark
+    of the many steps, the rounds of one step are interpolated on a logarithmic scale, and the orders averaged over the
+    marks that one step reaches. None without two marks of one step, or where one step reaches no mark.
+    """
+    table = published_runs(runs)
+    table = table[(table["dataset"] == target.setting.dataset) & (table["algorithm"] == target.algorithm)]
+    table = table.assign(best=table["run_id"].map(rounds.groupby("run_id")["test_accuracy"].max()))
+    many, one = (table[table["local_steps"] == steps] for steps in (target.setting.local_steps, "1"))
+    orders = [
+        _orders(_curve(many, seed), _curve(one, seed))
+        for seed in sorted(set(many["seed"]) & set(one["seed"]))
+    ]
+    if not any(math.isfinite(order) for order in orders):
+        return None
+    sides = [Side(rows, is_at_setting(rows.iloc[0], target.setting, target.metric)) for rows in (many, one)]
+    return measured_on(mean_interval(orders), sides[0], sides[1:], sides[0].at_setting)
+
+
+def _curve(rows: pd.DataFrame, seed: int) -> pd.Series:
+    """Best accuracy by rounds, ascending."""
+    return rows[rows["seed"] == seed].groupby("rounds")["best"].max().sort_index()
+
+
+def _orders(many: pd.Series, one: pd.Series) -> float:
+    """Mean of log10(rounds of one / rounds of many) over the marks that one step reaches; NaN without any."""
+    reached = one.cummax().to_numpy()
+    if len(one) < 2:
+        return math.nan
+    inside = many[(many >= reached[0]) & (many <= reached[-1])]
+    if inside.empty:
+        return math.nan
+    needed = np.interp(inside.to_numpy(), reached, np.log10(one.index.to_numpy(dtype=np.float64)))
+    return float(np.mean(needed - np.log10(inside.index.to_numpy(dtype=np.float64))))

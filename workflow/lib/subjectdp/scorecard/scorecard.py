@@ -16,7 +16,6 @@ import pandas as pd
 from subjectdp.accounting.table1 import rows_as_dicts
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import run_measures, table_measures
-from subjectdp.scorecard.equal_accuracy import measure_rounds
 from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.scorecard.paper_accounting import is_accounted
 from subjectdp.scorecard.targets import Kind, Target, read_targets
@@ -24,26 +23,9 @@ from subjectdp.scorecard.verdicts import Measured, Verdict, judge
 from subjectdp.utility.excess_loss_table import COLUMNS as UTILITY_COLUMNS
 
 COLUMNS = (
-    "target",
-    "paper",
-    "place",
-    "statement",
-    "verdict",
-    "reason",
-    "unit",
-    "printed",
-    "tolerance",
-    "ours",
-    "low",
-    "high",
-    "seeds",
-    "epsilon_as_published",
-    "epsilon_sound",
-    "epsilon_sound_subject",
-    "scale",
-    "note",
-    "evidence",
-    "counted",
+    *("target", "paper", "place", "statement", "verdict", "reason", "unit", "printed", "tolerance"),
+    *("ours", "low", "high", "seeds", "epsilon_as_published", "epsilon_sound", "epsilon_sound_subject"),
+    *("scale", "note", "evidence", "counted"),
 )
 _LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead", "printed_bound": "nats above"}
 
@@ -64,7 +46,7 @@ class Evidence:
         if target.metric in run_measures.TRAINED:
             return run_measures.measure_run_target(target, self.runs, self.rounds)
         if target.metric == "rounds_to_equal_accuracy":
-            return measure_rounds(target, self.runs, self.rounds)
+            return run_measures.measure_rounds(target, self.runs, self.rounds)
         if target.metric in table_measures.ON_CONVEX_LOSS:
             return _measured(table_measures.measure_bound, target, self.utility)
         if target.metric in table_measures.SAMPLED:

@@ -38,7 +38,7 @@ def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | Non
     if target.metric == "largest_group_mode":
         mode = float(values.mode().iloc[0])
         share = 100 * float((values == mode).mean())
-        return Measured(mode, mode, mode, 0, scale, note=f"in {share:.1f} % of the mini-batches")
+        return Measured.exact(mode, scale, note=f"in {share:.1f} % of the mini-batches")
     mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
     note = _with_other_sizes(name, SAMPLED[target.metric], statistics)
     return Measured(mean, mean - half, mean + half, 0, scale, note=note)
@@ -69,17 +69,10 @@ def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
     if rows.empty:
         return None
     row = rows.iloc[0]
-    claim = target.kind is Kind.CLAIM
-    value = float(row["sigma_total" if target.metric == "noise_multiplier" else "epsilon"])
-    if claim:
-        value = float(row["epsilon_sound"])
-    scale = f"accounting, q = 0.1, {int(row['local_steps'])} local steps, {int(row['parties'])} parties"
-    return Measured(
-        mean=value,
-        low=value,
-        high=value,
-        seeds=0,
-        scale=scale,
+    wanted = "sigma_total" if target.metric == "noise_multiplier" else "epsilon"
+    return Measured.exact(
+        float(row["epsilon_sound" if target.kind is Kind.CLAIM else wanted]),
+        f"accounting, q = 0.1, {int(row['local_steps'])} local steps, {int(row['parties'])} parties",
         epsilon_published=float(row["epsilon_printed"]),
         epsilon_sound=float(row["epsilon_sound"]),
         epsilon_lower=float(row["epsilon_lower"]),
@@ -91,20 +84,13 @@ def measure_accounting(target: Target, accounting: pd.DataFrame) -> Measured | N
     rows = accounting[accounting["target"] == target.id]
     if rows.empty:
         return None
-    row = rows.iloc[0]
-    value, setting = float(row["value"]), target.setting
+    row, setting = rows.iloc[0], target.setting
     federation = f"{setting.subjects:,} subjects, {setting.silos} silos, R = {setting.rounds}"
-    words = f"{dataset_name(setting.dataset)}, {federation}"
-    return Measured(
-        mean=value,
-        low=value,
-        high=value,
-        seeds=0,
-        scale=f"accounting at the paper's setting: {words}",
-        epsilon_published=float(row["epsilon_published"]),
-        epsilon_sound=float(row["epsilon_sound"]),
-        epsilon_sound_subject=float(row["epsilon_sound_subject"]),
-        epsilon_lower=float(row["epsilon_lower"]),
+    columns = ("epsilon_published", "epsilon_sound", "epsilon_sound_subject", "epsilon_lower")
+    return Measured.exact(
+        float(row["value"]),
+        f"accounting at the paper's setting: {dataset_name(setting.dataset)}, {federation}",
+        **{name: float(row[name]) for name in columns},
         note=str(row["note"]),
     )
 
@@ -138,7 +124,7 @@ def _measure_gap(target: Target, utility: pd.DataFrame) -> Measured | None:
     note = f"gap {gap.mean():.3g} nats, bound {allowed.mean():.3g}"
     trivial = bool((allowed >= population["excess_at_start"]).all())
     scale = _scale(population.iloc[0])
-    return Measured(found.mean, found.low, found.high, found.count, scale, cannot_fail=trivial, note=note)
+    return Measured.of(found, scale, cannot_fail=trivial, note=note)
 
 
 def _measure_printed_bounds(target: Target, utility: pd.DataFrame) -> Measured | None:
@@ -149,7 +135,7 @@ def _measure_printed_bounds(target: Target, utility: pd.DataFrame) -> Measured |
         return None
     found = min((mean_interval(own - other) for other in others), key=lambda each: each.low)
     rows = _at_the_end(utility, target.algorithm, POPULATION)
-    return Measured(found.mean, found.low, found.high, found.count, _scale(rows.iloc[0]))
+    return Measured.of(found, _scale(rows.iloc[0]))
 
 
 def _scale(row: pd.Series) -> str:
@@ -177,4 +163,4 @@ def _measure_excess(target: Target, utility: pd.DataFrame) -> Measured | None:
         f"excess before the first step {rows['excess_at_start'].mean():.3g}"
     )
     trivial = bool((rows["bound"] >= rows["excess_at_start"]).all())
-    return Measured(found.mean, found.low, found.high, found.count, scale, cannot_fail=trivial, note=note)
+    return Measured.of(found, scale, cannot_fail=trivial, note=note)

@@ -5,51 +5,20 @@ Columns and tolerances are described in docs/scorecard.md, verdicts in :mod:`sub
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from subjectdp.errors import ConfigError, expected
-from subjectdp.scorecard.csv_fields import (
-    known_algorithm,
-    needed,
-    number,
-    one_of,
-    positive,
-    read_rows,
-    whole_number,
-)
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
-PAPERS = ("v0", "v1", "v3", "joint")
-DATASETS = ("", "femnist", "shakespeare", "fashion_mnist", "cifar10", "acs_income")
-METRICS = (
-    "test_accuracy",
-    "test_loss",
-    "accuracy_at_equal_rounds",
-    "rounds_to_equal_accuracy",
-    "rounds_executed",
-    "subjects",
-    "items_per_subject",
-    "subjects_per_batch",
-    "largest_group",
-    "largest_group_mode",
-    "noise_multiplier",
-    "noise_ratio",
-    "epsilon",
-    "local_epsilon",
-    "excess_loss",
-    "excess_training_loss",
-    "generalisation_gap",
-    "printed_bound",
-    "noise_growth",
-)
-_WHOLE = ("subjects", "silos", "rounds", "batch_size")
-_REAL = ("alpha", "epsilon", "delta")
-_OVERRIDES = ("alpha", "subjects", "batch_size", "local_steps", "horizontal")
-_HORIZONTAL = ("", "rounds_over_sqrt_s", "steps_times_s", "none")
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 
 
 class Kind(StrEnum):
@@ -72,96 +41,121 @@ class EvidenceKind(StrEnum):
     TRAINING = "training"
 
 
-_EVIDENCE = {
-    EvidenceKind.ACCOUNTING: (
-        "epsilon",
-        "local_epsilon",
-        "noise_multiplier",
-        "noise_ratio",
-        "noise_growth",
-        "rounds_executed",
-    ),
-    EvidenceKind.SAMPLING: (
-        "subjects",
-        "items_per_subject",
-        "subjects_per_batch",
-        "largest_group",
-        "largest_group_mode",
-    ),
-    EvidenceKind.BOUNDS: ("excess_loss", "excess_training_loss", "generalisation_gap", "printed_bound"),
+_BY_EVIDENCE = {
+    EvidenceKind.ACCOUNTING: "epsilon local_epsilon noise_multiplier noise_ratio noise_growth rounds_executed",
+    EvidenceKind.SAMPLING: "subjects items_per_subject subjects_per_batch largest_group largest_group_mode",
+    EvidenceKind.BOUNDS: "excess_loss excess_training_loss generalisation_gap printed_bound",
+    EvidenceKind.TRAINING: "test_accuracy test_loss accuracy_at_equal_rounds rounds_to_equal_accuracy",
 }
+EVIDENCE = {metric: kind for kind, metrics in _BY_EVIDENCE.items() for metric in metrics.split()}
+"""The metrics, and what decides each."""
 CIRCULAR = "circular"
 """Mark of a target that cannot come out otherwise: the input of a calibration, or a formula that is executed."""
 
 
-@dataclass(frozen=True)
+def _known_metric(name: str) -> str:
+    if name not in EVIDENCE:
+        raise unknown("metric", name, EVIDENCE)
+    return name
+
+
+def _known_algorithm(text: str) -> str:
+    name, _, variant = text.partition(":")
+    if not text:
+        return text
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    algorithm(name, variant or None)
+    return text
+
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Algorithm = Annotated[str, AfterValidator(_known_algorithm)]
+_STRICT = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Setting:
     """The setting of a target's number; None if the paper does not state or need a value."""
 
-    dataset: str
-    subjects: int | None = None
-    silos: int | None = None
-    alpha: float | None = None
-    rounds: int | None = None
-    batch_size: int | None = None
-    local_steps: str | None = None  # "epoch", a number, or "most" (as many as there are)
-    horizontal: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
+    dataset: Literal["", "femnist", "shakespeare", "fashion_mnist", "cifar10", "acs_income"] = ""
+    subjects: Count | None = None
+    silos: Count | None = None
+    alpha: Positive | None = None
+    rounds: Count | None = None
+    batch_size: Count | None = None
+    # "epoch", a number, or "most" (as many as there are)
+    local_steps: Annotated[str, Field(pattern=r"^(epoch|most|[1-9]\d*)$")] | None = None
+    horizontal: Literal["rounds_over_sqrt_s", "steps_times_s", "none"] | None = None
+    epsilon: Positive | None = None
+    delta: Positive | None = None
 
 
-@dataclass(frozen=True)
+SETTING_FIELDS = tuple(field.name for field in fields(Setting))
+"""Names of the fields of :class:`Setting`."""
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Target:
     """One number or statement of a paper; ``printed`` and ``tolerance`` are NaN if no number is printed."""
 
-    id: str
-    paper: str
-    place: str
-    statement: str
+    id: Text
+    paper: Literal["v0", "v1", "v3", "joint"]
+    place: Text
+    statement: Text
     kind: Kind
-    metric: str
-    algorithm: str  # name or name:variant; empty where no algorithm is concerned
-    versus: tuple[str, ...]
-    printed: float
-    tolerance: float
-    unit: str
+    metric: Annotated[str, AfterValidator(_known_metric)]
     setting: Setting
     versus_setting: Setting
+    algorithm: Algorithm = ""  # name or name:variant; empty where no algorithm is concerned
+    versus: tuple[Algorithm, ...] = ()
+    printed: float = math.nan
+    tolerance: float = math.nan
+    unit: str = ""
     not_counted: str = ""  # CIRCULAR, or the id of the target that it repeats
 
     @property
     def evidence(self) -> EvidenceKind:
         """What decides the target."""
-        found = (kind for kind, metrics in _EVIDENCE.items() if self.metric in metrics)
-        return next(found, EvidenceKind.TRAINING)
+        return EVIDENCE[self.metric]
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> Target:
+        """A printed number, another side, or neither."""
+        compared = self.kind in (Kind.RELATIVE, Kind.ORDER)
+        if compared != bool(self.versus):
+            allowed = "another algorithm" if compared else "empty"
+            raise expected("versus", " ".join(self.versus), f"{allowed} ({self.kind})")
+        printed = self.kind in (Kind.VALUE, Kind.RELATIVE, Kind.BELOW, Kind.CLAIM)
+        if printed == math.isnan(self.printed) or printed == math.isnan(self.tolerance):
+            need = "numbers" if printed else "empty"
+            raise expected("printed and tolerance", (self.printed, self.tolerance), need)
+        if self.tolerance < 0:
+            raise expected("tolerance", self.tolerance, "at least 0")
+        if compared and self.setting == self.versus_setting and self.algorithm in self.versus:
+            raise expected("versus", self.algorithm, "another algorithm or another setting")
+        return self
 
 
 COLUMNS = [
-    "id",
-    "paper",
-    "place",
-    "statement",
-    "kind",
-    "metric",
-    "dataset",
-    "algorithm",
-    "versus",
-    "versus_setting",
-    "printed",
-    "tolerance",
-    "unit",
-    "subjects",
-    "silos",
-    "alpha",
-    "rounds",
-    "batch_size",
-    "local_steps",
-    "horizontal",
-    "epsilon",
-    "delta",
-    "not_counted",
+    *(
+        "id",
+        "paper",
+        "place",
+        "statement",
+        "kind",
+        "metric",
+        "dataset",
+        "algorithm",
+        "versus",
+        "versus_setting",
+    ),
+    *("printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
 ]
 """Columns of the file, in their order."""
+_TARGET = TypeAdapter(Target)
 
 
 def read_targets(path: Path | str) -> list[Target]:
@@ -169,100 +163,64 @@ def read_targets(path: Path | str) -> list[Target]:
 
     Raises ConfigError naming the row, the column, the value and what is allowed; also for a repeated id.
     """
-    rows = list(read_rows(Path(path), "targets", COLUMNS))
-    counted = [row["id"] for _, row in rows if not row["not_counted"]]
-    for where, row in rows:
-        one_of(row["not_counted"], ["", CIRCULAR, *counted], f"{where}, not_counted")
-    return [_target(row, where) for where, row in rows]
+    path = Path(path)
+    rows = _rows(path)
+    twice = [name for name, count in Counter(row["id"] for row in rows).items() if count > 1]
+    if twice:
+        raise expected(f"ids of {path.name}", twice, "each once")
+    originals = ["", CIRCULAR, *(row["id"] for row in rows if not row["not_counted"])]
+    targets = []
+    for number, row in enumerate(rows, 2):
+        where = f"{path.name}, row {number}"
+        if row["not_counted"] not in originals:
+            raise unknown(f"{where}, not_counted", row["not_counted"], originals)
+        try:
+            targets.append(_TARGET.validate_python(_nested(row)))
+        except ValidationError as problem:
+            raise _refused(where, problem.errors()[0]) from problem
+    return targets
 
 
-def _target(row: Mapping[str, Any], where: str) -> Target:
-    kind = one_of(row["kind"], [k.value for k in Kind], f"{where}, kind")
-    setting = _setting(row, where)
-    target = Target(
-        id=needed(row, "id", where),
-        paper=one_of(row["paper"], PAPERS, f"{where}, paper"),
-        place=needed(row, "place", where),
-        statement=needed(row, "statement", where),
-        kind=Kind(kind),
-        metric=one_of(row["metric"], METRICS, f"{where}, metric"),
-        algorithm=known_algorithm(row["algorithm"], where),
-        versus=tuple(known_algorithm(name, where) for name in row["versus"].split()),
-        printed=number(row["printed"], f"{where}, printed"),
-        tolerance=number(row["tolerance"], f"{where}, tolerance"),
-        unit=row["unit"],
-        setting=setting,
-        versus_setting=_overridden(setting, row["versus_setting"], where),
-        not_counted=row["not_counted"],
-    )
-    _check(target, where)
-    return target
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        raise expected("targets", str(path), "an existing file")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte-order mark
+            reader = csv.DictReader(stream)
+            names, rows = list(reader.fieldnames or ()), list(reader)
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise expected(str(path), str(problem), "a CSV in UTF-8") from problem
+    if names != COLUMNS:
+        raise expected(f"columns of {path.name}", names, f"exactly {', '.join(COLUMNS)}")
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            allowed = f"a value, or nothing, for each of {len(COLUMNS)} columns"
+            raise expected(f"{path.name}, row {number}", dict(row), allowed)
+    return rows
 
 
-def _setting(row: Mapping[str, str], where: str) -> Setting:
-    def whole(name: str) -> int | None:
-        return whole_number(row[name], f"{where}, {name}")
+def _nested(row: dict[str, str]) -> dict[str, Any]:
+    """A row as the fields of a target; empty cells are left out.
 
-    def real(name: str) -> float | None:
-        return positive(row[name], f"{where}, {name}")
-
-    return Setting(
-        dataset=one_of(row["dataset"], DATASETS, f"{where}, dataset"),
-        subjects=whole("subjects"),
-        silos=whole("silos"),
-        alpha=real("alpha"),
-        rounds=whole("rounds"),
-        batch_size=whole("batch_size"),
-        local_steps=_local_steps(row["local_steps"], where),
-        horizontal=one_of(row["horizontal"], _HORIZONTAL, f"{where}, horizontal") or None,
-        epsilon=real("epsilon"),
-        delta=real("delta"),
-    )
+    ``versus_setting`` is the row's setting, changed by pairs ``key=value``.
+    """
+    given = {name: value for name, value in row.items() if value}
+    setting = {name: given.pop(name) for name in SETTING_FIELDS if name in given}
+    pairs = [pair.partition("=") for pair in given.pop("versus_setting", "").split()]
+    return given | {
+        "versus": given.get("versus", "").split(),
+        "setting": setting,
+        "versus_setting": setting | {name: value for name, _, value in pairs},
+    }
 
 
-def _overridden(setting: Setting, text: str, where: str) -> Setting:
-    """The other side's setting: the row's, changed by the pairs ``key=value`` of ``versus_setting``."""
-    changes: dict[str, Any] = {}
-    for pair in text.split():
-        key, _, value = pair.partition("=")
-        one_of(key, _OVERRIDES, f"{where}, versus_setting")
-        if key in _WHOLE:
-            changes[key] = whole_number(value, f"{where}, versus_setting {key}")
-        elif key in _REAL:
-            changes[key] = positive(value, f"{where}, versus_setting {key}")
-        elif key == "local_steps":
-            changes[key] = _local_steps(value, where)
-        else:
-            changes[key] = one_of(value, _HORIZONTAL, f"{where}, versus_setting {key}")
-    return replace(setting, **changes)
-
-
-def _check(target: Target, where: str) -> None:
-    """Requires what the kind needs: a printed number, another side, or neither."""
-    compared = target.kind in (Kind.RELATIVE, Kind.ORDER)
-    if compared != bool(target.versus):
-        allowed = "another algorithm" if compared else "empty"
-        raise expected(f"{where}, versus", " ".join(target.versus), f"{allowed} ({target.kind})", ConfigError)
-    printed = target.kind in (Kind.VALUE, Kind.RELATIVE, Kind.BELOW, Kind.CLAIM)
-    if printed == math.isnan(target.printed) or printed == math.isnan(target.tolerance):
-        need = "numbers" if printed else "empty"
-        raise expected(
-            f"{where}, printed and tolerance", (target.printed, target.tolerance), need, ConfigError
-        )
-    if target.tolerance < 0:
-        raise expected(f"{where}, tolerance", target.tolerance, "at least 0", ConfigError)
-    same = target.setting == target.versus_setting and target.algorithm in target.versus
-    if compared and same:
-        raise expected(
-            f"{where}, versus", target.algorithm, "another algorithm or another setting", ConfigError
-        )
-
-
-def _local_steps(text: str, where: str) -> str | None:
-    if text and text not in ("epoch", "most") and not (text.isdigit() and int(text) > 0):
-        raise expected(f"{where}, local_steps", text, "epoch, most, a whole number, or nothing", ConfigError)
-    return text or None
-
-
-SETTING_FIELDS = tuple(field.name for field in fields(Setting))
-"""Names of the fields of :class:`Setting`."""
+def _refused(where: str, problem: ErrorDetails) -> ConfigError:
+    names = [str(name) for name in problem["loc"] if name != "setting"]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, SubjectDPError):
+        return ConfigError(f"{', '.join([where, *names[:1]])}: {cause}")
+    key = f"{where}, {' '.join(names)}"
+    if problem["type"] == "unexpected_keyword_argument":
+        return ConfigError(str(unknown(f"setting in {where}, {names[0]}", names[-1], SETTING_FIELDS)))
+    allowed = problem["msg"].removeprefix("Input should be ").replace("String should", "text that must")
+    return ConfigError(str(expected(key, problem["input"], allowed)))

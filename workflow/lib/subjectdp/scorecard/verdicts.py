@@ -1,7 +1,7 @@
 """The verdict on a target: one pure function, the rule of docs/scorecard.md. No verdict is written by hand.
 
-A number is compared by its interval: within the tolerance of the printed value it is reproduced, entirely outside it
-differs; an interval across the edge is not decided at this scale.
+A number is compared by its interval: within the allowed range it is reproduced, entirely outside it differs; an
+interval across the edge is not decided at this scale.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import pandas as pd
 
+from subjectdp.results.intervals import Estimate
 from subjectdp.scorecard.targets import EvidenceKind, Kind, Target
 
 
@@ -50,10 +52,39 @@ class Measured:
     cannot_fail: bool = False  # of a bound: a model that learnt nothing meets it as well
     note: str = ""
 
-    @property
-    def has_interval(self) -> bool:
-        """Whether ``low`` and ``high`` are numbers."""
-        return not (math.isnan(self.low) or math.isnan(self.high))
+    @classmethod
+    def of(cls, found: Estimate, scale: str, **facts: Any) -> Measured:
+        """A mean over seeds."""
+        return cls(found.mean, found.low, found.high, found.count, scale, **facts)
+
+    @classmethod
+    def exact(cls, value: float, scale: str, **facts: Any) -> Measured:
+        """A number in which nothing is random."""
+        return cls(value, value, value, 0, scale, **facts)
+
+
+_REASONS = {  # of an interval inside the allowed range, outside, across its edge
+    Kind.VALUE: (
+        "the interval is within the tolerance",
+        "the interval is outside the tolerance",
+        "the interval reaches over the tolerance's edge",
+    ),
+    Kind.BELOW: (
+        "the interval is below the number",
+        "the interval is above the number",
+        "the interval holds the number",
+    ),
+    Kind.ORDER: (
+        "the lead's interval is above 0",
+        "the lead's interval is below 0",
+        "the lead's interval holds 0",
+    ),
+    Kind.BOUND: (
+        "the measured loss is below the bound",
+        "the measured loss is above the bound",
+        "the interval holds the bound",
+    ),
+}
 
 
 def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
@@ -62,17 +93,13 @@ def judge(target: Target, measured: Measured | None) -> tuple[Verdict, str]:
         return Verdict.NOT_RUN, "no run or table of this scenario measures it"
     if target.kind is Kind.CLAIM:
         return _claim(target, measured)
-    if target.kind is Kind.BOUND:
-        return _bound(measured)
-    if measured.synthetic:
+    if measured.synthetic and target.kind is not Kind.BOUND:
         return Verdict.NOT_AT_THIS_SCALE, "generated data"
-    if target.kind is Kind.ORDER:
-        return _order(measured)
-    if not measured.at_setting:
+    if not measured.at_setting and target.kind not in (Kind.BOUND, Kind.ORDER):
         return Verdict.NOT_AT_THIS_SCALE, "not the paper's setting"
-    if not measured.has_interval:
+    if math.isnan(measured.low) or math.isnan(measured.high):
         return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
-    return _below(target, measured) if target.kind is Kind.BELOW else _value(target, measured)
+    return _by_interval(target, measured)
 
 
 def verdict_counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -94,40 +121,20 @@ def _claim(target: Target, measured: Measured) -> tuple[Verdict, str]:
     return Verdict.NOT_PROVABLE, f"the sound ε {sound:.4g} is above the claim, no lower bound is"
 
 
-def _bound(measured: Measured) -> tuple[Verdict, str]:
-    if not measured.has_interval:
-        return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
-    if measured.high <= 0 and measured.cannot_fail:
-        return Verdict.CANNOT_FAIL, "the model before its first step is below the bound as well"
-    if measured.high <= 0:
-        return Verdict.REPRODUCED, "the measured loss is below the bound"
-    if measured.low > 0:
-        return Verdict.REFUTED, "the measured loss is above the bound"
-    return Verdict.NOT_AT_THIS_SCALE, "the interval holds the bound"
-
-
-def _order(measured: Measured) -> tuple[Verdict, str]:
-    if not measured.has_interval:
-        return Verdict.NOT_AT_THIS_SCALE, "one seed gives no interval"
-    if measured.low > 0:
-        return Verdict.REPRODUCED, "the lead's interval is above 0"
-    if measured.high < 0:
-        return Verdict.DIFFERS, "the lead's interval is below 0"
-    return Verdict.NOT_AT_THIS_SCALE, "the lead's interval holds 0"
-
-
-def _below(target: Target, measured: Measured) -> tuple[Verdict, str]:
-    if measured.high < target.printed + target.tolerance:
-        return Verdict.REPRODUCED, "the interval is below the number"
-    if measured.low >= target.printed + target.tolerance:
-        return Verdict.DIFFERS, "the interval is above the number"
-    return Verdict.NOT_AT_THIS_SCALE, "the interval holds the number"
-
-
-def _value(target: Target, measured: Measured) -> tuple[Verdict, str]:
+def _by_interval(target: Target, measured: Measured) -> tuple[Verdict, str]:
+    """An order needs a lead above 0, and ``below`` a number below the printed one: their edge is outside."""
     low, high = target.printed - target.tolerance, target.printed + target.tolerance
+    if target.kind is Kind.ORDER:
+        low, high = math.nextafter(0.0, 1.0), math.inf
+    elif target.kind is Kind.BELOW:
+        low, high = -math.inf, math.nextafter(high, 0.0)
+    elif target.kind is Kind.BOUND:
+        low, high = -math.inf, 0.0
+    inside, outside, across = _REASONS.get(target.kind, _REASONS[Kind.VALUE])
     if low <= measured.low and measured.high <= high:
-        return Verdict.REPRODUCED, "the interval is within the tolerance"
+        if target.kind is Kind.BOUND and measured.cannot_fail:
+            return Verdict.CANNOT_FAIL, "the model before its first step is below the bound as well"
+        return Verdict.REPRODUCED, inside
     if measured.high < low or measured.low > high:
-        return Verdict.DIFFERS, "the interval is outside the tolerance"
-    return Verdict.NOT_AT_THIS_SCALE, "the interval reaches over the tolerance's edge"
+        return (Verdict.REFUTED if target.kind is Kind.BOUND else Verdict.DIFFERS), outside
+    return Verdict.NOT_AT_THIS_SCALE, across

@@ -20,11 +20,10 @@ from subjectdp.figures.curves import present, seed_note
 from subjectdp.figures.each.privacy import series_names
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
-from subjectdp.results.claims import claimed_units
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import dataset_name, format_epsilon
-from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, is_conditional
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, claimed_units, is_conditional
 
 UNITS = {
     "subject": ("epsilon_sound_subject", "a subject over all its silos"),

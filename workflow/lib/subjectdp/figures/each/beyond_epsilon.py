@@ -5,7 +5,7 @@ from __future__ import annotations
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.sweeps import Sweep, notes_of, sweep_legend, sweep_panels
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import sound_runs
 
 SWEEP = Sweep("epsilon", "ε (smaller: better protected)")
 

@@ -14,7 +14,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.figures.sweeps import accuracy_axis, notes_of, prediction_words, sweep_legend
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import dataset_name, format_number
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import sound_runs
 
 
 def build(inputs: FigureInputs, name: str) -> Sheet:

@@ -10,7 +10,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.panels import Panel, Sheet
 from subjectdp.figures.sweeps import Sweep, notes_of, sweep_legend, sweep_panels
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import sound_runs
 
 ALPHA = Sweep("alpha", "α (1: even over the silos, 16: mostly at one)")
 SILOS = Sweep("silos_per_subject", "silos that hold one subject")

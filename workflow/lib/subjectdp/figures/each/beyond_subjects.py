@@ -27,7 +27,7 @@ from subjectdp.figures.sweeps import (
 )
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import dataset_name
-from subjectdp.results.sound_runs import sound_runs
+from subjectdp.results.select import sound_runs
 
 SWEEP = Sweep("noise_subjects", "subjects", "{:,.0f}")
 OWN, PREDICTED = "accuracy_own_noise", "accuracy_predicted_noise"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -25,31 +24,22 @@ _METRICS = {
 }
 
 
-def joint_of(config: str) -> dict[str, Any]:
-    """The section ``joint`` of a run (``config`` as in runs.parquet)."""
-    section: dict[str, Any] = json.loads(config)["joint"]
-    return section
-
-
 def bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
     """Accuracy and ε over bits for one data set's runs with Skellam noise, beside otherwise equal Gaussian runs.
 
     ``runs``: all runs of the data set, for the Gaussian ones; ``integers``: those with Skellam noise.
     """
-    table = integers.assign(series=INTEGERS, x=[joint_of(text)["bits"] for text in integers["config"]])
-    alike = {_but_noise(text) for text in integers["config"]}
-    real = runs[
-        [joint_of(text)["noise"] == "gaussian" and _but_noise(text) in alike for text in runs["config"]]
-    ]
+    table = integers.assign(series=INTEGERS, x=integers["joint_bits"])
+    alike = {_but_noise(text) for text in integers["setting"]}
+    real = runs[(runs["joint_noise"] == "gaussian") & runs["setting"].map(_but_noise).isin(alike)]
     ends = (table["x"].min(), table["x"].max())  # runs without rounding do not depend on the bits
     table = pd.concat([table, *(real.assign(series=REALS, x=bits) for bits in dict.fromkeys(ends))])
     return tuple(_panel(table, metric) for metric in _METRICS)
 
 
-def _but_noise(config: str) -> str:
+def _but_noise(setting: str) -> str:
     """The configuration without seed and kind of noise, which compared runs have in common."""
-    content = json.loads(config)
-    del content["seed"]
+    content = json.loads(setting)
     content["joint"] = {
         key: value
         for key, value in content["joint"].items()

@@ -8,7 +8,7 @@ import pandas as pd
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.curves import curve_panel, present, privacy_footnote, seed_note
-from subjectdp.figures.each.joint_bits import LEGEND, bits_row, joint_of
+from subjectdp.figures.each.joint_bits import LEGEND, bits_row
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
 from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
@@ -29,7 +29,9 @@ def build(inputs: FigureInputs, name: str) -> Sheet:
     noise. Raises DataError without a run of joint noise.
     """
     runs = _runs_of(inputs)
-    kinds = runs["config"].map(_kind)
+    kinds = pd.Series(
+        [_kind(*pair) for pair in zip(runs["joint_clipping"], runs["joint_noise"], strict=True)], runs.index
+    )
     steps, notes = _steps(runs[kinds == "steps"], kinds)
     updates = _by_silos(_with_series(runs[kinds == "update"], f", {_ONCE}"))
     integers, shown = runs[kinds == "integers"], pd.concat([steps, updates])
@@ -65,11 +67,10 @@ def _runs_of(inputs: FigureInputs) -> pd.DataFrame:
     return runs[runs["joint"] | (runs["label"] == _LOCAL)]
 
 
-def _kind(config: str) -> str:
-    joint = joint_of(config)
-    if joint["clipping"] == "update":
+def _kind(clipping: str, noise: str) -> str:
+    if clipping == "update":
         return "update"
-    return "integers" if joint["noise"] == "skellam" else "steps"
+    return "integers" if noise == "skellam" else "steps"
 
 
 def _steps(runs: pd.DataFrame, kinds: pd.Series) -> tuple[pd.DataFrame, list[str]]:
@@ -95,7 +96,7 @@ def _styles(order: list[str]) -> dict[str, Style]:
 
 
 def _with_series(runs: pd.DataFrame, more: str = "") -> pd.DataFrame:
-    words = [f"{steps_words(text)} a round{more}" for text in runs["config"]]
+    words = [f"{steps_words(text)} a round{more}" for text in runs["local_steps"]]
     return runs.assign(
         series=[name if joint else f"{name}{_OWN}" for name, joint in zip(words, runs["joint"], strict=True)]
     )

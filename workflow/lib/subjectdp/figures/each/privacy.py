@@ -72,7 +72,7 @@ def series_names(runs: pd.DataFrame) -> pd.Series:
             runs["horizontal"].map({"rounds_over_sqrt_s": ", R/√s", "steps_times_s": ", s·T·R"}).fillna("")
         )
         names = names + rules.where(published, "")
-    steps = runs["config"].map(steps_words)
+    steps = runs["local_steps"].map(steps_words)
     swept = steps.groupby(runs["label"]).transform("nunique") > 1
     return names + (", " + steps).where(swept, "")
 

@@ -1,0 +1,153 @@
+"""The page of a scenario's results, ``index.html``: what was run, what holds, figures and scorecard in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from docutils.core import publish_parts
+from jinja2 import Environment
+
+from subjectdp.figures.style import in_order
+from subjectdp.report.page import read_table, write_page
+from subjectdp.results.inputs import read_json
+from subjectdp.results.labels import dataset_name
+from subjectdp.scorecard.verdicts import Verdict, verdict_counts
+
+_RUNS = [
+    *("dataset", "label", "mode", "subjects", "silos", "alpha", "local_steps", "seeds"),
+    *("test_accuracy_percent", "test_accuracy_half_width", "epsilon_as_published", "epsilon_sound_item"),
+    *("epsilon_sound_subject", "subject_guarantee", "rounds_executed", "synthetic"),
+]
+_SCORES = [
+    *("verdict", "statement", "paper", "place", "reason", "unit", "printed", "ours", "low", "high"),
+    *("epsilon_as_published", "epsilon_sound", "evidence", "scale"),
+]
+_ORDER = [
+    *(Verdict.REFUTED, Verdict.NOT_PROVABLE, Verdict.DIFFERS, Verdict.REPRODUCED, Verdict.CANNOT_FAIL),
+    *(Verdict.NOT_AT_THIS_SCALE, Verdict.NOT_RUN),
+]
+
+
+@dataclass(frozen=True)
+class ResultSources:
+    """The files that the page of a scenario's results is made from."""
+
+    runs_summary: Path  # CSV
+    scorecard: Path  # CSV
+    run_folders: tuple[Path, ...]  # whose manifests state data, machine and software
+    captions: Path  # the folder of the figures' captions, NAME.rst
+
+
+def write_results_page(
+    sources: ResultSources,
+    config: Mapping[str, Any],
+    figures: Mapping[str, Mapping[str, str]],
+    tables: Mapping[str, str],
+    target: Path | str,
+) -> None:
+    """Writes ``index.html``: what was run, verdicts, runs with published and sound ε, figures with captions, scorecard.
+
+    Args:
+        sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
+        config: the scenario as captions read it.
+        figures: ``title``, ``category`` and ``rule`` of each figure that the scenario draws.
+        tables: the label of each of its tables.
+        target: the page.
+
+    Raises:
+        DataError: a missing or damaged file.
+    """
+    runs = read_table(sources.runs_summary, _RUNS)[_RUNS]
+    scores = read_table(sources.scorecard, [*_SCORES, "counted"])
+    ranked = scores.sort_values("verdict", key=lambda column: column.map(_ORDER.index), kind="stable")
+    write_page(
+        target,
+        f"{config.get('name', 'Results')}: published claims and what holds",
+        description=config.get("description"),
+        note=config.get("synthetic_note"),
+        facts=[*_facts([read_json(run / "manifest.json") for run in sources.run_folders])],
+        tables=[_verdicts(scores), ("Runs", "Means over the seeds; ε: the largest over the seeds.", runs)],
+        figures=[
+            {
+                **facts,
+                "name": name,
+                "picture": Path(target).parent / "figures" / name / f"{name}.svg",
+                "caption": _caption(sources.captions / f"{name}.rst", config, facts["rule"]),
+            }
+            for name, facts in figures.items()
+        ],
+        last=(
+            "Scorecard",
+            "Each printed number, ours with its 95 % interval, and the verdict.",
+            ranked[_SCORES],
+        ),
+        links={f"tables/{name}.html": label for name, label in tables.items()},
+    )
+
+
+def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
+    counts = verdict_counts(scores).reindex([str(verdict) for verdict in _ORDER]).reset_index()
+    left_out = int((~scores["counted"].astype(bool)).sum())
+    told = (
+        f"{len(scores)} printed numbers and statements of the papers, by what decides them; {left_out} of them are "
+        "not counted, because they are circular or repeat another."
+    )
+    return "Verdicts", told, counts
+
+
+def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
+    """A figure's caption as HTML; ``snakemake --report`` renders the same text."""
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    job = SimpleNamespace(config=config, rule=rule)
+    text = environment.from_string(path.read_text()).render(snakemake=job)
+    return str(publish_parts(text, writer="html")["body"])
+
+
+def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What was run, on which data and machine, with which software; alternatives where the runs differ."""
+    labels = pd.Series([manifest["algorithm"] for manifest in manifests]).value_counts()
+    named = ", ".join(f"{label} {labels[label]}" for label in in_order(labels.index))
+    minutes = sum(manifest["wall_seconds"] for manifest in manifests) / 60
+    yield "Runs", f"{len(manifests)} ({named}); {minutes:,.1f} minutes of training together"
+    yield "Seeds", _distinct(sorted({manifest["config"]["seed"] for manifest in manifests}), ", ")
+    yield "Data", _distinct((_data_words(manifest) for manifest in manifests), "; ")
+    machines = [manifest.get("environment") or {} for manifest in manifests]
+    yield (
+        "Machine",
+        _distinct(
+            f"{one.get('device_name') or one.get('device')}, {one.get('threads')} threads, {one.get('platform')}"
+            for one in machines
+        ),
+    )
+    yield "Software", _distinct(map(_versions, machines))
+    yield "Commit", _distinct(one.get("git_commit") or "not in a checkout" for one in machines)
+    inputs = [each for manifest in manifests for each in (manifest.get("data") or {}).get("inputs", ())]
+    locks = [one["lock_sha256"] for one in machines if one.get("lock_sha256")]
+    files = sorted({f"{each['file']} {each['sha256']}" for each in inputs})
+    yield "Made from (sha256)", _distinct([*files, *(f"requirements.lock {lock}" for lock in locks)], "; ")
+
+
+def _data_words(manifest: Mapping[str, Any]) -> str:
+    data, counts = manifest["config"]["data"], manifest["partition"]["counts"]
+    kind = "generated by this project" if manifest["synthetic"] else "real"
+    return (
+        f"{dataset_name(data['dataset'])}, {kind} (source {data['source']}), {counts['subjects']:,} subjects, "
+        f"{counts['train_items']:,} training items"
+    )
+
+
+def _versions(environment: Mapping[str, Any]) -> str:
+    packages = environment.get("packages") or {}
+    found = [
+        f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
+    ]
+    return ", ".join([f"Python {environment.get('python', 'unknown')}", *found])
+
+
+def _distinct(values: Iterable[object], between: str = " or ") -> str:
+    return between.join(dict.fromkeys(map(str, values)))

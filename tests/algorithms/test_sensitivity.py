@@ -58,7 +58,7 @@ class World:
         scale = torch.from_numpy(10.0 ** generator.uniform(-1.5, 1.0, (total, 1))).float()
         inputs = torch.randn(total, tiny.FEATURES, generator=draws) * scale
         labels = torch.randint(0, tiny.CLASSES, (total,), generator=draws)
-        data = tiny.TinyData(inputs, labels, plan.settings.views)
+        data = tiny.TinyData(inputs, labels)
         self.run = tiny.tiny_run(plan, self.partition(np.ones(total, bool)), LINEAR, run_id=None)
         self.run.change(data=data)
         self.run.federation.engine.physical_batch_size = 64

@@ -136,13 +136,11 @@ OTHER_VALUES: dict[str, Any] = {
     "training.optimizer.momentum": 0.8,
     "training.optimizer.beta2": 0.9,
     "training.optimizer.weight_decay": 0.1,
-    "training.augmentation.name": "warp",
     "training.evaluate_every": 2,
     "training.evaluation_items": 100,
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
-AUGMENTATION_VALUES: dict[str, Any] = {"views": 5, "magnitude": 0.5}
 JOINT_VALUES: dict[str, Any] = {
     "noise": "skellam",
     "bits": 8,
@@ -201,8 +199,7 @@ def test_no_key_is_forgotten() -> None:
     joint = {f"joint.{key}" for key in (*JOINT_VALUES, *JOINT_ALONE)}
     subject = {f"subject.{key}" for key in SUBJECT_VALUES}
     averaging = {"training.averaging.name", "training.averaging.fraction"}
-    views = {f"training.augmentation.{key}" for key in AUGMENTATION_VALUES}
-    special = joint | subject | averaging | views
+    special = joint | subject | averaging
     assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | set(OF_TABLES) | special | ignored
 
 
@@ -221,16 +218,6 @@ def test_an_average_over_rounds_reads_its_fraction() -> None:
 
     assert len({identity(), identity(name="tail"), identity(name="tail", fraction=0.25)}) == 3
     assert identity(fraction=0.25) == identity(), "without an average nothing is read"
-
-
-@pytest.mark.parametrize("key", AUGMENTATION_VALUES)
-def test_augmentation_is_read_where_there_is_one(key: str) -> None:
-    def identity(**augmentation: Any) -> str:
-        return load_run({"training": {"augmentation": augmentation}}).run_id
-
-    value = AUGMENTATION_VALUES[key]
-    assert identity(name="warp", **{key: value}) != identity(name="warp")
-    assert identity(name="none", **{key: value}) == identity() == load_run({}).run_id
 
 
 @pytest.mark.parametrize("key", JOINT_VALUES)

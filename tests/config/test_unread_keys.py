@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from config.test_run_ids import AUGMENTATION_VALUES, JOINT_VALUES, OTHER_VALUES, SUBJECT_VALUES
+from config.test_run_ids import JOINT_VALUES, OTHER_VALUES, SUBJECT_VALUES
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config import RunConfig, load_run
 from subjectdp.config.messages import section_of, walk_fields
@@ -18,7 +18,6 @@ VALUES: dict[str, Any] = {
     **{key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS},
     **{f"joint.{key}": value for key, value in JOINT_VALUES.items()},
     **{f"subject.{key}": value for key, value in SUBJECT_VALUES.items()},
-    **{f"training.augmentation.{key}": value for key, value in AUGMENTATION_VALUES.items()},
     "joint.clipping": "update",
     "joint.step_factors": [1.0, 2.0],
     "joint.fused_steps": [1, 2],
@@ -35,9 +34,7 @@ OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alter
     "training.optimizer.momentum",
     "training.optimizer.beta2",
     "training.averaging.fraction",
-    "training.augmentation.views",
     "training.silo_choice",
-    "training.augmentation.magnitude",
 }
 WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms
     ("local_item_dp", "privacy.horizontal"),

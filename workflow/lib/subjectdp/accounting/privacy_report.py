@@ -101,9 +101,6 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
     yield from _subjects(plan)
-    if settings.views > 1:
-        seen = f"{settings.views}, whose mean gradient is the item's before anything is clipped: one item all the same"
-        yield _line("views of an item", seen)
     clipped = _CLIPPED[mechanism.clipping]
     bounded = "" if mechanism.clipping is Clipping.NONE else f", to L2 norm {settings.clip_norm:g}"
     yield _line("clipped", clipped + bounded)

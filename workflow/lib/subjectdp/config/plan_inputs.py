@@ -51,7 +51,6 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
                 "noise_distribution": joint.noise,
                 "gradient_bits": joint.bits,
                 "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
-                "views": training.augmentation.seen,
             }
         )
     )

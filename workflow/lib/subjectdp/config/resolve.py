@@ -166,8 +166,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
     }
     if training.averaging.name == "none":
         changes |= _defaults(TrainingConfig, ("averaging",))
-    if training.augmentation.name == "none":
-        changes |= _defaults(TrainingConfig, ("augmentation",))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):

@@ -265,15 +265,6 @@ def _fused_steps(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("joint.fused_steps", fused, f"[] when training.sampling is {run.training.sampling}")
 
 
-def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
-    name, dataset = run.training.augmentation.name, run.data.dataset
-    if name == "none":
-        return
-    if DATASETS[dataset].kind != "image":
-        allowed = f"none when data.dataset is {dataset} (a warp is of an image)"
-        yield expected("training.augmentation.name", name, allowed)
-
-
 _RULES: tuple[Rule, ...] = (
     _model_fits,
     _model_parameters,
@@ -291,5 +282,4 @@ _RULES: tuple[Rule, ...] = (
     _integer_noise,
     _plain_sgd,
     _fused_steps,
-    _augmentation,
 )

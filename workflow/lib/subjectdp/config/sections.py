@@ -361,30 +361,6 @@ class AveragingConfig(Section):
     fraction: Probability = Field(default=0.5, description="tail: part of the rounds that is averaged.")
 
 
-class AugmentationConfig(Section):
-    """Augmented copies (views) of each item. The mean of their gradients is the item's, before clipping."""
-
-    name: Literal["none", "warp"] = Field(
-        default="none",
-        description="none, or warp (images): items are trained on as the original image and fixed small warps of it, "
-        "the same for all items. The mean gradient over these views is the item's, before clipping, so that privacy "
-        "is the same. Evaluation uses original images.",
-    )
-    views: Annotated[int, Field(ge=2, le=64), NotBool] = Field(
-        default=4, description="warp: views of an item, the original among them."
-    )
-    magnitude: Annotated[float, Field(gt=0, le=4), NotBool] = Field(
-        default=1.0,
-        description="warp: size of the warps; 1 is up to one pixel of translation, 8 degrees of rotation and 8 % of "
-        "scaling and shear.",
-    )
-
-    @property
-    def seen(self) -> int:
-        """Views of an item in training; 1 without augmentation."""
-        return 1 if self.name == "none" else self.views
-
-
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
@@ -418,10 +394,6 @@ class TrainingConfig(Section):
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
     averaging: AveragingConfig = Field(
         default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
-    )
-    augmentation: AugmentationConfig = Field(
-        default=AugmentationConfig(),
-        description="Augmented copies of an item, averaged before it is clipped.",
     )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."

@@ -142,9 +142,8 @@ def work_of(
     if training.evaluation_items is not None:
         pooled = min(pooled, 2 * training.evaluation_items)
     tested = pooled * math.ceil(executed / training.evaluate_every)
-    copies = training.augmentation.seen
     # a backward pass costs as much as two forward passes
-    operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * copies * trained + tested)
+    operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * trained + tested)
     return Work(round(sum(steps)), trained, tested, operations)
 
 

@@ -283,7 +283,6 @@ class PlanSettings:
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
     noise_source: NoiseSource = NoiseSource.REPRODUCIBLE
-    views: Count = 1  # augmented copies of an item; their mean gradient is the item's, so privacy is the same
 
 
 @dataclass(frozen=True)

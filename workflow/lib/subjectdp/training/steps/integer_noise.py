@@ -79,7 +79,6 @@ class Rounding:
     grid: Grid
     clip_norm: float
     rate_factor: float = 1.0
-    copies: int = 1  # augmented copies of an item
 
 
 def rounded_sum(
@@ -92,7 +91,7 @@ def rounded_sum(
     """
     total = np.zeros(rounding.grid.dimension, np.int64)
     clipped = 0
-    for gradients in item_gradients(engine, batch.inputs, batch.labels, rounding.copies):
+    for gradients in item_gradients(engine, batch.inputs, batch.labels):
         for gradient in gradients.cpu().numpy().astype(np.float64):
             norm = float(np.sqrt(gradient @ gradient))
             clipped += int(not norm <= rounding.clip_norm)

@@ -22,7 +22,6 @@ from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.federation import Federation
 from subjectdp.training.items.device_data import ResidentData, to_device
 from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.augmented import clipped_items, equal_shares, rows_of_groups
 from subjectdp.training.steps.integer_noise import Rounding, rounded_sum
 from subjectdp.training.steps.subject_updates import subject_update_sum
 
@@ -33,10 +32,7 @@ _AHEAD = 64  # local steps whose mini-batches are drawn together
 
 
 class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use.
-
-    Inputs and labels have a row for each augmented copy of each item, item by item. All counts are of items.
-    """
+    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use."""
 
     def __init__(
         self,
@@ -44,11 +40,10 @@ class MiniBatch:
         owners: NDArray[np.int32],
         data: ResidentData,
         device: torch.device,
-        copies: int = 1,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
         self.statistics = batch_statistics(owners)
-        self._data, self._device, self._copies = data, device, copies
+        self._data, self._device = data, device
 
     @property
     def inputs(self) -> Tensor:
@@ -84,8 +79,7 @@ class MiniBatch:
 
     @cached_property
     def _loaded(self) -> tuple[Tensor, Tensor]:
-        load = self._data.batch if self._copies == 1 else self._data.augmented
-        return load(self.addresses)
+        return self._data.batch(self.addresses)
 
 
 def drawn_batch(batch: Batch) -> MiniBatch:
@@ -104,7 +98,6 @@ class SiloStep:
     def __init__(self, federation: Federation, round_: int, silo: int, step: int) -> None:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
         self.plan, self.engine = federation.plan, federation.engine
-        self._copies = federation.plan.settings.views
         self._drawn: MiniBatch | None = None
         self._noise_multiplier = self.plan.silos[silo].noise_multiplier if self._noised_by_server else 0.0
         self._clipped_fraction: Tensor | float = float("nan")
@@ -150,9 +143,7 @@ class SiloStep:
         else:
             schedule = self.plan.silos[self.silo]
             positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
-        return MiniBatch(
-            items[positions], owners[positions], federation.data, federation.device, self._copies
-        )
+        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
 
     def _subjects(self) -> NDArray[np.bool_]:
         """(subjects,) who takes part."""
@@ -165,24 +156,17 @@ class SiloStep:
         )
 
     def gradient_sum(self, batch: Batch) -> Tensor:
-        inputs, labels = batch.inputs, batch.labels
-        return self.engine.gradient_sum(inputs, labels, equal_shares(labels, self._copies))
+        return self.engine.gradient_sum(batch.inputs, batch.labels)
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
         clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
-        if self._copies == 1:
-            total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
-        else:
-            total, norms = clipped_items(
-                self.engine, batch.inputs, batch.labels, self._copies, clip_norm, weights
-            )
+        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
         self._clipped_fraction = _share_above(norms, clip_norm)
         return total
 
     def subject_sum(self, batch: Batch) -> Tensor:
         subjects, groups, weights = drawn_batch(batch).subject_groups
         clip_norms = self._subject_clip_norms(subjects)
-        groups, weights = rows_of_groups(groups, weights, self._copies)
         total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
         self._clipped_fraction = _share_above(norms, clip_norms)
         return total
@@ -231,7 +215,7 @@ class SiloStep:
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         rate_factor = self.plan.silos[self.silo].learning_rate_factor
-        rounding = Rounding(self._grid, self._clip_norm(), rate_factor, self._copies)
+        rounding = Rounding(self._grid, self._clip_norm(), rate_factor)
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
         total, self._clipped_fraction = rounded_sum(self.engine, batch, rounding, generator)
         return total

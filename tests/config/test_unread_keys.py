@@ -19,7 +19,6 @@ VALUES: dict[str, Any] = {
     **{f"joint.{key}": value for key, value in JOINT_VALUES.items()},
     **{f"subject.{key}": value for key, value in SUBJECT_VALUES.items()},
     "joint.clipping": "update",
-    "joint.step_factors": [1.0, 2.0],
     "joint.fused_steps": [1, 2],
     "privacy.predicted_subjects": 3500,
     "training.local_steps": 3,
@@ -29,8 +28,6 @@ VALUES: dict[str, Any] = {
 }
 OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alters a guarantee where it does not
     "joint.bits",
-    "joint.ring_bits",
-    "joint.wrap_probability",
     "training.optimizer.momentum",
     "training.optimizer.beta2",
     "training.averaging.fraction",
@@ -86,7 +83,7 @@ def test_a_key_changes_the_id_or_is_refused(name: str, key: str) -> None:
         ("user_ldp", "privacy.noise_placement", "before_average"),
         ("fed_avg", "joint.noise", "skellam"),
         ("capped_item_dp", "subject.trust", "secure_aggregation"),
-        ("subject_release", "joint.noise_factors", [2.0] * 16),
+        ("subject_release", "joint.fused_steps", [2] * 16),
     ],
 )
 def test_a_key_that_is_not_read_is_refused(name: str, key: str, value: Any) -> None:

@@ -25,7 +25,7 @@ def averaged_noise(plan: PrivacyPlan) -> float:
         return 0.0
     _check(plan)
     silos, clipping = plan.silos, plan.mechanism.clipping
-    sums = [silo.noise_multiplier * silo.clip_norm_factor for silo in silos]
+    sums = [silo.noise_multiplier for silo in silos]
     whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
         return sums[0] / whole

@@ -7,7 +7,6 @@ single trusted silo held all subjects.
 
 from __future__ import annotations
 
-from subjectdp.accounting import silo_terms
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, Turned, known_coin
 from subjectdp.noise.subject_weights import moved_at_one_silo
@@ -23,7 +22,7 @@ def budget_losses(
     ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
     silos, which nothing bounds.
     """
-    sigma = silo_terms.common_noise_multiplier(list(plan.silos)) * noise_copies
+    sigma = min(silo.noise_multiplier for silo in plan.silos) * noise_copies
     shift = _budget_shift(plan, unit, every_silo)
     return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
 

@@ -1,4 +1,4 @@
-"""A run's configuration as the privacy plan takes it: mechanism, settings and the silos' factors."""
+"""A run's configuration as the privacy plan takes it: mechanism and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from subjectdp.plan.plan import (
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
-    SiloTerms,
 )
 from subjectdp.plan.subject_settings import SubjectSettings
 
@@ -60,10 +59,3 @@ def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
     """The keys of the sections that are settings of the same name."""
     names = {field.name for field in fields(settings)}
     return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}
-
-
-def silo_terms(run: RunSections) -> list[SiloTerms]:
-    """Each silo's clip norm, learning rate and noise over the common ones, and its local steps for each noise."""
-    joint, equal = run.joint, (1,) * run.partition.silos
-    columns = (joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors, joint.fused_steps)
-    return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]

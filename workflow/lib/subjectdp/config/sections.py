@@ -41,7 +41,6 @@ from subjectdp.plan.ranges import (
     OpenFraction,
     Positive,
     Probability,
-    RingBits,
 )
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
@@ -271,15 +270,6 @@ class JointConfig(Section):
         default=PlanSettings.gradient_bits,
         description="skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to.",
     )
-    ring_bits: RingBits | None = Field(
-        default=None,
-        description="skellam: the ring of the sum has 2^ring_bits elements and must hold a round's update; null: "
-        "the smallest that does.",
-    )
-    wrap_probability: OpenFraction = Field(
-        default=PlanSettings.wrap_probability,
-        description="skellam: probability that any sum of the run leaves the ring (its size follows).",
-    )
     clipping: Literal["item", "update"] = Field(
         default="item",
         description="item: each item's gradient is clipped and every local step noised, as in the paper. update: local "
@@ -294,26 +284,11 @@ class JointConfig(Section):
         default=False,
         description="Account for each silo's own noise alone, which is sound for any number of local steps.",
     )
-    clip_norm_factors: tuple[ClipNorm, ...] = Field(
-        default=(), description="Each silo's clip norm over privacy.clip_norm; empty: all 1."
-    )
-    learning_rate_factors: tuple[Positive, ...] = Field(
-        default=(),
-        description="Each silo's learning rate over training.optimizer.learning_rate; empty: all 1.",
-    )
-    noise_factors: tuple[Positive, ...] = Field(
-        default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
-    )
     fused_steps: tuple[Count, ...] = Field(
         default=(),
         description="Local steps of each silo for every noised step of the others, with its clip norm divided by as "
         "many and noise in the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: "
         "all 1.",
-    )
-    step_factors: tuple[Positive, ...] = Field(
-        default=(),
-        description="Each local step's learning rate over training.optimizer.learning_rate; gaussian noise and plain "
-        "sgd only; empty: all 1.",
     )
 
 

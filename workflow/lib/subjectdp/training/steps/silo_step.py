@@ -22,7 +22,7 @@ from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.federation import Federation
 from subjectdp.training.items.device_data import ResidentData, to_device
 from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.integer_noise import Rounding, rounded_sum
+from subjectdp.training.steps.integer_noise import rounded_sum
 from subjectdp.training.steps.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
@@ -208,16 +208,16 @@ class SiloStep:
         return key_bytes(self.federation.seed, Purpose.NOISE, *self._place)
 
     def release(self, update: Tensor) -> Tensor:
-        """Clip(update, C_i) + N(0, σ_i²C_i² I): a silo's one release of the round."""
+        """Clip(update, C_i) + N(0, σ²C² I): a silo's one release of the round."""
         clipped = self.clip(update)
         self._noise_multiplier = self.plan.silos[self.silo].noise_multiplier
         return self._noisy(clipped, self._std(self._noise_multiplier))
 
     def rounded_sum(self, batch: Batch) -> Tensor:
-        rate_factor = self.plan.silos[self.silo].learning_rate_factor
-        rounding = Rounding(self._grid, self._clip_norm(), rate_factor)
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
-        total, self._clipped_fraction = rounded_sum(self.engine, batch, rounding, generator)
+        total, self._clipped_fraction = rounded_sum(
+            self.engine, batch, self._grid, self._clip_norm(), generator
+        )
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
@@ -227,7 +227,7 @@ class SiloStep:
 
     @property
     def _grid(self) -> Grid:
-        return self.federation.integer_noise.grids[self.silo]
+        return self.federation.integer_noise.grid
 
     def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
@@ -239,8 +239,7 @@ class SiloStep:
         return self.federation.noise_name, self.round, self.silo, self.step
 
     def _clip_norm(self) -> float:
-        clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)
-        return float("inf") if clip_norm is None else clip_norm
+        return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
 
     def _std(self, noise_multiplier: float) -> float:
         """σ C; a multiplier of 0 is no noise, also where nothing is clipped (C infinite)."""

@@ -71,9 +71,8 @@ def test_account(capsys: pytest.CaptureFixture[str], arguments: str, epsilon: fl
     [
         ("--sampling-probability 1 --noise-multiplier 10.8116 --silos 16", 4.0),
         ("--sampling-probability 1 --noise-multiplier 10.8116 --silos 16 --trust secure_aggregation", 4.0),
-        ("--sampling-probability 1 --noise-multiplier 10.8116 --trust central --clipping update", 4.0),
-        ("--sampling-probability 1 --noise-multiplier 5.4058 --every 4", 4.0),
-        ("--sampling-probability 1 --noise-multiplier 5.4058 --unit item --every 4", 9.0847),
+        ("--sampling-probability 1 --noise-multiplier 10.8116 --trust central", 4.0),
+        ("--sampling-probability 1 --noise-multiplier 10.8116 --unit item", 9.0847),
         ("--sampling-probability 0.02 --noise-multiplier 0.6857", 4.0),
     ],
 )

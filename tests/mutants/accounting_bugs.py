@@ -17,11 +17,7 @@ EVENTS, SOUND, PLANNING, PLAN = (
     "accounting/make_plan.py",
     "plan/plan.py",
 )
-PUBLISHED, CALIBRATION, TERMS = (
-    "accounting/published.py",
-    "accounting/calibration.py",
-    "accounting/silo_terms.py",
-)
+PUBLISHED, CALIBRATION = "accounting/published.py", "accounting/calibration.py"
 SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.py"
 
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
@@ -401,8 +397,8 @@ ACCOUNTING = (
     mutant(
         "a budget is charged its silos' rounds under coins too",
         "accounting/subject_losses.py",
-        "if len(shift.sensitivities) > 1:\n        return turns(plan)",
-        "if len(shift.sensitivities) > 9:\n        return turns(plan)",
+        "if len(shift.sensitivities) > 1:\n        return plan.rounds",
+        "if len(shift.sensitivities) > 9:\n        return plan.rounds",
         T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
     ),
     mutant(
@@ -478,9 +474,9 @@ ACCOUNTING = (
     ),
     mutant(
         "noise that colluding silos know counts",
-        TERMS,
-        "others = participants - 1 - colluding_silos",
-        "others = participants - 1",
+        "accounting/sound.py",
+        "math.sqrt(participants(plan) - plan.settings.colluding_silos)",
+        "math.sqrt(participants(plan))",
         "accounting/test_joint_terms.py::test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1",
     ),
 )

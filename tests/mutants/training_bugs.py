@@ -127,22 +127,22 @@ NOISE_AND_CLIPPING = (
     mutant(
         "all silos draw the same noise",
         STEP,
-        "return self.federation.noise_name, round_, self.silo, self.step",
-        "return self.federation.noise_name, round_, self.step",
+        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, self.round, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "every round repeats the noise of the first",
         STEP,
-        "return self.federation.noise_name, round_, self.silo, self.step",
+        "return self.federation.noise_name, self.round, self.silo, self.step",
         "return self.federation.noise_name, self.silo, self.step",
         NEVER_SHARED,
     ),
     mutant(
         "all steps of a round reuse one noise key",
         STEP,
-        "return self.federation.noise_name, round_, self.silo, self.step",
-        "return self.federation.noise_name, round_, self.silo, 0",
+        "return self.federation.noise_name, self.round, self.silo, self.step",
+        "return self.federation.noise_name, self.round, self.silo, 0",
         NEVER_SHARED,
     ),
     mutant(

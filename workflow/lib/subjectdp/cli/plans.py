@@ -199,11 +199,7 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
         noise_source=NoiseSource.UNSTATED,
-        subject=SubjectSettings(
-            q if subjects else 1.0,
-            every=options.every,
-            noise_band=options.noise_band,
-        ),
+        subject=SubjectSettings(q if subjects else 1.0),
     )
 
 
@@ -222,7 +218,6 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     _add_schedule(parser)
     add_target(parser)
     _add_joint_noise(parser)
-    _add_subject_release(parser)
     add_json(parser)
 
 
@@ -286,29 +281,13 @@ def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
         "--clipping",
         choices=("item", "update"),
         default="item",
-        help="joint noise: clip items' gradients, or each silo's whole update once; subject_release: a subject's mean "
-        "gradient, or its model's update (default: %(default)s)",
+        help="joint noise: clip items' gradients, or each silo's whole update once (default: %(default)s)",
     )
     parser.add_argument(
         "--colluding-silos",
         type=int,
         default=0,
         help="secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
-    )
-
-
-def _add_subject_release(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--every",
-        type=int,
-        default=1,
-        help="subject_release: rounds between two turns of a subject (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--noise-band",
-        type=int,
-        default=1,
-        help="subject_release: rounds over which noise is correlated (default: %(default)s)",
     )
 
 

@@ -21,7 +21,6 @@ from subjectdp.config.sections import (
     PartitionConfig,
     RunSections,
     Section,
-    SubjectConfig,
     TrainingConfig,
 )
 from subjectdp.data.catalogue import DATASETS
@@ -48,8 +47,7 @@ def resolve_defaults(run: _Run) -> _Run:
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "privacy": _with(run.privacy, _caps(run)),
-            "joint": _with(run.joint, _joint_factors(run)),
-            "subject": _resolve_subject(run),
+            "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
             "model": resolve_model(run),
         },
@@ -150,27 +148,10 @@ def _caps(run: RunSections) -> dict[str, Any]:
     return {"max_items_per_subject": run.partition.max_items_per_subject}
 
 
-def _joint_factors(run: RunSections) -> dict[str, Any]:
-    """Keys of integer noise are read where there is some; factors of 1 are none."""
-    joint, changes = run.joint, dict[str, Any]()
-    if joint.noise == "gaussian":
-        changes = _defaults(JointConfig, ("bits", "ring_bits", "wrap_probability"))
-    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "fused_steps", "step_factors"):
-        if all(factor == 1.0 for factor in getattr(joint, key)):
-            changes[key] = ()
-    return changes
-
-
-def _resolve_subject(run: RunSections) -> SubjectConfig:
-    subject, changes = run.subject, dict[str, Any]()
-    if subject.weights != "optimal":
-        changes = _defaults(SubjectConfig, ("item_noise",))
-    if subject.noise_band is None:
-        # Imported here, since numpy would slow down the Snakefile's start.
-        from subjectdp.noise.correlated_noise import best_band
-
-        changes["noise_band"] = best_band(run.training.rounds, subject.every)
-    return _with(subject, changes)
+def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
+    """Bits are read where noise is of integers; one step for each noise is none."""
+    changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
+    return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
@@ -180,8 +161,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
     }
     if training.averaging.name == "none":
         changes |= _defaults(TrainingConfig, ("averaging",))
-    if training.augmentation.name == "none":
-        changes |= _defaults(TrainingConfig, ("augmentation",))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):

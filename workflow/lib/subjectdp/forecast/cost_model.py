@@ -141,9 +141,8 @@ def work_of(
     if training.evaluation_items is not None:
         pooled = min(pooled, 2 * training.evaluation_items)
     tested = pooled * math.ceil(executed / training.evaluate_every)
-    copies = training.augmentation.seen
     # a backward pass costs as much as two forward passes
-    operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * copies * trained + tested)
+    operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * trained + tested)
     return Work(round(sum(steps)), trained, tested, operations)
 
 
@@ -154,7 +153,7 @@ def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: in
     drawn = [float(count) for count in held]
     if subject.items is not None:
         drawn = [min(count, float(subject.items) * subjects) for count in drawn]
-    return sum(drawn) * subject.sampling_probability / subject.every * steps
+    return sum(drawn) * subject.sampling_probability * steps
 
 
 def _local_steps(run: RunConfig, items: int) -> int:

@@ -81,8 +81,7 @@ class Federation:
         partition, plan = self.partition, self.plan
         if not plan.mechanism.shared_budget:
             return np.full((partition.silos, partition.subjects), plan.settings.clip_norm, np.float32)
-        settings = plan.settings.subject
-        rule = settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+        rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
         return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
 
 

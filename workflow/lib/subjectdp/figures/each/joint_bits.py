@@ -40,11 +40,7 @@ def bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
 def _but_noise(setting: str) -> str:
     """The configuration without seed and kind of noise, which compared runs have in common."""
     content = json.loads(setting)
-    content["joint"] = {
-        key: value
-        for key, value in content["joint"].items()
-        if key not in ("noise", "bits", "ring_bits", "wrap_probability")
-    }
+    content["joint"] = {key: value for key, value in content["joint"].items() if key not in ("noise", "bits")}
     return json.dumps(content, sort_keys=True)
 
 

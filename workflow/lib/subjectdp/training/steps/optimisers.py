@@ -23,15 +23,9 @@ Optimiser = PlainSGD | torch.optim.Optimizer
 """What :func:`descend` takes a step with."""
 
 
-def make_optimiser(vector: Tensor, settings: OptimizerConfig, rate_factor: float = 1.0) -> Optimiser:
-    """An optimiser of ``vector`` (P,), for :func:`descend`.
-
-    Args:
-        vector: the parameters.
-        settings: name and constants.
-        rate_factor: multiplies the learning rate.
-    """
-    rate, decay = settings.learning_rate * rate_factor, settings.weight_decay
+def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
+    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
+    rate, decay = settings.learning_rate, settings.weight_decay
     if settings.name == "adam":
         betas = (settings.momentum, settings.beta2)
         return torch.optim.Adam([vector], lr=rate, betas=betas, weight_decay=decay)

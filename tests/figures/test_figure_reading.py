@@ -15,10 +15,6 @@ from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.findings import COLUMNS
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
-from subjectdp.figures.each import (
-    audit,
-    joint_noise,
-)
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of
 
@@ -139,7 +135,7 @@ def test_rings_of_claims_lie_within_the_axes(tmp_path: Path) -> None:
 
 def test_every_line_of_joint_noise_has_a_name_in_the_legend(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", rounds=5, local_steps=4), Fake("local_item_dp", rounds=5, local_steps=5)]
-    sheet = joint_noise.build(collected(tmp_path, fakes), "joint_noise")
+    sheet = build_figure("joint_noise", collected(tmp_path, fakes))
     lines = {series for panel in sheet.panels for series in panel.values["series"]}
     named = [entry.text.split("\n") for entry in sheet.legend]
     assert lines == {"4 local steps a round", "5 local steps a round, LocalItemDP"}
@@ -190,6 +186,6 @@ def test_a_panel_of_audits_is_as_high_as_its_attacks_are_many(tmp_path: Path) ->
     table = pd.DataFrame([{"audit": kind, "setting": setting, **facts, **numbers} for kind, setting in rows])
     path = tmp_path / "audit.parquet"
     table.reindex(columns=COLUMNS).to_parquet(path)
-    figure = drawn(audit.build(FigureInputs(audit=path), "audit"))
+    figure = drawn(build_figure("audit", FigureInputs(audit=path)))
     many, few = (axes.get_position().height for axes in figure.axes)
     assert many > 2.5 * few

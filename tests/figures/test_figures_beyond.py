@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from itertools import product
@@ -18,7 +17,7 @@ from scipy import stats
 from figures.fake_runs import Fake, collected, values
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import FIGURES, make_figure
+from subjectdp.figures.catalogue import build_figure, make_figure
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 
@@ -105,14 +104,13 @@ def test_an_algorithm_far_below_is_named_and_does_not_stretch_the_axis(by_epsilo
 
 
 def test_ceilings_say_what_they_protect(by_epsilon: FigureInputs) -> None:
-    module = importlib.import_module("subjectdp.figures.each.beyond_epsilon")
-    texts = [entry.text for entry in module.build(by_epsilon, "beyond_epsilon").legend]
+    texts = [entry.text for entry in build_figure("beyond_epsilon", by_epsilon).legend]
     assert texts[:2] == ["FedAvg (no privacy)", "LocalItemDP (item level only)"]
     assert texts[2:] == ["UserLDP", "HiGradAvgDP (v1)", "SubjectRelease"]
 
 
 def drawn(inputs: FigureInputs, name: str, panel: int = 0) -> Axes:
-    sheet = importlib.import_module(FIGURES[name].module_path).build(inputs, name)
+    sheet = build_figure(name, inputs)
     axes = Figure().add_subplot()
     sheet.panels[panel].draw(axes)
     return axes
@@ -175,9 +173,7 @@ def test_spread_has_a_panel_for_each_of_its_two_kinds(by_spread: FigureInputs, t
 
 @pytest.mark.slow
 def test_lines_are_dashed_as_in_the_legend(by_subjects: FigureInputs) -> None:
-    sheet = importlib.import_module(FIGURES["beyond_subjects"].module_path).build(
-        by_subjects, "beyond_subjects"
-    )
+    sheet = build_figure("beyond_subjects", by_subjects)
     handles = [panels._handle(entry) for entry in sheet.legend]
     named = {(handle.get_color(), handle._unscaled_dash_pattern) for handle in handles}
     lines = [line for line in drawn(by_subjects, "beyond_subjects").lines if line.get_linestyle() != "None"]
@@ -245,7 +241,7 @@ def test_noise_shows_plan_and_measurement_beside_each_other(tmp_path: Path) -> N
     table = values(tmp_path, "beyond_noise").set_index(["panel", "series", "quantity"])["mean"]
     assert table["a", "SubjectRelease", "noise_planned"] == pytest.approx(0.005)
     assert table["b", "SubjectRelease", "noise_measured"] == pytest.approx(0.00505)
-    assert [text.get_text() for text in drawn(inputs, "beyond_noise").texts] == ["× 5.0", "× 1.0"]
+    assert [text.get_text() for text in drawn(inputs, "beyond_noise").texts] == ["× 1.0", "× 5.0"]
     facts = json.loads((tmp_path / "beyond_noise.json").read_text())
     assert facts["notes"][0].startswith("PREDICTED NOISE: of 3,500 subjects")
     assert all("noise of 3,500 subjects" in panel["heading"] for panel in facts["panels"])

@@ -15,7 +15,7 @@ from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure, make_figure
-from subjectdp.figures.curves import privacy_footnote
+from subjectdp.figures.parts import privacy_footnote
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
 from subjectdp.utility.excess_loss_table import COLUMNS

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from subjectdp.errors import DataError
+from subjectdp.figures.attacks import CASE_COLUMNS as COLUMNS
 from subjectdp.figures.catalogue import make_figure
-from subjectdp.figures.each.joint_counterexample import COLUMNS
 from subjectdp.results.inputs import FigureInputs
 
 NAME = "joint_counterexample"

@@ -169,16 +169,14 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         ),
         {},
     ),
-    "a figure": (code("figures/four_panels"), {"figure1": 1}),
+    "a figure": (code("figures/papers"), {"figure1": 1, "results_page": 1}),
     "which runs a figure shows": (
-        Edit(
-            LIBRARY / "figures/catalogue.py", 'and mini-batches", _SHOWN_V3)', 'and mini-batches", _SHOWN_V1)'
-        ),
-        {"figure1": 1},
+        Edit(LIBRARY / "figure_list.py", 'and mini-batches", _SHOWN_V3', 'and mini-batches", _SHOWN_V1'),
+        {"figure1": 1, "results_page": 1},
     ),
     "another entry in the list of figures": (
         Edit(
-            LIBRARY / "figures/catalogue.py",
+            LIBRARY / "figure_list.py",
             '    "new": FigureEntry("new", ("runs",), _V1, "New"),\n    "cost":',
             '    "cost":',
         ),

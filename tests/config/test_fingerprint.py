@@ -19,7 +19,7 @@ from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.fingerprint import STAGES, WITHOUT_EFFECT, closure, entry_modules, fingerprint, meaning
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError
-from subjectdp.figure_list import FIGURES
+from subjectdp.figures.catalogue import FIGURES
 from subjectdp.places import LIBRARY
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from subjectdp.figure_list import FIGURES
-from subjectdp.figures.catalogue import drawn_by
+from subjectdp.figures.catalogue import FIGURES, drawn_by
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 # Drawn by earlier code, from runs that take hours: a new drawing takes its name off this list.

@@ -21,9 +21,8 @@ from figures.fake_partitions import write_partition
 from figures.fake_runs import Fake, collected, grid, values
 from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
 from subjectdp.errors import DataError
-from subjectdp.figure_list import FIGURES
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import SUFFIXES, build_figure, entry, make_figure
+from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, entry, make_figure
 from subjectdp.results.inputs import FigureInputs
 
 ALGORITHMS = [

@@ -8,7 +8,7 @@ import pytest
 
 from subjectdp.config import Scenario, load_scenario_from_mapping
 from subjectdp.errors import ConfigError
-from subjectdp.figure_list import FIGURES
+from subjectdp.figures.catalogue import FIGURES
 from subjectdp.forecast.before_start import check_before_start, undrawable_figures
 
 CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2], "seed": [0, 1]}

@@ -9,10 +9,9 @@ import pytest
 
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.errors import DataError
-from subjectdp.figure_list import Shown
 from subjectdp.results.collect import collect_runs
 from subjectdp.results.select import choose_setting, privacy_note, sampling_runs, steps_words
-from subjectdp.results.shown_runs import differing_keys
+from subjectdp.results.shown_runs import Shown, differing_keys
 
 
 def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:

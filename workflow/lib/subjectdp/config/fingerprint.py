@@ -61,7 +61,6 @@ WITHOUT_EFFECT = (
     f"{PACKAGE}.data.http",
     f"{PACKAGE}.data.progress",
     f"{PACKAGE}.errors",
-    f"{PACKAGE}.figure_list",
     f"{PACKAGE}.io.locks",
     f"{PACKAGE}.io.stop_signals",
     f"{PACKAGE}.places",

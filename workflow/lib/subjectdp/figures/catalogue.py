@@ -1,4 +1,4 @@
-"""Draws figures by their names in :mod:`subjectdp.figure_list`.
+"""The figures by name: figures.csv. A new figure is one function, one line there, and a caption (report/NAME.rst).
 
 The Snakefile reads this module, so that it imports nothing heavy: modules are imported when a figure is made.
 """
@@ -6,20 +6,53 @@ The Snakefile reads this module, so that it imports nothing heavy: modules are i
 from __future__ import annotations
 
 import ast
+import csv
 import hashlib
 import importlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subjectdp.errors import DataError, expected, unknown
-from subjectdp.figure_list import FIGURES, FigureEntry
+from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
     from subjectdp.figures.panels import Sheet
     from subjectdp.results.inputs import FigureInputs
 
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """The function that builds a figure, the inputs that it reads, and its place in the report."""
+
+    builder: str  # MODULE.FUNCTION below subjectdp.figures
+    needs: tuple[str, ...]  # fields of FigureInputs
+    category: str  # of the report
+    title: str
+    shown: Shown | None = None  # the runs that it shows; None: the function chooses
+
+    @property
+    def module_path(self) -> str:
+        """The importable name of the figure's module: the entry module of its code fingerprint."""
+        return f"subjectdp.figures.{self.builder.partition('.')[0]}"
+
+
+def _read() -> dict[str, FigureEntry]:
+    with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as stream:
+        return {row["name"]: _entry(row) for row in csv.DictReader(stream)}
+
+
+def _entry(row: dict[str, str]) -> FigureEntry:
+    hidden = tuple(filter(None, row["hidden"].split("; ")))
+    shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
+    needs = tuple(row["needs"].split())
+    return FigureEntry(
+        row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown
+    )
+
+
+FIGURES = _read()
 SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figure_list import Shown
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
 from subjectdp.figures.parts import (
     by_dataset,
@@ -34,6 +33,7 @@ from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.select import choose_setting, steps_words
+from subjectdp.results.shown_runs import Shown
 
 _JOINT, _LOCAL = "joint_noise", "LocalItemDP"
 _ONCE, _OWN = "one noised update", f", {_LOCAL}"

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
-from subjectdp.figure_list import Shown
 from subjectdp.results.select import choose_setting
+from subjectdp.results.shown_runs import Shown
 
 RUN_COLUMNS = [
     *("run_id", "seed", "dataset", "source", "synthetic", "trimmed", "algorithm", "variant", "label"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from subjectdp.algorithms.registry import is_private
 from subjectdp.errors import DataError, expected
-from subjectdp.figure_list import Shown
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
 
 Row = Mapping[Any, Any]
@@ -21,6 +21,23 @@ Row = Mapping[Any, Any]
 
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which runs a figure shows.
+
+    Attributes:
+        vary: swept columns that the figure shows; ``local_steps`` is one too.
+        hidden: labels of algorithms that it leaves out.
+        private: whether it leaves out algorithms that claim no privacy.
+        swept: a column of which an algorithm has several values, else it is left out; empty: none.
+    """
+
+    vary: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    private: bool = False
+    swept: str = ""
 
 
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from subjectdp.algorithms.registry import label as algorithm_label
 from subjectdp.auditing.findings import COLUMNS
+from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import GREY, decades, draw_rows, plotted, write_beside
+from subjectdp.figures.parts import GREY
 from subjectdp.figures.style import Style, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import format_epsilon
@@ -87,7 +88,7 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
     named = findings.assign(series=findings["series"].str.replace("\n", ", "), dataset=findings["audit"])
     values = pd.concat(
         [
-            plotted(named, quantity="epsilon", x=quantity, mean=findings[quantity])
+            parts.plotted(named, quantity="epsilon", x=quantity, mean=findings[quantity])
             for quantity in ("claimed_epsilon", "true_epsilon", "lower_bound")
         ],
         ignore_index=True,
@@ -98,7 +99,7 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
 
 def _draw_audits(axes: Axes, findings: pd.DataFrame) -> None:
     styles = styles_for(findings["label"])
-    draw_rows(axes, list(findings["series"]))
+    parts.draw_rows(axes, list(findings["series"]))
     places = range(len(findings) - 1, -1, -1)
     for place, (_, row) in zip(places, findings.iterrows(), strict=True):
         color, bound = styles[row["label"]].color, max(_FLOOR, float(row["lower_bound"]))
@@ -106,14 +107,14 @@ def _draw_audits(axes: Axes, findings: pd.DataFrame) -> None:
         face = color if row["verdict"] == "refuted" else "white"
         axes.plot([bound], [place], ">", color=color, markerfacecolor=face, markersize=7)
         text = format_epsilon(float(row["lower_bound"]))
-        write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
+        parts.write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
         if np.isfinite(row["true_epsilon"]):
             axes.plot([row["true_epsilon"]], [place], "D", color=color, markerfacecolor="none")
     _draw_claims(axes, [float(claim) for claim in findings["claimed_epsilon"]])
     axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
     axes.set_xscale("log")
     axes.set_xlabel("ε")
-    decades(axes.xaxis, (1.0, 2.0, 5.0))
+    parts.decades(axes.xaxis, (1.0, 2.0, 5.0))
 
 
 def _draw_claims(axes: Axes, claims: list[float]) -> None:
@@ -151,8 +152,8 @@ def counterexample(inputs: FigureInputs, name: str) -> Sheet:
 
 def _case_panel(key: str, heading: str, table: pd.DataFrame, columns: dict[str, str]) -> Panel:
     facts = pd.DataFrame({"dataset": "", "quantity": key, "x": table["local_steps"]})
-    parts = [plotted(facts, series=series, mean=table[column]) for series, column in columns.items()]
-    values = pd.concat(parts, ignore_index=True)
+    tables = [parts.plotted(facts, series=series, mean=table[column]) for series, column in columns.items()]
+    values = pd.concat(tables, ignore_index=True)
     return Panel(key, heading, partial(_draw_cases, values=values), values, synthetic=False)
 
 

@@ -15,22 +15,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from subjectdp.errors import DataError, expected
+from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import (
-    GREY,
-    by_dataset,
-    dataset_panel,
-    decades,
-    draw_lines,
-    draw_marks,
-    draw_rows,
-    logarithmic,
-    plotted,
-    rounds_axis,
-    shifts,
-    write_beside,
-    written,
-)
+from subjectdp.figures.parts import GREY
 from subjectdp.figures.rounds import MARKS, curve_values
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.plan.plan import PrivacyUnit
@@ -66,7 +53,7 @@ def by_epsilon(inputs: FigureInputs, name: str) -> Sheet:
     DataError without sound runs, or with two of one algorithm, seed and ε; as in the other figures by a sweep.
     """
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
-    panels = tuple(_panel(part, EPSILON, "accuracy_by_epsilon", runs) for part in by_dataset(runs))
+    panels = tuple(_panel(part, EPSILON, "accuracy_by_epsilon", runs) for part in parts.by_dataset(runs))
     return _sheet(name, (panels,), runs, (*_notes(runs), *notes), (3.6, 5.4))
 
 
@@ -77,7 +64,7 @@ def by_subjects(inputs: FigureInputs, name: str) -> Sheet:
     effect of noise alone; more subjects would bring more data as well.
     """
     runs, notes = sound_runs(inputs.read_runs(), vary=("subjects", "noise_subjects"))
-    panels = tuple(_subjects_panel(part, styles_for(runs["name"])) for part in by_dataset(runs))
+    panels = tuple(_subjects_panel(part, styles_for(runs["name"])) for part in parts.by_dataset(runs))
     legend = (
         LegendEntry("filled: the runs' own subjects", Style(GREY, "o", "-")),
         LegendEntry("hollow: predicted noise of so many", Style(GREY, "o", ":"), filled=False),
@@ -100,7 +87,7 @@ def by_spread(inputs: FigureInputs, name: str) -> Sheet:
     panels = [
         _panel(part, sweep, quantity, rows, words)
         for sweep, rows, quantity, words in kinds
-        for part in by_dataset(rows)
+        for part in parts.by_dataset(rows)
         if part[sweep.column].nunique() > 1
     ]
     if not panels:
@@ -119,7 +106,7 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
             _rounds_panel(part[(part["unit"] == "") | (part["epsilon"] == value)], value, rounds, styles)
             for value in sorted(part.loc[part["unit"] != "", "epsilon"].unique())
         )
-        for part in by_dataset(runs)
+        for part in parts.by_dataset(runs)
     )
     marks, axis = _notes(runs)
     told = (marks.replace("Marks", "Lines").replace("bar", "band"), axis, *notes)
@@ -148,21 +135,19 @@ def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
     counts = runs.groupby(["name", "dataset", *places])["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())
     seeds = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low} to {high} seeds"
-    told = (
-        f"Marks: mean over the seeds, bar: 95 % t-interval, {seeds}; sound mode, δ = {written(runs['delta'])}"
-    )
+    told = f"Marks: mean over the seeds, bar: 95 % t-interval, {seeds}; sound mode, δ = {parts.written(runs['delta'])}"
     return (f"{told}, a subject over all its silos", "The axis of accuracy does not begin at 0")
 
 
 def _targets(runs: pd.DataFrame) -> str:
-    return written(runs.loc[runs["unit"] != "", "epsilon"])
+    return parts.written(runs.loc[runs["unit"] != "", "epsilon"])
 
 
 def _values(runs: pd.DataFrame, sweep: Sweep, quantity: str) -> pd.DataFrame:
     """Test accuracy in per cent by name and place, of one data set."""
     table = runs.assign(series=runs["name"], x=runs[sweep.column].astype(float))
     table = table.assign(value=table["final_test_accuracy"] * 100)
-    return plotted(bands(table, ["dataset", "series", "x"], "value"), quantity=quantity)
+    return parts.plotted(bands(table, ["dataset", "series", "x"], "value"), quantity=quantity)
 
 
 def _prediction_words(runs: pd.DataFrame) -> str:
@@ -182,23 +167,23 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame,
     look = partial(_draw, sweep=sweep, styles=styles_for(every["name"]), across=across)
     draw = partial(look, values=values.assign(hollow=values["series"].isin(hollow)))
     words, scale = _prediction_words(runs) + words, f"accuracy_{runs['dataset'].iloc[0]}"
-    return dataset_panel(runs, quantity, draw, values, words, scale=scale)
+    return parts.dataset_panel(runs, quantity, draw, values, words, scale=scale)
 
 
 def _draw(
     axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: Collection[str]
 ) -> None:
     """Marks at the places of the sweep, hollow where the column ``hollow`` says so; ``across``: lines instead."""
-    aside = shifts(in_order(values["series"]))
+    aside = parts.shifts(in_order(values["series"]))
     for name in aside:
         part = values[values["series"] == name]
         if name in across:
             _draw_across(axes, part.iloc[0], styles[name])
             continue
         for hollow, marks in part.groupby("hollow"):
-            draw_marks(axes, marks, styles[name], bool(hollow), aside[name])
+            parts.draw_marks(axes, marks, styles[name], bool(hollow), aside[name])
     places = values.loc[~values["series"].isin(list(across)), "x"]
-    logarithmic(axes, sorted(set(places)), sweep.words, sweep.ticks)
+    parts.logarithmic(axes, sorted(set(places)), sweep.words, sweep.ticks)
     _accuracy_axis(axes, values)
 
 
@@ -236,7 +221,7 @@ def _subjects_panel(runs: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     plain = set(runs.loc[runs["unit"] == "", "name"])
     draw = partial(_draw_subjects, values=values, styles=styles, plain=plain)
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
-    return dataset_panel(runs, "accuracy_by_subjects", draw, values, scale=scale)
+    return parts.dataset_panel(runs, "accuracy_by_subjects", draw, values, scale=scale)
 
 
 def _draw_subjects(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], plain: set[str]) -> None:
@@ -264,18 +249,18 @@ def _mark_predicted(axes: Axes, values: pd.DataFrame) -> None:
 def _rounds_panel(
     runs: pd.DataFrame, epsilon: float, rounds: pd.DataFrame, styles: dict[str, Style]
 ) -> Panel:
-    values = plotted(
+    values = parts.plotted(
         curve_values(runs, rounds, "test_accuracy", "name"), quantity=f"accuracy_epsilon_{epsilon:g}"
     )
     draw = partial(_draw_rounds, values=values, styles=styles)
     key, words = f"epsilon_{epsilon:g}".replace(".", "_"), f", ε = {epsilon:g}{_prediction_words(runs)}"
-    return dataset_panel(runs, key, draw, values, words, scale=f"accuracy_{runs['dataset'].iloc[0]}")
+    return parts.dataset_panel(runs, key, draw, values, words, scale=f"accuracy_{runs['dataset'].iloc[0]}")
 
 
 def _draw_rounds(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
-    draw_lines(axes, values, styles, MARKS)
+    parts.draw_lines(axes, values, styles, MARKS)
     _accuracy_axis(axes, values)
-    rounds_axis(axes, values)
+    parts.rounds_axis(axes, values)
 
 
 def noise(inputs: FigureInputs, name: str) -> Sheet:
@@ -300,7 +285,7 @@ def noise(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _noise_notes(table: pd.DataFrame) -> tuple[str, ...]:
-    at = f"({table['epsilon'].iloc[0]:g}, {written(table['delta'])})"
+    at = f"({table['epsilon'].iloc[0]:g}, {parts.written(table['delta'])})"
     told = (
         f"Sound noise at {at}, of a subject over all its silos; LocalItemDP: of one item",
         "×: over LocalItemDP's; right: the papers' rounds, steps and sampling fraction",
@@ -324,17 +309,17 @@ def _noise_panel(part: pd.DataFrame, schedule: str) -> Panel:
         words += f", noise of {int(predicted.max()):,} subjects"
     named = part.rename(columns={"label": "series"}).assign(x=part["label"].map(order.index))
     values = pd.concat(
-        [plotted(named, quantity=f"noise_{kind}", mean=part[kind]) for kind in ("planned", "measured")],
+        [parts.plotted(named, quantity=f"noise_{kind}", mean=part[kind]) for kind in ("planned", "measured")],
         ignore_index=True,
     )
     reference = part.loc[part["unit"] == PrivacyUnit.ITEM.value, "planned"].min()  # NaN without one
     draw = partial(_draw_noise, values=values, order=order, reference=float(reference))
-    return dataset_panel(part, schedule, draw, values, words)
+    return parts.dataset_panel(part, schedule, draw, values, words)
 
 
 def _draw_noise(axes: Axes, values: pd.DataFrame, order: list[str], reference: float) -> None:
     styles, table = styles_for(order), values.set_index(["series", "quantity"])["mean"]
-    for name, place in draw_rows(axes, order).items():
+    for name, place in parts.draw_rows(axes, order).items():
         planned, measured = float(table[name, "noise_planned"]), float(table[name, "noise_measured"])
         color = styles[name].color
         axes.plot([planned], [place], "D", color=color, markerfacecolor="none", markersize=10)
@@ -342,9 +327,9 @@ def _draw_noise(axes: Axes, values: pd.DataFrame, order: list[str], reference: f
         if np.isfinite(reference):
             ratio = planned / reference
             text = f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
-            write_beside(axes, f"× {text}", (planned, place), (10, 0))
+            parts.write_beside(axes, f"× {text}", (planned, place), (10, 0))
     axes.set_xscale("log")
     low, high = float(values["mean"].min()), float(values["mean"].max())
     axes.set_xlim(low / 2, high * max(4.0, (high / low) ** 0.25))
     axes.set_xlabel("std of the noise on the averaged gradient / C")
-    decades(axes.xaxis, most=7)
+    parts.decades(axes.xaxis, most=7)

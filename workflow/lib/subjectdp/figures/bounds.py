@@ -8,17 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import (
-    GREY,
-    dataset_panel,
-    decades,
-    draw_band_line,
-    draw_rows,
-    plotted,
-    rounds_axis,
-    write_beside,
-)
+from subjectdp.figures.parts import GREY
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -54,12 +46,12 @@ def excess_loss(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _over_steps(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
-    parts = [
+    tables = [
         bands(table, ["dataset", "label", "steps"], column).assign(quantity=f"empirical_{column}")
         for column in ("excess", "bound")
     ]
-    values = plotted(pd.concat(parts).rename(columns={"label": "series", "steps": "x"}))
-    return dataset_panel(
+    values = parts.plotted(pd.concat(tables).rename(columns={"label": "series", "steps": "x"}))
+    return parts.dataset_panel(
         table, "steps", partial(_draw_steps, values=values, styles=styles), values, ", training items"
     )
 
@@ -68,32 +60,32 @@ def _draw_steps(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> N
     for name in in_order(values["series"]):
         part = values[values["series"] == name].sort_values("x")
         excess = part[part["quantity"] == "empirical_excess"]
-        draw_band_line(axes, excess, styles[name], most_marks=-(-len(excess) // 2))
+        parts.draw_band_line(axes, excess, styles[name], most_marks=-(-len(excess) // 2))
         bound = part[part["quantity"] == "empirical_bound"]
         axes.plot(bound["x"], bound["mean"], color=styles[name].color, linestyle=_DOTS, linewidth=1.1)
     axes.set_yscale("log")
-    rounds_axis(axes, values, "step")
+    parts.rounds_axis(axes, values, "step")
     axes.set_ylabel("excess empirical loss (nats)")
-    decades(axes.yaxis, most=8)
+    parts.decades(axes.yaxis, most=8)
 
 
 def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     last = table[table["last"] & (table["quantity"] == POPULATION)]
     order = in_order(last["label"])
-    parts = [
+    tables = [
         bands(last[last[column].notna()], ["dataset", "label"], column).assign(
             quantity=f"population_{column}"
         )
         for column in MARKS
     ]
-    values = pd.concat(parts).rename(columns={"label": "series"})
-    values = plotted(values, x=values["series"].map(order.index))
+    values = pd.concat(tables).rename(columns={"label": "series"})
+    values = parts.plotted(values, x=values["series"].map(order.index))
     draw = partial(_draw_end, values=values, order=order, styles=styles)
-    return dataset_panel(table, "population", draw, values, ", test items")
+    return parts.dataset_panel(table, "population", draw, values, ", test items")
 
 
 def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> None:
-    for name, place in draw_rows(axes, order).items():
+    for name, place in parts.draw_rows(axes, order).items():
         part, color = values[values["series"] == name], styles[name].color
         axes.plot(
             [part["mean"].min(), part["mean"].max()], [place] * 2, color=color, linewidth=2.0, alpha=0.35
@@ -102,7 +94,7 @@ def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[s
             _draw_mark(axes, row, place, color)
     axes.set_xscale("log")
     axes.set_xlabel("excess population loss (nats)")
-    decades(axes.xaxis, most=8)
+    parts.decades(axes.xaxis, most=8)
 
 
 def _draw_mark(axes: Axes, row: pd.Series, place: int, color: str) -> None:
@@ -113,4 +105,4 @@ def _draw_mark(axes: Axes, row: pd.Series, place: int, color: str) -> None:
     if filled and np.isfinite(row["low"]):
         axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=1.2)
     text, look = format_epsilon(float(f"{row['mean']:.2g}")), {"va": "top" if filled else "bottom"}
-    write_beside(axes, text, (row["mean"], place), (0, -8 if filled else 7), ha="center", **look)
+    parts.write_beside(axes, text, (row["mean"], place), (0, -8 if filled else 7), ha="center", **look)

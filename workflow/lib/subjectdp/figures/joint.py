@@ -13,21 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from subjectdp.errors import DataError, expected
+from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import (
-    by_dataset,
-    dataset_panel,
-    draw_lines,
-    draw_marks,
-    highest,
-    logarithmic,
-    plotted,
-    privacy_footnote,
-    privacy_legend,
-    seed_note,
-    shifts,
-    written,
-)
 from subjectdp.figures.rounds import METRICS, Curves, curve_panel
 from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
@@ -66,7 +53,7 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
         for kind, part in (("", steps), (_ONCE, updates))
         for dataset in part.loc[part["joint"], "dataset"].unique()
     ]
-    rows += [_bits_row(runs, part) for part in by_dataset(integers)]
+    rows += [_bits_row(runs, part) for part in parts.by_dataset(integers)]
     if not steps["joint"].all():
         notes = [f"{_LOCAL}: each silo's own noise at the same ε for an item", *notes]
     joint = shown[shown["joint"]]
@@ -75,8 +62,8 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
     return Sheet(
         name,
         tuple(rows),
-        (*privacy_legend(shown, styles, "series", order), *bits),
-        (seed_note(told, "series"), privacy_footnote(told), *notes),
+        (*parts.privacy_legend(shown, styles, "series", order), *bits),
+        (parts.seed_note(told, "series"), parts.privacy_footnote(told), *notes),
         tuple(dict.fromkeys([*shown["run_id"], *integers["run_id"]])),
     )
 
@@ -159,17 +146,17 @@ def _but_noise(setting: str) -> str:
 def _bits_panel(table: pd.DataFrame, metric: str) -> Panel:
     quantity, label, factor = _BITS_METRICS[metric]
     values = bands(table.assign(value=table[metric] * factor), ["dataset", "series", "x"], "value")
-    values = plotted(values, quantity=quantity)
+    values = parts.plotted(values, quantity=quantity)
     draw = partial(_draw_bits, values=values, label=label)
-    return dataset_panel(table, f"{quantity}_by_bits", draw, values, ", rounded gradients")
+    return parts.dataset_panel(table, f"{quantity}_by_bits", draw, values, ", rounded gradients")
 
 
 def _draw_bits(axes: Axes, values: pd.DataFrame, label: str) -> None:
-    draw_lines(axes, values, _BITS_STYLES)
+    parts.draw_lines(axes, values, _BITS_STYLES)
     axes.xaxis.set_major_locator(FixedLocator(sorted(values["x"].unique())))
     axes.set_xlabel("bits of a clipped gradient's grid")
     axes.set_ylabel(label)
-    axes.set_ylim(0, max(1e-3, 1.15 * highest(values)))
+    axes.set_ylim(0, max(1e-3, 1.15 * parts.highest(values)))
 
 
 def one_step_or_epoch(inputs: FigureInputs, name: str) -> Sheet:
@@ -186,9 +173,9 @@ def one_step_or_epoch(inputs: FigureInputs, name: str) -> Sheet:
     styles, rounds = _line_styles(runs), inputs.read_rounds()
     return Sheet(
         name,
-        tuple(_line_row(part, rounds, styles) for part in by_dataset(runs)),
-        privacy_legend(runs, styles, "series", styles),
-        (_seeds_note(runs), privacy_footnote(runs)),
+        tuple(_line_row(part, rounds, styles) for part in parts.by_dataset(runs)),
+        parts.privacy_legend(runs, styles, "series", styles),
+        (_seeds_note(runs), parts.privacy_footnote(runs)),
         tuple(runs["run_id"]),
     )
 
@@ -220,7 +207,7 @@ def _standard_errors(table: pd.DataFrame) -> pd.DataFrame:
     """Mean and mean ± SEM of ``value`` for each data set, quantity, series and x; no band for one seed."""
     groups = table.groupby(["dataset", "quantity", "series", "x"])["value"]
     found = groups.agg(mean="mean", sem="sem", seeds="count").reset_index()
-    return plotted(found, low=found["mean"] - found["sem"], high=found["mean"] + found["sem"])
+    return parts.plotted(found, low=found["mean"] - found["sem"], high=found["mean"] + found["sem"])
 
 
 def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
@@ -232,15 +219,15 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
             table.assign(value=factor * table[metric], x=table["round"], quantity=quantity)
         )
         draw = Curves(values, metric, styles, [], math.nan).draw
-        panels.append(dataset_panel(table, quantity, draw, values, scale=quantity))
+        panels.append(parts.dataset_panel(table, quantity, draw, values, scale=quantity))
     by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]
-    parts = [
+    tables = [
         (100 * found).rename("value").reset_index().assign(x=place, quantity=f"accuracy_{word.split()[0]}")
         for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
     ]
-    values = _standard_errors(pd.concat(parts))
+    values = _standard_errors(pd.concat(tables))
     draw_points = partial(_draw_points, values=values, styles=styles)
-    return (*panels, dataset_panel(table, "best_and_last", draw_points, values, ", best and last"))
+    return (*panels, parts.dataset_panel(table, "best_and_last", draw_points, values, ", best and last"))
 
 
 def _draw_points(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
@@ -273,7 +260,7 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     panels.append(_rounds_panel(epsilon, "epsilon", "ε that holds", styles))
     held = (
         "ε that holds: of an item, provable for the same run; claimed for every line: "
-        f"ε = {written(runs['epsilon'])}; δ = {written(runs['delta'])}"
+        f"ε = {parts.written(runs['epsilon'])}; δ = {parts.written(runs['delta'])}"
     )
     return Sheet(
         name,
@@ -288,25 +275,25 @@ def _metric_panel(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles:
     quantity, words, factor = METRICS[metric]
     by_run = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")[metric]
     found = {"best": by_run.max() if quantity == "accuracy" else by_run.min(), "last": by_run.last()}
-    parts = [
+    tables = [
         runs.assign(value=factor * runs["run_id"].map(value), quantity=f"{quantity}_{which}")
         for which, value in found.items()
     ]
-    return _rounds_panel(pd.concat(parts), quantity, words, styles)
+    return _rounds_panel(pd.concat(tables), quantity, words, styles)
 
 
 def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) -> Panel:
     values = _standard_errors(table.assign(x=table["rounds"]))
     draw = partial(_draw_by_rounds, values=values, words=words, styles=styles)
-    return dataset_panel(table, key, draw, values, weight=2 / 3)  # three beside one another
+    return parts.dataset_panel(table, key, draw, values, weight=2 / 3)  # three beside one another
 
 
 def _draw_by_rounds(axes: Axes, values: pd.DataFrame, words: str, styles: dict[str, Style]) -> None:
-    aside = shifts(list(styles))
+    aside = parts.shifts(list(styles))
     for (series, quantity), part in values.groupby(["series", "quantity"], sort=True):
         hollow = str(quantity).endswith("_last")
-        draw_marks(axes, part, styles[str(series)], hollow, aside[str(series)])
-    logarithmic(axes, sorted(values["x"].unique()), "rounds of the run")
+        parts.draw_marks(axes, part, styles[str(series)], hollow, aside[str(series)])
+    parts.logarithmic(axes, sorted(values["x"].unique()), "rounds of the run")
     # marks stand aside from their places, so that axes do not see them
     low, high = np.nanmin(values[["low", "mean"]]), np.nanmax(values[["high", "mean"]])
     space = 0.06 * float(high - low) or 1.0

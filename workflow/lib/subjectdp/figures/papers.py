@@ -14,20 +14,9 @@ from matplotlib.axes import Axes
 
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.errors import DataError, expected
+from subjectdp.figures import parts
 from subjectdp.figures.histograms import AXIS_LABELS, Histogram, counts_by_value, run_means, shares
 from subjectdp.figures.panels import Panel, Sheet
-from subjectdp.figures.parts import (
-    by_dataset,
-    dataset_panel,
-    draw_lines,
-    plotted,
-    privacy_footnote,
-    privacy_legend,
-    seed_note,
-    ticks_at,
-    write_beside,
-    written,
-)
 from subjectdp.figures.rounds import METRICS, curve_panel
 from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
@@ -55,7 +44,7 @@ def training_and_batches(inputs: FigureInputs, name: str) -> Sheet:
     """v1's Figure 1: four panels for each data set; DataError if there is none to draw."""
     runs, notes = inputs.shown_runs()
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_for(runs["label"])
-    rows = [_curves(part, rounds, styles) + _counts(part, steps, styles) for part in by_dataset(runs)]
+    rows = [_curves(part, rounds, styles) + _counts(part, steps, styles) for part in parts.by_dataset(runs)]
     return _sheet(name, rows, runs, notes)
 
 
@@ -63,7 +52,7 @@ def training(inputs: FigureInputs, name: str) -> Sheet:
     """v3's Figure 1: accuracy and loss over rounds; DataError if there is nothing to draw."""
     runs, notes = inputs.shown_runs()
     rounds, styles = inputs.read_rounds(), styles_for(runs["label"])
-    return _sheet(name, [_curves(part, rounds, styles) for part in by_dataset(runs)], runs, notes)
+    return _sheet(name, [_curves(part, rounds, styles) for part in parts.by_dataset(runs)], runs, notes)
 
 
 def small_femnist(inputs: FigureInputs, name: str) -> Sheet:
@@ -81,11 +70,11 @@ def group_sizes(inputs: FigureInputs, name: str) -> Sheet:
     """v3's Figure 2: mini-batches by their largest group; DataError if there is nothing to draw."""
     runs, notes = inputs.shown_runs()
     steps, styles = inputs.read_steps(), styles_for(runs["label"])
-    panels = tuple(_counts(part, steps, styles)[0] for part in by_dataset(runs))
+    panels = tuple(_counts(part, steps, styles)[0] for part in parts.by_dataset(runs))
     shown = {str(panel.values["series"].iloc[0]) for panel in panels}
     runs = runs[runs["label"].isin(shown)]
     counted = f"Mini-batches of {', '.join(sorted(shown))} over all silos and rounds"
-    seeds = seed_note(runs).replace("band", "bar")
+    seeds = parts.seed_note(runs).replace("band", "bar")
     return Sheet(name, (panels,), (), (counted, seeds, *notes), tuple(runs["run_id"]))
 
 
@@ -102,17 +91,22 @@ def _counts(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -
         mean = float(run_means(steps[steps["run_id"].isin(counted["run_id"])], quantity)["value"].mean())
         histogram = Histogram(values, quantity, styles[in_order(counted["label"])[0]], mean)
         key = "group_size" if quantity == "largest_group" else "subjects"
-        panels.append(dataset_panel(counted, key, histogram.draw, values))
+        panels.append(parts.dataset_panel(counted, key, histogram.draw, values))
     return panels
 
 
 def _sheet(name: str, rows: Sequence[Sequence[Panel]], runs: pd.DataFrame, notes: list[str]) -> Sheet:
     """A sheet with the algorithms' legend and the notes that every training figure carries."""
-    told = [seed_note(runs), privacy_footnote(runs), _counted_note([p for row in rows for p in row]), *notes]
+    told = [
+        parts.seed_note(runs),
+        parts.privacy_footnote(runs),
+        _counted_note([p for row in rows for p in row]),
+        *notes,
+    ]
     return Sheet(
         name,
         tuple(tuple(row) for row in rows),
-        privacy_legend(runs, styles_for(runs["label"])),
+        parts.privacy_legend(runs, styles_for(runs["label"])),
         tuple(note for note in told if note),
         tuple(runs["run_id"]),
     )
@@ -134,18 +128,18 @@ def uneven(inputs: FigureInputs, name: str) -> Sheet:
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_for(runs["label"])
     rows = [
         row
-        for part in by_dataset(runs)
+        for part in parts.by_dataset(runs)
         for row in (_sweep_row(part, steps, styles), _curve_row(part, rounds, styles))
     ]
     base = runs[runs["alpha"] == runs.groupby("dataset")["alpha"].transform("min")]
-    seeds = seed_note(runs.assign(place=runs["label"] + runs["alpha"].map(str)), "place")
-    told = f"{seeds}. ε in the legend at α = {written(base['alpha'])}"
+    seeds = parts.seed_note(runs.assign(place=runs["label"] + runs["alpha"].map(str)), "place")
+    told = f"{seeds}. ε in the legend at α = {parts.written(base['alpha'])}"
     counted = _counted_note([panel for row in rows for panel in row])
     return Sheet(
         name,
         tuple(rows),
-        privacy_legend(base, styles),
-        (told, privacy_footnote(base), counted, *notes),
+        parts.privacy_legend(base, styles),
+        (told, parts.privacy_footnote(base), counted, *notes),
         tuple(runs["run_id"]),
         row_height=2.1,
         panel_width=2.33,
@@ -165,18 +159,18 @@ def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]
 
 def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
     values = bands(runs, ["dataset", "label", "alpha"], "value")
-    values = plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
+    values = parts.plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
     draw = partial(_draw_sweep, values=values, styles=styles, label=_SWEPT[quantity])
-    return dataset_panel(
+    return parts.dataset_panel(
         runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None
     )
 
 
 def _draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], label: str) -> None:
     """Lines over α on a base-2 logarithmic axis with ticks at the values that were run."""
-    draw_lines(axes, values, styles)
+    parts.draw_lines(axes, values, styles)
     axes.set_xscale("log", base=2)
-    ticks_at(axes, sorted(values["x"].unique()))
+    parts.ticks_at(axes, sorted(values["x"].unique()))
     axes.set_xlabel("power α of the distribution")
     axes.set_ylabel(label)
     top = max(1.0, float(values["high"].fillna(values["mean"]).max()) * 1.08)
@@ -261,7 +255,7 @@ def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity
     """Means over α of one data set."""
     dataset = settings[0].dataset
     means = [float(drawn[setting.name][quantity].mean()) for setting in settings]
-    values = plotted(
+    values = parts.plotted(
         pd.DataFrame({"x": [s.alpha for s in settings], "mean": means}),
         dataset=dataset,
         series=dataset_name(dataset),
@@ -276,7 +270,7 @@ def _draw_means(axes: Axes, values: pd.DataFrame, quantity: str, stated: dict[fl
     label = "mean " + AXIS_LABELS[quantity].replace(" in a mini-batch", "")
     _draw_sweep(axes, values, {str(values["series"].iloc[0]): _SCALE_STYLES[quantity]}, label)
     for x, mean in zip(values["x"], values["mean"], strict=True):
-        write_beside(axes, f"{mean:.3g}", (x, mean), (0, -12), ha="center", va="top", color="black")
+        parts.write_beside(axes, f"{mean:.3g}", (x, mean), (0, -12), ha="center", va="top", color="black")
     if stated:
         axes.plot([*stated], [*stated.values()], "o", color="#202020", markersize=10, markerfacecolor="none")
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.15 * max(stated.values())))

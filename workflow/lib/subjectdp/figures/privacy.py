@@ -17,21 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.errors import DataError, expected
+from subjectdp.figures import parts
 from subjectdp.figures.panels import PAGE_WIDTH, LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import (
-    GREY,
-    by_dataset,
-    dataset_panel,
-    decades,
-    draw_lines,
-    draw_rows,
-    highest,
-    plotted,
-    rounds_axis,
-    seed_note,
-    write_beside,
-    written,
-)
+from subjectdp.figures.parts import GREY
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
@@ -66,10 +54,10 @@ _RULES = {"rounds_over_sqrt_s": ", R/√s", "steps_times_s": ", s·T·R"}
 def statements(inputs: FigureInputs, name: str) -> Sheet:
     """One panel per data set, one line per algorithm and mode; DataError without a private run."""
     private, notes = inputs.shown_runs()
-    panels = [_statements_panel(part) for part in by_dataset(private)]
+    panels = [_statements_panel(part) for part in parts.by_dataset(private)]
     infinite = any(np.isinf(panel.values["mean"]).any() for panel in panels)
     told = (
-        f"δ = {written(private['delta'])}; the largest ε over the seeds"
+        f"δ = {parts.written(private['delta'])}; the largest ε over the seeds"
         f"{'; ∞: no finite ε can be stated' if infinite else ''}; a missing marker: none is stated"
     )
     if is_conditional(private):
@@ -124,7 +112,7 @@ def _statements_panel(runs: pd.DataFrame) -> Panel:
         name: (styles[label].color, CONDITIONAL_MARK if name in conditional else "")
         for name, label in series.items()
     }
-    return dataset_panel(runs, "epsilon", partial(_draw_statements, values=values, looks=looks), values)
+    return parts.dataset_panel(runs, "epsilon", partial(_draw_statements, values=values, looks=looks), values)
 
 
 def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
@@ -136,7 +124,7 @@ def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
         runs = runs[runs["mode"] != "sound"]
     groups = runs.groupby(["dataset", "series"], sort=True)[statement]
     found = groups.agg(mean=largest_of, seeds="size").reset_index().astype({"mean": float})
-    return plotted(found.dropna(subset="mean"), quantity="largest_epsilon", x=statement)
+    return parts.plotted(found.dropna(subset="mean"), quantity="largest_epsilon", x=statement)
 
 
 def _draw_statements(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[str, str]]) -> None:
@@ -145,14 +133,14 @@ def _draw_statements(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[st
     edge = high * (high / low) ** 0.12 * 1.6
     for claim in sorted(set(values.loc[values["x"] == _CLAIM, "mean"])):
         axes.axvline(claim, color=GREY, linestyle="--", linewidth=1.2, zorder=1)
-    for name, place in draw_rows(axes, list(looks)).items():
+    for name, place in parts.draw_rows(axes, list(looks)).items():
         part = values[values["series"] == name]
         _draw_statements_of(axes, part.assign(shown=part["mean"].clip(upper=edge)), place, looks[name])
     axes.set_xscale("log")
     axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
     axes.set_xlabel("ε")
     ratio = edge / low
-    decades(axes.xaxis, (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 3000 else (1.0,))
+    parts.decades(axes.xaxis, (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 3000 else (1.0,))
 
 
 def _draw_statements_of(axes: Axes, part: pd.DataFrame, place: int, look: tuple[str, str]) -> None:
@@ -160,11 +148,11 @@ def _draw_statements_of(axes: Axes, part: pd.DataFrame, place: int, look: tuple[
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     axes.plot([part["shown"].min(), part["shown"].max()], [place] * 2, color=color, linewidth=2.2, alpha=0.35)
     if set(part["x"]) == {_CLAIM}:
-        write_beside(axes, "no sound ε", (part["shown"].iloc[0], place), (6, 0), bbox=ground)
+        parts.write_beside(axes, "no sound ε", (part["shown"].iloc[0], place), (6, 0), bbox=ground)
     for x, mean, statement in zip(part["shown"], part["mean"], part["x"], strict=True):
         axes.plot([x], [place], marker=STATEMENTS[statement][1], color=color, markersize=6, zorder=3)
         if statement == "epsilon_sound_subject":
-            write_beside(axes, format_epsilon(mean) + mark, (x, place), (6, 0), bbox=ground)
+            parts.write_beside(axes, format_epsilon(mean) + mark, (x, place), (6, 0), bbox=ground)
 
 
 def _finite_ends(values: pd.Series) -> tuple[float, float]:
@@ -184,13 +172,15 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     series = series_names(runs) + (_TARGET + runs["epsilon"].map(format_epsilon)).where(swept, "")
     runs = runs.assign(series=series.where(claimed != "", runs["label"]), claimed=claimed)
     styles = styles_for(runs["label"])
-    seeds = seed_note(runs, "series").replace("band", "bar")
-    told = f"{seeds}; δ = {written(runs['delta'])}; ε: the largest over the seeds"
+    seeds = parts.seed_note(runs, "series").replace("band", "bar")
+    told = f"{seeds}; δ = {parts.written(runs['delta'])}; ε: the largest over the seeds"
     strip = "Marks that would cover each other stand side by side. Right strip: no noise, or no finite ε can be stated"
     marked = (CONDITIONAL_NOTE,) if is_conditional(runs) else ()
     return Sheet(
         name,
-        tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in by_dataset(runs)),
+        tuple(
+            tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs)
+        ),
         _accuracy_legend(runs, styles),
         (told, strip, *marked, *notes),
         tuple(runs["run_id"]),
@@ -220,7 +210,7 @@ def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> 
     }
     draw = partial(_draw_accuracy, values=values, looks=looks, conditional=conditional)
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
-    return dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}", scale=scale)
+    return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}", scale=scale)
 
 
 def _accuracy_values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
@@ -238,7 +228,7 @@ def _accuracy_values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
             places[_CLAIM_MARK] = published
         facts = {"series": series, "mean": found.mean, "low": found.low, "high": found.high}
         rows += [{**facts, "seeds": found.count, "quantity": kind, "x": x} for kind, x in places.items()]
-    return plotted(pd.DataFrame(rows), dataset=runs["dataset"].iloc[0])
+    return parts.plotted(pd.DataFrame(rows), dataset=runs["dataset"].iloc[0])
 
 
 def _draw_accuracy(
@@ -252,14 +242,16 @@ def _draw_accuracy(
         for (_, row), x in zip(part.iterrows(), places, strict=True):
             _draw_mark(axes, row, looks[str(series)], x, aside[str(series), str(row["quantity"])])
             if series in conditional and row["quantity"] == _SOUND_MARK and math.isfinite(row["x"]):
-                write_beside(axes, CONDITIONAL_MARK, (x, row["mean"]), (4, 4), va="baseline", fontsize=8)
+                parts.write_beside(
+                    axes, CONDITIONAL_MARK, (x, row["mean"]), (4, 4), va="baseline", fontsize=8
+                )
         if len(part) > 1:  # from the claim to what holds
             axes.plot(places, part["mean"], color=looks[str(series)][0].color, linewidth=1.0, alpha=0.45)
     _join_targets(axes, values, looks)
     axes.set_xscale("log")
     axes.set_xlim(low / (max(high, 3 * low) / low) ** 0.06 / 1.2, edge * (edge / low) ** 0.07 * 1.1)
     axes.axvspan(edge / (edge / low) ** 0.06, axes.get_xlim()[1], color="#EEEEEE", zorder=0)
-    axes.set_ylim(0, min(100.0, max(1.0, 1.08 * highest(values))))
+    axes.set_ylim(0, min(100.0, max(1.0, 1.08 * parts.highest(values))))
     axes.set_xlabel("ε (smaller: better protected)")
     axes.set_ylabel("test accuracy (%)")
     claims = values.loc[values["quantity"] == _CLAIM_MARK, "x"]
@@ -341,11 +333,11 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
     styles = styles_for(runs["label"])
     rows = tuple(
         tuple(_round_panel(part, curves, unit, styles) for unit in UNITS)
-        for part in by_dataset(runs[runs["dataset"].isin(curves["dataset"])])
+        for part in parts.by_dataset(runs[runs["dataset"].isin(curves["dataset"])])
     )
     legend = [LegendEntry(label, styles[label]) for label in in_order(curves["label"])]
     legend.append(LegendEntry("the target ε", Style(GREY, "none", "--")))
-    told = [f"The largest ε over the seeds; δ = {written(runs['delta'])}"]
+    told = [f"The largest ε over the seeds; δ = {parts.written(runs['delta'])}"]
     without = in_order(set(runs["label"]) - set(curves["label"]))
     if without:
         told.append(f"No finite sound ε, hence no line: {', '.join(without)}")
@@ -372,16 +364,16 @@ def _round_panel(runs: pd.DataFrame, curves: pd.DataFrame, unit: str, styles: di
     part = curves[(curves["dataset"] == dataset) & (curves["unit"] == unit)]
     found = part.groupby(["label", "round"], sort=True)["epsilon"].agg(mean=largest_of, seeds="size")
     found = found.reset_index().rename(columns={"label": "series", "round": "x"})
-    values = plotted(found, dataset=dataset, quantity=f"largest_sound_epsilon_{unit}")
+    values = parts.plotted(found, dataset=dataset, quantity=f"largest_sound_epsilon_{unit}")
     draw = partial(_draw_rounds, values=values, styles=styles, targets=sorted(runs["epsilon"].unique()))
-    return dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}")
+    return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}")
 
 
 def _draw_rounds(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], targets: list[float]) -> None:
-    draw_lines(axes, values, styles)
+    parts.draw_lines(axes, values, styles)
     for target in targets:
         axes.axhline(target, color=GREY, linestyle="--", linewidth=1.2)
     axes.set_yscale("log")
-    rounds_axis(axes, values)
+    parts.rounds_axis(axes, values)
     axes.set_ylabel("sound ε")
-    decades(axes.yaxis, most=8)
+    parts.decades(axes.yaxis, most=8)

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from subjectdp.data.partition import Partition, load_partition
+from subjectdp.figures import parts
 from subjectdp.figures.panels import Panel, Sheet
-from subjectdp.figures.parts import by_dataset, dataset_panel, draw_rows, highest, plotted, write_beside
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -33,9 +33,9 @@ def cost(inputs: FigureInputs, name: str) -> Sheet:
     runs = inputs.read_runs()
     runs = runs.assign(seconds_a_round=runs["wall_seconds"] / runs["rounds_executed"])
     styles = styles_for(runs["label"])
-    parts = by_dataset(runs)
-    rows = tuple(tuple(_cost_panel(part, quantity, styles) for quantity in COSTS) for part in parts)
-    height = 0.95 + 0.25 * max(part["label"].nunique() for part in parts)
+    tables = parts.by_dataset(runs)
+    rows = tuple(tuple(_cost_panel(part, quantity, styles) for quantity in COSTS) for part in tables)
+    height = 0.95 + 0.25 * max(part["label"].nunique() for part in tables)
     note = "Mean over all runs of an algorithm in the scenario, bar: 95 % t-interval; whole runs, evaluation included"
     return Sheet(name, rows, (), (note,), tuple(runs["run_id"]), row_height=height, panel_width=3.7)
 
@@ -44,22 +44,22 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
     column, axis = COSTS[quantity]
     order = in_order(runs["label"])
     values = bands(runs, ["dataset", "label"], column).rename(columns={"label": "series"})
-    values = plotted(values, quantity=quantity, x=values["series"].map(order.index))
+    values = parts.plotted(values, quantity=quantity, x=values["series"].map(order.index))
     draw = partial(_draw_cost, values=values, axis=axis, order=order, styles=styles)
-    return dataset_panel(runs, quantity, draw, values)
+    return parts.dataset_panel(runs, quantity, draw, values)
 
 
 def _draw_cost(
     axes: Axes, values: pd.DataFrame, axis: str, order: list[str], styles: dict[str, Style]
 ) -> None:
-    places = draw_rows(axes, order)
+    places = parts.draw_rows(axes, order)
     for name, mean, low, high in values[["series", "mean", "low", "high"]].to_numpy():
         place, style = places[name], styles[name]
         axes.plot([0, mean], [place, place], color=style.color, linewidth=2.2, alpha=0.35)
         axes.plot([max(0.0, low), high], [place, place], color=style.color, linewidth=1.2)  # NaN: one run
         axes.plot([mean], [place], style.marker, color=style.color, markersize=6.5)
-        write_beside(axes, f"{float(f'{mean:.3g}'):g}", (np.nanmax([mean, high]), place), (6, 0))
-    axes.set_xlim(0, highest(values) * 1.22)
+        parts.write_beside(axes, f"{float(f'{mean:.3g}'):g}", (np.nanmax([mean, high]), place), (6, 0))
+    axes.set_xlim(0, parts.highest(values) * 1.22)
     axes.set_xlabel(axis)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
 
@@ -100,7 +100,7 @@ def _partition_panel(
         f"{dataset}_alpha_{alpha:g}_{what}",
         f"{dataset_name(dataset)}, α = {alpha:g}",
         draw,
-        plotted(values, dataset=dataset, quantity=quantity),
+        parts.plotted(values, dataset=dataset, quantity=quantity),
         bool(partition.facts.get("data", {}).get("synthetic", False)),
         weight=1.5 if what == "heat" else 1.0,
     )

@@ -11,9 +11,7 @@ from accounting import plans
 from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.errors import PrivacyError
-from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, TrustModel
-from subjectdp.plan.subject_settings import SubjectSettings
 
 MU = 0.92493  # of (4, 1e-5)
 
@@ -66,13 +64,6 @@ def test_a_trusted_server_and_the_silos_give_the_same_noise() -> None:
     local = averaged_noise(with_noise(plans.RELEASE, 10.0))
     central = averaged_noise(with_noise(plans.RELEASE, 10.0, TrustModel.CENTRAL))
     assert local == pytest.approx(central) == pytest.approx(10 / 3500)
-
-
-def test_correlated_noise_counts_earlier_draws() -> None:
-    plain = averaged_noise(with_noise(plans.RELEASE, 10.0))
-    banded = averaged_noise(with_noise(plans.RELEASE, 10.0, subject=SubjectSettings(noise_band=3)))
-    assert banded / plain == pytest.approx(math.sqrt(1 + 1 / 4 + 1 / 64))
-    assert noise_coefficients(3).tolist() == [1.0, -0.5, -0.125]
 
 
 def test_unequal_silos_add_up_in_squares() -> None:

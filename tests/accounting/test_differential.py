@@ -122,7 +122,7 @@ def _budget(
 
 
 def subject_with_one_budget(random: Random) -> Case:
-    made, sigma, q, rounds = _budget(random, BudgetWeights.OPTIMAL, random.choice(list(TrustModel)[:2]))
+    made, sigma, q, rounds = _budget(random, BudgetWeights.PROPORTIONAL, random.choice(list(TrustModel)[:2]))
     return made, SUBJECT, True, [[Release(sampled(q), sigma, rounds, STILL)]], 1.01
 
 

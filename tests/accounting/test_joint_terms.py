@@ -1,4 +1,4 @@
-"""Plans of joint noise: silos that differ, colluding silos, own noise alone, integer noise."""
+"""Plans of joint noise: colluding silos, own noise alone, integer noise."""
 
 from __future__ import annotations
 
@@ -30,48 +30,30 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
-    SiloTerms,
 )
 
 SILOS = 4
-TERMS = (SiloTerms(), SiloTerms(2.0, 0.5, 1.5), SiloTerms(0.5, 3.0, 1.0), SiloTerms(1.0, 1.0, 3.0))
 STEPS, Q = 20, 0.1
 
 
-def joint(mode: AccountingMode, terms: tuple[SiloTerms, ...] | None = None, **changes: object) -> PrivacyPlan:
+def joint(mode: AccountingMode, **changes: object) -> PrivacyPlan:
     facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
     mechanism = replace(plans.JOINT, mode=mode)
     settings = plans.settings(
         mode=mode, **{"rounds": STEPS, "local_steps": 1, "accountant": "rdp", **changes}
     )
-    return make_plan(mechanism, facts, settings, terms)
-
-
-def effective(plan: PrivacyPlan, colluding: int = 0) -> float:
-    """The appendix's noise over sensitivity, from the plan's own silos; the quietest others where some collude."""
-    parts = [
-        (
-            s.clip_norm_factor * s.learning_rate_factor,
-            s.noise_multiplier * s.clip_norm_factor * s.learning_rate_factor,
-        )
-        for s in plan.silos
-    ]
-    values = []
-    for own, (reach, noise) in enumerate(parts):
-        others = sorted(n for i, (_, n) in enumerate(parts) if i != own)[: len(parts) - 1 - colluding]
-        values.append(math.sqrt(noise**2 + sum(n**2 for n in others)) / reach)
-    return min(values)
+    return make_plan(mechanism, facts, settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AccountingMode))
 @pytest.mark.parametrize("colluding", [0, 1, 2])
-@pytest.mark.parametrize("terms", [None, TERMS])
 def test_the_noise_of_all_honest_silos_together_meets_the_target(
-    mode: AccountingMode, colluding: int, terms: tuple[SiloTerms, ...] | None
+    mode: AccountingMode, colluding: int
 ) -> None:
-    plan = joint(mode, terms, colluding_silos=colluding)
-    loss = (MixtureSteps(effective(plan, colluding), sampled_gaussian(Q), STEPS),)
+    plan = joint(mode, colluding_silos=colluding)
+    together = plan.silos[0].noise_multiplier * math.sqrt(SILOS - colluding)
+    loss = (MixtureSteps(together, sampled_gaussian(Q), STEPS),)
     reached = epsilon_of(loss, plans.DELTA, "rdp")
     assert reached == pytest.approx(4.0, rel=2e-3) and reached <= 4.0 + 1e-9
     assert sound.unit_epsilon(plan, PrivacyUnit.ITEM, False) == pytest.approx(reached)
@@ -84,34 +66,25 @@ def test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1() -> None:
     assert ratio == pytest.approx(math.sqrt(SILOS / (SILOS - 1)), rel=1e-3)
 
 
-def test_own_noise_alone_allows_local_steps_and_knows_no_factors() -> None:
+def test_own_noise_alone_allows_local_steps() -> None:
     with pytest.raises(PrivacyError, match="one local step"):
         joint(AccountingMode.SOUND, local_steps=5)
-    plan = joint(AccountingMode.SOUND, TERMS, local_steps=5, own_noise_only=True)
+    plan = joint(AccountingMode.SOUND, local_steps=5, own_noise_only=True)
     for silo in plan.silos:
         loss = (MixtureSteps(silo.noise_multiplier, sampled_gaussian(Q), 5 * STEPS),)
         assert epsilon_of(loss, plans.DELTA, "rdp") == pytest.approx(4.0, rel=2e-3)
 
 
-def test_terms_that_do_not_fit_are_refused_and_equal_ones_change_nothing() -> None:
-    with pytest.raises(ConfigError, match="one for each of the 4 silos"):
-        joint(AccountingMode.SOUND, TERMS[1:3])
-    equal = joint(AccountingMode.SOUND, (SiloTerms(),) * SILOS)
-    assert equal == joint(AccountingMode.SOUND)
-    with pytest.raises(ConfigError, match="none with algorithm local_item_dp"):
-        make_plan(plans.LOCAL_ITEM, plans.facts(SILOS), plans.settings(), TERMS)
-
-
 # --- whole updates, clipped and noised once -----------------------------------------------------------------------
 
 
-def of_updates(terms: tuple[SiloTerms, ...] | None = None, **changes: object) -> PrivacyPlan:
+def of_updates(**changes: object) -> PrivacyPlan:
     mechanism = algorithm("joint_noise").of_updates
     if mechanism is None:
         raise AssertionError("joint noise declares no mechanism for updates")
     facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
     settings = plans.settings(mode=AccountingMode.SOUND, **{"rounds": STEPS, "local_steps": 7, **changes})
-    return make_plan(mechanism, facts, settings, terms)
+    return make_plan(mechanism, facts, settings)
 
 
 def test_updates_are_calibrated_for_the_silo_in_closed_form() -> None:
@@ -168,15 +141,6 @@ def test_what_an_update_gives_items_and_subjects() -> None:
         assert probability == pytest.approx(law[round(value / 2)], rel=1e-9)
 
 
-def test_learning_rates_of_silos_end_before_an_update_is_clipped() -> None:
-    """Only clip norms and noise count: √Σ (C_i σ_i)² / max C_i is the common multiplier's factor."""
-    plan = of_updates(TERMS)
-    reach = [s.clip_norm_factor for s in plan.silos]
-    noise = [s.clip_norm_factor * s.noise_multiplier for s in plan.silos]
-    worst = min(math.sqrt(sum(n * n for n in noise)) / r for r in reach)
-    assert worst == pytest.approx(2 * math.sqrt(STEPS) / 0.924931, rel=1e-5)
-
-
 def test_updates_are_refused_as_published_and_in_integers() -> None:
     mechanism = algorithm("joint_noise").of_updates
     facts = plans.facts(SILOS)
@@ -190,9 +154,9 @@ def test_updates_are_refused_as_published_and_in_integers() -> None:
     assert statements["sound"]["silo"]["epsilon"] == pytest.approx(4.0, rel=1e-6)
 
 
-def test_a_plan_with_terms_survives_its_manifest() -> None:
+def test_a_plan_with_integer_noise_survives_its_manifest() -> None:
     skellam = NoiseDistribution.SKELLAM
-    plan = joint(AccountingMode.SOUND, TERMS, noise_distribution=skellam, accountant="rdp_integer")
+    plan = joint(AccountingMode.SOUND, noise_distribution=skellam, accountant="rdp_integer")
     assert plan_from_dict(plan.to_dict()) == plan
     for accountant in ("rdp", "pld"):
         with pytest.raises(PrivacyError, match="skellam.*rdp_integer in a plan"):

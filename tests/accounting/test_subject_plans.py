@@ -21,11 +21,10 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_from_manifest import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.accounting.statements import epsilon_over_rounds, privacy_statements, sound_statement
+from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.config import load_run
 from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.noise.correlated_noise import best_band, sensitivity
 from subjectdp.plan.plan import (
     Clipping,
     FederationFacts,
@@ -158,13 +157,6 @@ def test_the_noise_of_silos_that_tell_it_does_not_count(
     assert counts in card
 
 
-def test_turns_cost_as_many_rounds_as_a_subject_takes_part_in() -> None:
-    for every, count in ((1, 100), (3, 34), (10, 10)):
-        plan = release(every=every)
-        assert plan.silos[0].noise_multiplier == pytest.approx(math.sqrt(count) / MU, rel=1e-5)
-        assert sum(silo.divisor for silo in plan.silos) == pytest.approx(3500 / every * 4)
-
-
 @pytest.mark.parametrize(("trust", "printed"), [(LOCAL, 1.83), (SECURE, 0.40)])
 def test_an_item_under_fixed_weights_moves_its_own_silos_part(trust: TrustModel, printed: float) -> None:
     """Brute force: what the observer sees, with and without one item at one of 16 silos; the worst case is reached."""
@@ -226,30 +218,6 @@ def test_colluding_silos_leave_less_noise_in_the_sum() -> None:
     """3 of 16 tell theirs: 13 remain."""
     plan = release(SECURE, colluding_silos=3)
     assert plan.silos[0].noise_multiplier == pytest.approx(10.812 / math.sqrt(13), abs=1e-3)
-
-
-# --- correlated noise ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("every", "band"), [(1, 1), (4, 1), (4, 5), (8, 7)])
-def test_correlated_noise_is_one_gaussian_of_its_sensitivity(every: int, band: int) -> None:
-    plan = release(rounds=240, every=every, noise_band=band)
-    assert plan.silos[0].noise_multiplier == pytest.approx(sensitivity(band, 240, every) / MU, rel=1e-5)
-    assert gaussian_epsilon(sensitivity(band, 240, every) / plan.silos[0].noise_multiplier) == pytest.approx(
-        4.0, rel=1e-5
-    )
-    over = epsilon_over_rounds(plan, plans.SUBJECT, [60, 120, 240])
-    assert [e for _, e in over] == sorted(e for _, e in over)
-    assert over[-1][1] == pytest.approx(4.0, rel=1e-5)
-
-
-def test_correlated_noise_needs_turns_not_coins() -> None:
-    with pytest.raises(PrivacyError, match="1 when subject.noise_band is not 1"):
-        release(every=4, noise_band=3, sampling_probability=0.5)
-    with pytest.raises(PrivacyError, match="with correlated noise"):
-        plan = release(every=4, noise_band=3)
-        silos = tuple(replace(silo, sampling_probability=0.5) for silo in plan.silos)
-        epsilon(replace(plan, silos=silos))
 
 
 # --- sampled subjects at each silo, capped items -------------------------------------------------------------------
@@ -357,9 +325,6 @@ def test_what_is_divided_by_nothing_keeps_its_noise() -> None:
         ({"subject": SubjectSettings(0.0)}, ConfigError, "subject.sampling_probability.*greater than 0"),
         ({"subject": SubjectSettings(math.nan)}, ConfigError, "subject.sampling_probability"),
         ({"subject": SubjectSettings(items=0)}, ConfigError, "subject.items"),
-        ({"subject": SubjectSettings(every=101)}, ConfigError, r"at most training.rounds \(100\)"),
-        ({"subject": SubjectSettings(noise_band=101)}, ConfigError, r"at most training.rounds \(100\)"),
-        ({"subject": SubjectSettings(item_noise=-1.0)}, ConfigError, "subject.item_noise"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], error: type[Exception], match: str) -> None:
@@ -378,9 +343,7 @@ def test_a_federation_of_unknown_size_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"every": 4, "noise_band": 3, "items": 2}, {"predicted_subjects": 9000}]
-)
+@pytest.mark.parametrize("changes", [{}, {"items": 2}, {"predicted_subjects": 9000}])
 def test_a_plan_comes_back_from_its_record(changes: dict[str, Any]) -> None:
     plan = release(SECURE, **changes)
     assert plan_from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
@@ -409,13 +372,7 @@ def test_assumptions_are_those_of_the_plan() -> None:
         assert "number of items at each silo" not in text
 
 
-def test_the_best_band_is_kept_out_of_full_participation() -> None:
-    assert release(rounds=50, noise_band=best_band(50, 1)) == release(rounds=50)
-
-
-@pytest.mark.parametrize(
-    ("weights", "least"), [(BudgetWeights.PROPORTIONAL, 8.173), (BudgetWeights.OPTIMAL, 9.085)]
-)
+@pytest.mark.parametrize(("weights", "least"), [(BudgetWeights.PROPORTIONAL, 8.173)])
 def test_weights_read_from_data_move_more_at_one_silo_than_at_all(
     weights: BudgetWeights, least: float
 ) -> None:

@@ -13,7 +13,6 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import (
     AccountingMode,
-    Clipping,
     Mechanism,
     NoiseDistribution,
     PrivacyUnit,
@@ -60,13 +59,6 @@ def test_what_is_declared_beyond_the_papers(name: str, variant: str | None, decl
     found = mechanism(name, variant, AccountingMode.SOUND)
     assert facts_of(found) == facts_of(plans.sound(declared))
     assert found.reference
-
-
-def test_updates_of_a_release_differ_by_what_is_clipped() -> None:
-    updates = algorithm("subject_release").of_updates
-    assert updates is not None
-    clipped = replace(plans.sound(plans.RELEASE), clipping=Clipping.PER_SUBJECT_UPDATE)
-    assert facts_of(updates) == facts_of(clipped)
 
 
 def test_only_fed_avg_claims_nothing() -> None:

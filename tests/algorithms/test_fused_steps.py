@@ -32,7 +32,7 @@ from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit, SiloTerms
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit
 
 FUSED = (1, 2, 3)
 Q = 0.1
@@ -48,9 +48,7 @@ def fused_plan(steps: int = 1, noise: float = 0.0, fused: tuple[int, ...] = FUSE
 def test_a_round_is_equation_26(steps: int) -> None:
     """Silo i takes k_i steps for each of the others' and clips each item's gradient to C/k_i."""
     plan = fused_plan(steps)
-    factors = replace(plan, settings=replace(plan.settings, step_factors=(2.0, 0.5)[:steps]))
-    for each in (plan, factors):
-        assert torch.allclose(after_a_round(each), silo_average(each), atol=1e-5)
+    assert torch.allclose(after_a_round(plan), silo_average(plan), atol=1e-5)
     assert not torch.allclose(silo_average(plan), silo_average(fused_plan(steps, fused=(1, 1, 1))), atol=1e-3)
 
 
@@ -72,9 +70,10 @@ def planned(fused: tuple[int, ...], items: int = 460, batch: int = 46) -> Privac
     silos = len(fused)
     facts = replace(plans.facts(silos), items=(items,) * silos)
     mode = AccountingMode.AS_PUBLISHED
-    settings = plans.settings(mode=mode, rounds=20, local_steps=1, batch_size=batch, epsilon=1.0)
-    terms = [SiloTerms(fused_steps=k) for k in fused]
-    return make_plan(replace(plans.JOINT, mode=mode), facts, settings, terms)
+    schedule = {"rounds": 20, "local_steps": 1, "batch_size": batch, "fused_steps": fused}
+    return make_plan(
+        replace(plans.JOINT, mode=mode), facts, plans.settings(mode=mode, epsilon=1.0, **schedule)
+    )
 
 
 def test_the_claim_takes_a_fused_step_for_one_of_sensitivity_c() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from algorithms import tiny
-from algorithms.test_joint_noise import FACTORS, WIDE, variance_fits
+from algorithms.test_joint_noise import WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import World
 from subjectdp.algorithms.joint_noise import ALGORITHM
@@ -22,25 +22,12 @@ from subjectdp.training.steps.silo_step import UPDATE
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none
 
 
-def update_plan(
-    steps: int = 3,
-    noise: float = 0.0,
-    clip_norm: float = LONG,
-    factors: tuple[tuple[float, ...], ...] = (),
-) -> PrivacyPlan:
+def update_plan(steps: int = 3, noise: float = 0.0, clip_norm: float = LONG) -> PrivacyPlan:
     plan = tiny.tiny_plan("joint_noise", None, AccountingMode.SOUND, steps, noise)
     if ALGORITHM.of_updates is None:
         raise AssertionError("joint noise declares no mechanism for updates")
     settings = replace(plan.settings, clip_norm=clip_norm)
-    plan = replace(plan, mechanism=ALGORITHM.of_updates, settings=settings)
-    if not factors:
-        return plan
-    terms = zip(plan.silos, *factors, strict=True)
-    silos = [
-        replace(s, clip_norm_factor=c, learning_rate_factor=r, noise_factor=f, noise_multiplier=noise * f)
-        for s, c, r, f in terms
-    ]
-    return replace(plan, silos=tuple(silos))
+    return replace(plan, mechanism=ALGORITHM.of_updates, settings=settings)
 
 
 def after_a_round(plan: PrivacyPlan, model: torch.nn.Module | None = None) -> torch.Tensor:
@@ -50,7 +37,7 @@ def after_a_round(plan: PrivacyPlan, model: torch.nn.Module | None = None) -> to
 
 
 def expected_model(plan: PrivacyPlan) -> torch.Tensor:
-    """Float64 loop: plain local steps with each silo's rate, the update scaled to C_i at most, the mean over silos."""
+    """Float64 loop: plain local steps, the update scaled to C at most, the mean over silos."""
     reference = Reference(plan.silos[0].steps_per_round)
     updates = []
     for silo, terms in enumerate(plan.silos):
@@ -59,25 +46,21 @@ def expected_model(plan: PrivacyPlan) -> torch.Tensor:
             total = torch.zeros_like(theta)
             for address, _ in reference.batch(silo, step):
                 total += reference.gradient(theta, address)
-            theta = theta - tiny.RATE * terms.learning_rate_factor * total / tiny.BATCH
+            theta = theta - tiny.RATE * total / tiny.BATCH
         update = theta - reference.start
-        limit = plan.settings.clip_norm * terms.clip_norm_factor
-        updates.append(update / max(1.0, float(update.norm()) / limit))
+        updates.append(update / max(1.0, float(update.norm()) / plan.settings.clip_norm))
     return reference.start + torch.stack(updates).mean(0)
 
 
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("clip_norm", [LONG, SHORT])
-@pytest.mark.parametrize("factors", [(), FACTORS])
-def test_a_round_is_the_float64_loop(
-    steps: int, clip_norm: float, factors: tuple[tuple[float, ...], ...]
-) -> None:
-    plan = update_plan(steps, 0.0, clip_norm, factors)
+def test_a_round_is_the_float64_loop(steps: int, clip_norm: float) -> None:
+    plan = update_plan(steps, 0.0, clip_norm)
     expected = expected_model(plan)
     found = after_a_round(plan)
     assert torch.allclose(found, expected, atol=1e-5)
     moved = float((expected - Reference(1).start).norm())
-    assert (moved <= clip_norm * max(FACTORS[0])) and moved > 1e-3
+    assert 1e-3 < moved <= clip_norm
     if clip_norm == LONG:  # clipping items instead would be another round
         gradients = replace(plan, mechanism=ALGORITHM.mechanism(None, AccountingMode.SOUND))
         assert not torch.allclose(after_a_round(gradients), expected, atol=1e-3)
@@ -93,15 +76,12 @@ def test_an_update_that_is_short_is_federated_averaging() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("factors", [(), FACTORS])
-def test_the_sum_has_one_noise_a_silo_whatever_the_steps_and_rates(
-    steps: int, factors: tuple[tuple[float, ...], ...]
-) -> None:
-    """Variance Σ_i (C_i σ_i)² / N²; not of σ x 0.8 or x 1.25, and not of a noise in every step."""
-    plan = update_plan(steps, 2.0, LONG, factors)
+def test_the_sum_has_one_noise_a_silo_whatever_the_steps(steps: int) -> None:
+    """Variance Σ_i (C σ_i)² / N²; not of σ x 0.8 or x 1.25, and not of a noise in every step."""
+    plan = update_plan(steps, 2.0)
     quiet = replace(plan, silos=tuple(replace(s, noise_multiplier=0.0) for s in plan.silos))
     noise = (after_a_round(plan, WIDE) - after_a_round(quiet, WIDE)).numpy()
-    std = LONG / 3 * math.sqrt(sum((s.clip_norm_factor * s.noise_multiplier) ** 2 for s in plan.silos))
+    std = LONG / 3 * math.sqrt(3) * 2.0
     assert variance_fits(noise, std)
     for factor in (0.8, 1.25, 5**0.5):
         assert not variance_fits(noise, std * factor)

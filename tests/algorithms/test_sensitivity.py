@@ -33,7 +33,7 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     SamplingMethod,
 )
-from subjectdp.training.steps.integer_noise import Rounding, rounded_sum
+from subjectdp.training.steps.integer_noise import rounded_sum
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO
@@ -58,7 +58,7 @@ class World:
         scale = torch.from_numpy(10.0 ** generator.uniform(-1.5, 1.0, (total, 1))).float()
         inputs = torch.randn(total, tiny.FEATURES, generator=draws) * scale
         labels = torch.randint(0, tiny.CLASSES, (total,), generator=draws)
-        data = tiny.TinyData(inputs, labels, plan.settings.views)
+        data = tiny.TinyData(inputs, labels)
         self.run = tiny.tiny_run(plan, self.partition(np.ones(total, bool)), LINEAR, run_id=None)
         self.run.change(data=data)
         self.run.federation.engine.physical_batch_size = 64
@@ -193,10 +193,10 @@ def test_an_item_moves_the_sum_on_the_grid_by_no_more_than_the_rounded_bound() -
                 part = keep & (np.cumsum(keep) <= items)
                 run = world.holding(part)
                 step = run.step(1, silo, 0)
-                grid = run.federation.integer_noise.grids[silo]
+                grid = run.federation.integer_noise.grid
                 generator = numpy_generator(3, Purpose.DITHER, silo)
                 batch = step.sample_batch()
-                total, _ = rounded_sum(run.federation.engine, batch, Rounding(grid, tiny.CLIP), generator)
+                total, _ = rounded_sum(run.federation.engine, batch, grid, tiny.CLIP, generator)
                 sums.append(total.double())
             ratios.append(float((sums[0] - sums[1]).norm()) / grid.l2)
         if len(ratios) >= 300:

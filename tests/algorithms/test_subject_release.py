@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algorithms import tiny
-from algorithms.test_noise_placement import WIDE, variance_fits
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, worlds
-from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import OptimizerConfig
-from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, TrustModel
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.sampling.subjects import subjects_of_round
@@ -32,11 +29,8 @@ def release_plan(
     trust: TrustModel = LOCAL, updates: bool = False, noise: float = 0.0, **subject: object
 ) -> PrivacyPlan:
     settings = SubjectSettings(**subject)  # type: ignore[arg-type]
-    plan = tiny.tiny_plan("subject_release", None, SOUND, 1, noise, settings)
-    facts = algorithm("subject_release").of_updates if updates else plan.mechanism
-    if facts is None:
-        raise AssertionError("SubjectRelease declares no mechanism for updates")
-    return replace(plan, mechanism=replace(facts, trust=trust))
+    plan = tiny.tiny_plan("uldp_fl" if updates else "subject_release", None, SOUND, 1, noise, settings)
+    return replace(plan, mechanism=replace(plan.mechanism, trust=trust))
 
 
 def sampling_plan(noise: float = 0.0, steps: int = 2, **subject: object) -> PrivacyPlan:
@@ -64,11 +58,7 @@ class SubjectReference(Reference):
             BudgetWeights.UNIFORM: held * 1.0,
             BudgetWeights.PROPORTIONAL: own,
             BudgetWeights.FIXED: np.ones(3),
-        }.get(self.rule)
-        if shares is None:
-            shares = np.sqrt(own / (own + 4.0))
-            if not self.squared:
-                shares = (shares == shares.max()) * 1.0
+        }[self.rule]
         total = math.sqrt((shares**2).sum()) if self.squared else shares.sum()
         return float(shares[silo] / total)
 
@@ -133,8 +123,8 @@ def test_subjects_that_train_at_once_are_those_that_train_alone(capacity: int, o
 
 
 def test_only_those_who_take_part_contribute() -> None:
-    plan = release_plan(sampling_probability=0.5, every=2)
-    chosen = subjects_of_round(51, plan.settings.subject, 0.5, SEED, ROUND)
+    plan = release_plan(sampling_probability=0.5)
+    chosen = subjects_of_round(51, 0.5, SEED, ROUND)
     assert 0 < chosen[:7].sum() < 7, "the draw of this seed must take some and leave some"
     total = SubjectReference(BudgetWeights.UNIFORM, LOCAL).total(False, chosen) / (3 * 4.5)
     expected = Reference(1).start - tiny.RATE * total
@@ -192,52 +182,8 @@ def test_coins_are_shared_by_all_silos_of_a_release_and_by_no_others() -> None:
     assert differing > 10
 
 
-# --- noise -----------------------------------------------------------------------------------------------------------
-
-
-def noises(plan: PrivacyPlan, rounds: int, silo: int) -> Tensor:
-    """(rounds, P): what ``add_noise`` adds in each round, in units of σC."""
-    run = tiny.tiny_run(plan, model=WIDE, run_id=None)  # the same draws for all plans
-    zero = torch.zeros_like(run.theta)
-    scale = plan.silos[silo].noise_multiplier * tiny.CLIP
-    return torch.stack([run.step(r + 1, silo, 0).add_noise(zero.clone(), 2.0) / scale for r in range(rounds)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("band", [1, 2, 4])
-def test_correlated_noise_is_the_matrix_times_independent_noise(band: int) -> None:
-    """The draws of independent noise, weighted; their covariance over the parameters; every silo has its own."""
-    plain = noises(release_plan(noise=2.0), 6, 0)
-    found = noises(release_plan(noise=2.0, noise_band=band), 6, 0)
-    coefficients = noise_coefficients(band)
-    expected = torch.zeros_like(plain)
-    for t in range(6):
-        for age in range(min(band, t + 1)):
-            expected[t] += float(coefficients[age]) * plain[t - age]
-    assert torch.allclose(found, expected, atol=1e-5)
-    size = found.shape[1]
-    covariance = (found.double() @ found.double().T / size).numpy()
-    decoder = np.array(
-        [[coefficients[i - j] if 0 <= i - j < band else 0.0 for j in range(6)] for i in range(6)]
-    )
-    np.testing.assert_allclose(covariance, decoder @ decoder.T, atol=6 / math.sqrt(size))
-    other = noises(release_plan(noise=2.0, noise_band=band), 6, 1)
-    assert abs(float((found[0] * other[0]).mean())) < 6 / math.sqrt(size)
-
-
-@pytest.mark.slow
-def test_correlated_noise_takes_itself_back() -> None:
-    """The sum of all rounds' noise is shorter than that of independent draws, by the factor of the matrices."""
-    rounds, band = 12, 4
-    independent = noises(release_plan(noise=2.0), rounds, 0).sum(0).double()
-    correlated = noises(release_plan(noise=2.0, noise_band=band), rounds, 0).sum(0).double()
-    summed = np.cumsum(np.pad(noise_coefficients(band), (0, rounds - band)))
-    assert variance_fits(independent, math.sqrt(rounds))
-    assert variance_fits(correlated, float(np.linalg.norm(summed)))
-
-
 def test_rows_tell_noise_and_clipping_of_each_release() -> None:
-    run = tiny.tiny_run(release_plan(noise=1.5, noise_band=2), seed=SEED)
+    run = tiny.tiny_run(release_plan(noise=1.5), seed=SEED)
     run.run_round(ROUND)
     rows = run.rows
     assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [

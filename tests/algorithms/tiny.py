@@ -43,35 +43,18 @@ class TinyData:
 
     inputs: Tensor
     labels: Tensor
-    copies: int = 1
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
         where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
         return self.inputs[where], self.labels[where]
 
-    def augmented(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        inputs, labels = self.batch(addresses)
-        rows = [augmented_copy(item, number) for item in inputs for number in range(self.copies)]
-        stacked = torch.stack(rows) if rows else inputs
-        return stacked, torch.tensor([label for label in labels.tolist() for _ in range(self.copies)])
 
-
-def augmented_copy(item: Tensor, number: int) -> Tensor:
-    """A copy of one item: features in another order, other lengths, other signs; number 0 is the item."""
-    return item.roll(number, -1) * (1.0 - 0.7 * number)
-
-
-def with_copies(plan: PrivacyPlan, copies: int) -> PrivacyPlan:
-    return replace(plan, settings=replace(plan.settings, views=copies))
-
-
-def tiny_data(seed: int = 0, copies: int = 1) -> TinyData:
+def tiny_data(seed: int = 0) -> TinyData:
     generator = torch.Generator().manual_seed(seed)
     total = sum(ITEMS)
     return TinyData(
         torch.randn(total, FEATURES, generator=generator) * 2,
         torch.randint(0, CLASSES, (total,), generator=generator),
-        copies,
     )
 
 
@@ -187,7 +170,7 @@ def tiny_run(
             rule=algorithm(plan.mechanism.algorithm, plan.mechanism.variant).round_rule(plan),
             plan=plan,
             partition=partition,
-            data=tiny_data(copies=plan.settings.views),  # type: ignore[arg-type]
+            data=tiny_data(),  # type: ignore[arg-type]
             engine=ClippingEngine(
                 FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4
             ),

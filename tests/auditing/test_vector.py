@@ -251,7 +251,6 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
             "integer noise",
         ),
         (replace(fine, settings=replace(settings, silos_per_round=2)), "silos of a round"),
-        (replace(fine, silos=(silo, replace(silo, clip_norm_factor=2.0))), "clip norms"),
         (replace(fine, silos=(replace(silo, steps_per_round=2),)), "several local steps"),
         (plan("central_sub_dp", "v0", PUBLISHED), "average at the server"),
     ]

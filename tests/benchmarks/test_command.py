@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 from benchmarks import command, goals
+from benchmarks.__main__ import main
 from benchmarks.memory import unmeasurable
 from benchmarks.tables import Table
 from benchmarks.timing import Outcome
-from subjectdp.cli import bench
-from subjectdp.cli.main import main
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_quick_exits_1_where_a_floor_is_broken_twice(
         yield quick_tables(items[look])[number]
 
     monkeypatch.setattr(command, "measure", measure)
-    assert main(["bench", "--quick", "--output", str(tmp_path)]) == code
+    assert main(["--quick", "--output", str(tmp_path)]) == code
     assert len(asked) == looks * len(command.QUICK)
     assert asked[-1].rounds == (1 if looks == 1 else 3) * command.QUICK[-1].rounds
     written = pd.read_csv(tmp_path / "quick" / "goals.csv")
@@ -55,7 +54,7 @@ def test_a_floor_that_nothing_tells_of_is_missed_but_for_memory_that_cannot_be_m
 ):
     def exit_code(tables):
         monkeypatch.setattr(command, "_measure", lambda asked, folder, quiet: tables)
-        return main(["bench", "--quick", "--output", str(tmp_path)])
+        return main(["--quick", "--output", str(tmp_path)])
 
     tables = quick_tables(1.5)
     assert exit_code(tables) == 0
@@ -74,7 +73,7 @@ def test_a_wrong_step_of_our_own_ends_in_1(monkeypatch, tmp_path, capsys):
         outcomes = {"sgd": Outcome(cpu=[1.0], wall=[1.0]), name: Outcome("FAIL", "error")}
         found = [Table("cnn", 64, "sgd", outcomes)]
         monkeypatch.setattr(command, "measure", lambda options, found=found: found)
-        assert main(["bench", "--workload", "cnn", "--output", str(tmp_path)]) == code
+        assert main(["--workload", "cnn", "--output", str(tmp_path)]) == code
         assert (f"FAIL: {name} does not" in capsys.readouterr().out) == (code == 1)
 
 
@@ -89,12 +88,6 @@ def test_a_wrong_step_of_our_own_ends_in_1(monkeypatch, tmp_path, capsys):
     ],
 )
 def test_bad_options_end_in_one_message(capsys, arguments, told):
-    assert main(["bench", *arguments]) == 2
+    assert main([*arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and all(word in error for word in told)
-
-
-def test_without_a_checkout_the_command_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
-    assert main(["bench", "--quick"]) == 2
-    assert "checkout" in capsys.readouterr().err

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from benchmarks import light_round, machine, memory, suite
+from benchmarks.__main__ import main
 from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.problem import Case
 from benchmarks.round_loop import time_round
 from benchmarks.timing import Outcome
-from subjectdp.cli.main import main
 
 TINY = Case("cnn", "leaf_cnn", 4, 2, (("hidden", 8),))
 
@@ -22,7 +22,7 @@ def test_a_table_from_workers(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(machine, "glibc", lambda: True)
     arguments = ["--workload", "cnn", "--rounds", "2", "--malloc", "tuned"]
     arguments += ["--methods", "subjectdp_item", "opacus_ghost"]
-    assert main(["bench", *arguments, "--output", str(tmp_path), "--json"]) == 0
+    assert main([*arguments, "--output", str(tmp_path), "--json"]) == 0
     printed = json.loads(capfd.readouterr().out)
     rows = {row["method"]: row for row in printed["rows"]}
     assert list(rows) == ["sgd", "subjectdp_item", "opacus_ghost"]
@@ -59,7 +59,7 @@ def test_tables_are_written_as_they_are_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "in_worker", lambda *_: next(answers))
     arguments = ["--workload", "cnn", "--malloc", "default", "--methods", "sgd", "--no-memory"]
     with pytest.raises((RuntimeError, StopIteration)):
-        main(["bench", *arguments, "--output", str(tmp_path), "--json"])
+        main([*arguments, "--output", str(tmp_path), "--json"])
     assert "cnn.csv" in {path.name for path in tmp_path.iterdir()}
 
 

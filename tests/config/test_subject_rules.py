@@ -25,25 +25,12 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({**RELEASE, "subject": {"sampling_probability": True}}, ["subject.sampling_probability", "True"]),
     ({**RELEASE, "subject": {"items": 0}}, ["subject.items", "at least 1"]),
     ({**RELEASE, "subject": {"trust": "server"}}, ["subject.trust", "'server'", "central"]),
-    ({**RELEASE, "subject": {"weights": "best"}}, ["subject.weights", "'best'", "optimal"]),
-    ({**RELEASE, "subject": {"item_noise": -1}}, ["subject.item_noise", "at least 0"]),
-    ({**RELEASE, "subject": {"contribution": "model"}}, ["subject.contribution", "'model'", "update"]),
-    ({**RELEASE, "subject": {"every": 0}}, ["subject.every", "at least 1"]),
-    ({**RELEASE, "subject": {"every": 101}}, ["subject.every", "at most training.rounds (100)"]),
-    ({**RELEASE, "subject": {"noise_band": 101}}, ["subject.noise_band", "at most training.rounds (100)"]),
-    (
-        {**RELEASE, "subject": {"noise_band": 3, "sampling_probability": 0.5}},
-        ["subject.sampling_probability", "1 when subject.noise_band is not 1"],
-    ),
-    (
-        {**RELEASE, "subject": {"noise_band": None, "sampling_probability": 0.5}},
-        ["subject.sampling_probability", "1 when subject.noise_band is not 1"],
-    ),
+    ({**RELEASE, "subject": {"weights": "best"}}, ["subject.weights", "'best'", "proportional"]),
     ({**RELEASE, "training": {"sampling": "fixed_batch_size"}}, ["training.sampling", "a coin for each"]),
     ({**SAMPLING, "training": {"sampling": "fixed_batch_size"}}, ["training.sampling", "a coin for each"]),
     (
         {**RELEASE, "training": {"local_steps": 2}},
-        ["training.local_steps", "1 or null when subject.contribution is gradient"],
+        ["training.local_steps", "1 or null when algorithm.name is subject_release"],
     ),
     (
         {"algorithm": "higrad_avg_dp", "privacy": {"predicted_subjects": 9}},
@@ -73,8 +60,7 @@ def test_refused(content: dict[str, Any], fragments: list[str]) -> None:
     "content",
     [
         RELEASE,
-        {**RELEASE, "subject": {"contribution": "update"}, "training": {"local_steps": 5}},
-        {**RELEASE, "subject": {"every": 5, "noise_band": None}},
+        {**RELEASE, "algorithm": "uldp_fl", "training": {"local_steps": 5}},
         {**SAMPLING, "subject": {"sampling_probability": 0.1, "items": 3}, "training": {"local_steps": 4}},
         {**RELEASE, "privacy": {"mode": "sound", "predicted_subjects": 3500}},
     ],

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import logging
-import multiprocessing
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from source_files import write_zip
-from subjectdp.data import fetch, http
-from subjectdp.data.fetch import FetchedFile, fetch_file, read_lock
-from subjectdp.data.http import FetchOptions
-from subjectdp.data.sources import Mirror, SourceFile
+from subjectdp.data import fetch
+from subjectdp.data.fetch import FetchedFile, FetchOptions, fetch_file, read_lock
+from subjectdp.data.sources import Mirror as MirrorEntry
+from subjectdp.data.sources import SourceFile
 from subjectdp.errors import DownloadError
 
-OPTIONS = FetchOptions(attempts=3, backoff=0.01, connect_timeout=2, read_timeout=2, chunk=100, spare_bytes=0)
+OPTIONS = FetchOptions(attempts=3, backoff=0.01, spare_bytes=0)
 TEXT = b"To be, or not to be: that is the question.\n" * 400
 HTML = b"<!DOCTYPE html><html><body>Please log in</body></html>"
 Reply = Callable[["Handler"], None]
@@ -84,40 +81,14 @@ def status(code: int, **headers: str) -> Reply:
     return lambda h: h.reply(code, {"Content-Length": "0", **headers}, b"")
 
 
-def whole(body: bytes, etag: str = '"v1"') -> Reply:
-    """The file, with ranges."""
-
-    def reply(handler: Handler) -> None:
-        span = handler.headers.get("Range")
-        fresh = handler.headers.get("If-Range", etag) == etag
-        if span is not None and fresh:
-            start = int(span.removeprefix("bytes=").rstrip("-"))
-            if start >= len(body):
-                handler.reply(416, {"Content-Range": f"bytes */{len(body)}", "Content-Length": "0"}, b"")
-                return
-            headers = {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}
-            handler.reply(
-                206, {**headers, "Content-Length": str(len(body) - start), "ETag": etag}, body[start:]
-            )
-            return
-        handler.reply(200, {"Content-Length": str(len(body)), "ETag": etag}, body)
-
-    return reply
+def whole(body: bytes) -> Reply:
+    """The file."""
+    return lambda h: h.reply(200, {"Content-Length": str(len(body))}, body)
 
 
-def cut(body: bytes, sent: int, etag: str = '"v1"') -> Reply:
-    """Announces all, sends the first ``sent`` bytes of what is asked for, and closes."""
-
-    def reply(handler: Handler) -> None:
-        span = handler.headers.get("Range", "bytes=0-")
-        start = int(span.removeprefix("bytes=").rstrip("-"))
-        code, headers = 200, {"Content-Length": str(len(body) - start), "ETag": etag}
-        if start > 0:
-            code = 206
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        handler.reply(code, headers, body[start : start + sent])
-
-    return reply
+def cut(body: bytes, sent: int) -> Reply:
+    """Announces all, sends the first ``sent`` bytes, and closes."""
+    return lambda h: h.reply(200, {"Content-Length": str(len(body))}, body[:sent])
 
 
 def unmarked(body: bytes) -> Reply:
@@ -135,12 +106,16 @@ def _sha(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _text(*mirrors: Mirror) -> SourceFile:
-    return SourceFile("100.txt", "text", mirrors)
+def mirror(url: str, size: int | None = None, sha256: str | None = None) -> MirrorEntry:
+    return MirrorEntry(url=url, bytes=size, sha256=sha256)
 
 
-def _zip_source(*mirrors: Mirror) -> SourceFile:
-    return SourceFile("by_class.zip", "zip", mirrors)
+def _text(*mirrors: MirrorEntry) -> SourceFile:
+    return SourceFile(name="100.txt", format="text", mirrors=list(mirrors))
+
+
+def _zip_source(*mirrors: MirrorEntry) -> SourceFile:
+    return SourceFile(name="by_class.zip", format="zip", mirrors=list(mirrors))
 
 
 @pytest.fixture
@@ -162,7 +137,7 @@ def _left_over(tmp_path: Path) -> list[str]:
 
 def test_a_file_is_fetched_recorded_and_kept(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [whole(zipped)]
-    source = _zip_source(Mirror(f"{server.url}/f", len(zipped), _sha(zipped)))
+    source = _zip_source(mirror(f"{server.url}/f", len(zipped), _sha(zipped)))
     fetched = _get(tmp_path, source)
     assert fetched.path.read_bytes() == zipped
     assert (fetched.sha256, fetched.bytes, fetched.origin) == (_sha(zipped), len(zipped), f"{server.url}/f")
@@ -176,7 +151,7 @@ def test_a_file_is_fetched_recorded_and_kept(tmp_path: Path, server: Server, zip
 def test_a_text_is_stored_unpacked(tmp_path: Path, server: Server, packing: str) -> None:
     packed = write_zip(tmp_path / "t.zip", {"100.txt": TEXT}).read_bytes()
     server.script["/f"] = [whole({"plain": TEXT, "gzip": gzip.compress(TEXT), "zip": packed}[packing])]
-    fetched = _get(tmp_path, _text(Mirror(f"{server.url}/f")))
+    fetched = _get(tmp_path, _text(mirror(f"{server.url}/f")))
     assert (
         fetched.path.name == "100.txt" and fetched.path.read_bytes() == TEXT and fetched.sha256 == _sha(TEXT)
     )
@@ -184,7 +159,7 @@ def test_a_text_is_stored_unpacked(tmp_path: Path, server: Server, packing: str)
 
 def test_a_chunked_text_is_accepted(tmp_path: Path, server: Server) -> None:
     server.script["/f"] = [chunked(TEXT)]
-    assert _get(tmp_path, _text(Mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
+    assert _get(tmp_path, _text(mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
 
 
 def test_a_body_compressed_unasked_is_unpacked_and_never_resumed(tmp_path: Path, server: Server) -> None:
@@ -194,92 +169,26 @@ def test_a_body_compressed_unasked_is_unpacked_and_never_resumed(tmp_path: Path,
         lambda h: h.reply(200, headers, packed[:-20]),
         lambda h: h.reply(200, headers, packed),
     ]
-    assert _get(tmp_path, _text(Mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
+    assert _get(tmp_path, _text(mirror(f"{server.url}/f"))).path.read_bytes() == TEXT
     assert [headers.get("Range") for _, headers in server.requests] == [None, None]
 
 
 def test_passing_failures_are_tried_again(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [status(503, **{"Retry-After": "0"}), status(429), whole(zipped)]
-    assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).sha256 == _sha(zipped)
+    assert _get(tmp_path, _zip_source(mirror(f"{server.url}/f"))).sha256 == _sha(zipped)
     assert len(server.requests) == 3
-
-
-def test_a_cut_download_is_resumed_by_range(tmp_path: Path, server: Server, zipped: bytes) -> None:
-    server.script["/f"] = [cut(zipped, 300), cut(zipped, 200), whole(zipped)]
-    assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).path.read_bytes() == zipped
-    asked = [headers.get("Range") for _, headers in server.requests]
-    assert asked == [None, "bytes=300-", "bytes=500-"]
-    assert server.requests[1][1]["If-Range"] == '"v1"'
-
-
-def test_a_later_run_resumes_what_an_earlier_one_left(tmp_path: Path, server: Server, zipped: bytes) -> None:
-    server.script["/f"] = [cut(zipped, 300), status(500)]
-    source = _zip_source(Mirror(f"{server.url}/f"))
-    with pytest.raises(DownloadError, match="status 500"):
-        _get(tmp_path, source)
-    assert len(server.requests) == 4, "one that was cut, and three attempts to go on"
-    server.script["/f"] = [whole(zipped)]
-    assert _get(tmp_path, source).path.read_bytes() == zipped
-    assert server.requests[-1][1]["Range"] == "bytes=300-"
-
-
-def test_a_file_that_changed_meanwhile_is_fetched_afresh(
-    tmp_path: Path, server: Server, zipped: bytes
-) -> None:
-    server.script["/f"] = [cut(bytes(len(zipped)), 300, '"old"'), whole(zipped, '"new"')]
-    assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).path.read_bytes() == zipped
-
-
-def test_a_server_without_ranges_is_fetched_afresh(tmp_path: Path, server: Server, zipped: bytes) -> None:
-    length = {"Content-Length": str(len(zipped))}
-    server.script["/f"] = [cut(zipped, 300), lambda h: h.reply(200, length, zipped)]
-    assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).path.read_bytes() == zipped
-
-
-def test_a_server_that_sends_another_range_is_fetched_afresh(
-    tmp_path: Path, server: Server, zipped: bytes
-) -> None:
-    wrong = {"Content-Range": f"bytes 0-{len(zipped) - 1}/{len(zipped)}", "Content-Length": str(len(zipped))}
-    server.script["/f"] = [cut(zipped, 300), lambda h: h.reply(206, wrong, zipped), whole(zipped)]
-    assert _get(tmp_path, _zip_source(Mirror(f"{server.url}/f"))).path.read_bytes() == zipped
-
-
-def test_a_part_that_is_the_whole_file_is_taken(tmp_path: Path, server: Server, zipped: bytes) -> None:
-    source = _zip_source(Mirror(f"{server.url}/f"))
-    part = fetch._part(tmp_path / "source" / source.name, source.mirrors[0])
-    part.parent.mkdir()
-    part.write_bytes(zipped)
-    part.with_name(f"{part.name}.json").write_text(json.dumps({"validator": '"v1"'}))
-    server.script["/f"] = [whole(zipped)]
-    assert _get(tmp_path, source).path.read_bytes() == zipped
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_rotten_part_is_thrown_away(tmp_path: Path, server: Server, zipped: bytes, known: bool) -> None:
-    """The resumed file is refused, so it is fetched once more from the start (if its origin is known at all)."""
-    source = _zip_source(Mirror(f"{server.url}/f", len(zipped), _sha(zipped)))
-    part = fetch._part(tmp_path / "source" / source.name, source.mirrors[0])
-    part.parent.mkdir()
-    part.write_bytes(b"rotten")
-    if known:
-        part.with_name(f"{part.name}.json").write_text(json.dumps({"validator": None}))
-    server.script["/f"] = [whole(zipped)]
-    assert _get(tmp_path, source).path.read_bytes() == zipped
-    assert [headers.get("Range") for _, headers in server.requests] == (
-        ["bytes=6-", None] if known else [None]
-    )
 
 
 def test_a_dead_first_mirror_is_passed_over(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/good"] = [whole(zipped)]
     dead = "http://127.0.0.1:9/f"  # the discard port: nothing listens
-    source = _zip_source(Mirror(dead), Mirror(f"{server.url}/gone"), Mirror(f"{server.url}/good"))
+    source = _zip_source(mirror(dead), mirror(f"{server.url}/gone"), mirror(f"{server.url}/good"))
     assert _get(tmp_path, source).origin == f"{server.url}/good"
 
 
 def test_a_damaged_file_in_place_is_fetched_again(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [whole(zipped)]
-    source = _zip_source(Mirror(f"{server.url}/f"))
+    source = _zip_source(mirror(f"{server.url}/f"))
     path = _get(tmp_path, source).path
     path.write_bytes(zipped[:-10])
     assert _get(tmp_path, source).path.read_bytes() == zipped and len(server.requests) == 2
@@ -290,7 +199,7 @@ def test_progress_is_logged(
 ) -> None:
     server.script["/f.zip"] = [whole(zipped)]
     with caplog.at_level(logging.INFO, "subjectdp"):
-        _get(tmp_path, _zip_source(Mirror(f"{server.url}/f.zip")))
+        _get(tmp_path, _zip_source(mirror(f"{server.url}/f.zip")))
     assert any("f.zip: " in m and "(100 %) MB" in m for m in caplog.messages)
 
 
@@ -318,7 +227,7 @@ def test_what_is_no_zip_file_is_refused(
 ) -> None:
     server.script["/f"] = [reply(zipped)]
     with pytest.raises(DownloadError, match=f"(?s){problem}.*set data.path"):
-        _get(tmp_path, _zip_source(Mirror(f"{server.url}/f")))
+        _get(tmp_path, _zip_source(mirror(f"{server.url}/f")))
     assert not (tmp_path / "source" / "by_class.zip").exists() and not (tmp_path / "lock.json").exists()
 
 
@@ -337,13 +246,13 @@ def test_what_is_no_zip_file_is_refused(
 def test_what_is_no_text_is_refused(tmp_path: Path, server: Server, reply: Reply, problem: str) -> None:
     server.script["/f"] = [reply]
     with pytest.raises(DownloadError, match=f"(?s){problem}.*set data.path"):
-        _get(tmp_path, _text(Mirror(f"{server.url}/f")))
+        _get(tmp_path, _text(mirror(f"{server.url}/f")))
     assert not (tmp_path / "source" / "100.txt").exists()
 
 
 def test_an_unmarked_text_of_known_size_is_judged_by_its_size(tmp_path: Path, server: Server) -> None:
     server.script["/f"] = [unmarked(TEXT)]
-    source = _text(Mirror(f"{server.url}/f", len(TEXT), _sha(TEXT)))
+    source = _text(mirror(f"{server.url}/f", len(TEXT), _sha(TEXT)))
     assert _get(tmp_path, source).sha256 == _sha(TEXT)
     server.script["/f"] = [unmarked(TEXT[:-5])]
     with pytest.raises(DownloadError, match=f"{len(TEXT) - 5} bytes came, {len(TEXT)} are"):
@@ -353,22 +262,22 @@ def test_an_unmarked_text_of_known_size_is_judged_by_its_size(tmp_path: Path, se
 def test_a_wrong_hash_or_size_is_refused(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [whole(zipped)]
     with pytest.raises(DownloadError, match="sha256 is .* expected 0000"):
-        _get(tmp_path, _zip_source(Mirror(f"{server.url}/f", None, "0" * 64)))
+        _get(tmp_path, _zip_source(mirror(f"{server.url}/f", None, "0" * 64)))
     for size in (len(zipped) - 1, len(zipped) + 1):
         with pytest.raises(DownloadError, match=f"{size} are expected"):
-            _get(tmp_path, _zip_source(Mirror(f"{server.url}/f", size)))
+            _get(tmp_path, _zip_source(mirror(f"{server.url}/f", size)))
     assert _left_over(tmp_path) == []
 
 
 def test_more_than_expected_is_refused(tmp_path: Path, server: Server, zipped: bytes) -> None:
     server.script["/f"] = [chunked(zipped)]
     with pytest.raises(DownloadError, match="1296 bytes came, 50 are"):
-        _get(tmp_path, _zip_source(Mirror(f"{server.url}/f", 50)))
+        _get(tmp_path, _zip_source(mirror(f"{server.url}/f", 50)))
 
 
 def test_content_that_changed_since_the_first_use_is_refused(tmp_path: Path, server: Server) -> None:
     server.script["/f"] = [whole(TEXT), whole(TEXT + b"more\n")]
-    source = _text(Mirror(f"{server.url}/f"))
+    source = _text(mirror(f"{server.url}/f"))
     _get(tmp_path, source).path.unlink()
     with pytest.raises(DownloadError, match="its content has changed"):
         _get(tmp_path, source)
@@ -376,7 +285,7 @@ def test_content_that_changed_since_the_first_use_is_refused(tmp_path: Path, ser
 
 def test_every_mirrors_problem_is_listed(tmp_path: Path, server: Server) -> None:
     server.script["/html"] = [whole(HTML)]
-    mirrors = (Mirror(f"{server.url}/gone"), Mirror(f"{server.url}/html"))
+    mirrors = (mirror(f"{server.url}/gone"), mirror(f"{server.url}/html"))
     with pytest.raises(DownloadError, match=r"(?s)/gone: status 404.*/html: a web page"):
         _get(tmp_path, _zip_source(*mirrors))
 
@@ -386,16 +295,16 @@ def test_a_full_disk_is_refused_before_the_download(
 ) -> None:
     server.script["/f"] = [whole(zipped)]
     usage = shutil.disk_usage(tmp_path)._replace(free=len(zipped) - 1)
-    monkeypatch.setattr(http.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DownloadError, match="MB free"):
-        _get(tmp_path, _zip_source(Mirror(f"{server.url}/f")))
+    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(DownloadError, match="bytes are free"):
+        _get(tmp_path, _zip_source(mirror(f"{server.url}/f")))
 
 
 def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
     for content in ("", "[]", '{"100.txt": {}}', '{"100.txt": 3}'):
         (tmp_path / "lock.json").write_text(content)
         with pytest.raises(DownloadError, match="not a record"):
-            _get(tmp_path, _text(Mirror("http://127.0.0.1:9/")))
+            _get(tmp_path, _text(mirror("http://127.0.0.1:9/")))
 
 
 # --- local copies -------------------------------------------------------------------------------------------
@@ -407,14 +316,14 @@ def test_a_local_text_is_copied(tmp_path: Path, name: str, as_folder: bool) -> N
     file = tmp_path / "local" / name
     file.parent.mkdir()
     file.write_bytes(gzip.compress(TEXT) if name.endswith(".gz") else TEXT)
-    fetched = _get(tmp_path, _text(Mirror("http://127.0.0.1:9/")), file.parent if as_folder else file)
+    fetched = _get(tmp_path, _text(mirror("http://127.0.0.1:9/")), file.parent if as_folder else file)
     assert fetched.path.read_bytes() == TEXT and fetched.origin == "local" and file.exists()
 
 
 def test_a_local_zip_is_copied_and_checked(tmp_path: Path, zipped: bytes) -> None:
     local = tmp_path / "local"
     local.mkdir()
-    source = _zip_source(Mirror("http://127.0.0.1:9/"))
+    source = _zip_source(mirror("http://127.0.0.1:9/"))
     for bad, problem in ((zipped[:-40], "truncated zip"), (HTML, "web page"), (b"", "is empty")):
         (local / "by_class.zip").write_bytes(bad)
         with pytest.raises(DownloadError, match=problem):
@@ -425,30 +334,3 @@ def test_a_local_zip_is_copied_and_checked(tmp_path: Path, zipped: bytes) -> Non
         fetch_file(source, tmp_path / "new", tmp_path / "l", tmp_path / "nowhere", OPTIONS)
     with pytest.raises(DownloadError, match="does not hold"):
         fetch_file(source, tmp_path / "new", tmp_path / "l", tmp_path, OPTIONS)
-
-
-# --- several processes --------------------------------------------------------------------------------------
-
-
-def _fetch_in_process(folder: Path, url: str, results: Any) -> None:
-    results.put(_get(folder, _text(Mirror(url))).sha256)
-
-
-def test_two_processes_fetch_once(tmp_path: Path, server: Server) -> None:
-    gate = threading.Event()
-
-    def slow(handler: Handler) -> None:
-        gate.wait(0.3)
-        whole(TEXT)(handler)
-
-    server.script["/f"] = [slow]
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    arguments = (tmp_path, f"{server.url}/f", results)
-    processes = [context.Process(target=_fetch_in_process, args=arguments) for _ in range(2)]
-    for process in processes:
-        process.start()
-    assert [results.get(timeout=20) for _ in processes] == [_sha(TEXT)] * 2
-    for process in processes:
-        process.join(timeout=20)
-    assert len(server.requests) == 1

@@ -7,25 +7,24 @@ import math
 import pytest
 
 from forecast.runs import PAPER, SHAKESPEARE, run_of
-from subjectdp.forecast.cost_model import SIZES, ModelCost, expected_items, forecast_seconds, work_of
-
-COST = ModelCost(forward_flops=7)
+from subjectdp.forecast.cost_model import SIZES, expected_items, forecast_seconds, work_of
+from subjectdp.models.catalogue import MODELS
 
 
 def test_work_counts_every_step_and_every_evaluation():
     run = run_of(training={"rounds": 3, "batch_size": 10, "evaluate_every": 2})
-    work = work_of(run, COST, silo_items=[25, 40], evaluated=100)
+    work = work_of(run, silo_items=[25, 40], evaluated=100)
     assert work.steps == 3 * (3 + 4) * 4 / 2, "two silos stand for the four of the configuration"
     assert work.train_items == work.steps * 10
     assert work.evaluated_items == 2 * 100, "after round 2, and after the last"
-    shorter = work_of(run, COST, silo_items=[25, 40], evaluated=100, rounds=1)
+    shorter = work_of(run, silo_items=[25, 40], evaluated=100, rounds=1)
     assert shorter.steps * 3 == work.steps
 
 
 def test_a_part_of_the_silos_and_of_the_evaluation_costs_a_part():
     whole, part = run_of(), run_of(training={"silos_per_round": 1, "evaluation_items": 3})
-    assert work_of(part, COST).steps * 4 == work_of(whole, COST).steps
-    assert work_of(part, COST).evaluated_items == 2 * 3 * part.training.rounds
+    assert work_of(part).steps * 4 == work_of(whole).steps
+    assert work_of(part).evaluated_items == 2 * 3 * part.training.rounds
 
 
 def test_a_forecast_counts_the_rounds_that_are_run():
@@ -63,11 +62,7 @@ def test_the_last_class_has_no_limit():
     assert list(SIZES.values())[-1] == math.inf
 
 
-def test_training_costs_three_passes_an_evaluation_one_and_features_one_for_each_item():
+def test_training_costs_three_passes_and_an_evaluation_one():
     run = run_of(training={"rounds": 3, "batch_size": 10})
-    work = work_of(run, ModelCost(forward_flops=7))
-    assert work.operations == 7 * (3 * work.train_items + work.evaluated_items)
-    items = expected_items(run)
-    fixed = work_of(run, ModelCost(forward_flops=7, feature_flops=1000))
-    extra = 1000 * (items.train + items.validation + items.test)
-    assert fixed.operations == pytest.approx(work.operations + extra)
+    work, flops = work_of(run), MODELS[str(run.model.name)].forward_flops
+    assert work.operations == flops * (3 * work.train_items + work.evaluated_items)

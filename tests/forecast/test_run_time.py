@@ -13,8 +13,7 @@ from forecast.small_runs import folders, prepare, run_of, train
 from subjectdp.accounting.cache import forget
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.forecast import run_time
-from subjectdp.forecast.measured import Paces, measurements
-from subjectdp.forecast.run_time import forecast, predicted_memory_mb
+from subjectdp.forecast.run_time import forecast
 from training import small_world
 
 
@@ -39,20 +38,6 @@ def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
     assert (row.runs, row.finished) == (1, 0)
 
 
-def test_finished_runs_are_counted_and_their_pace_is_used(tmp_path):
-    run = run_of(algorithm="fed_avg")
-    prepare(run, tmp_path)
-    manifest = train(run, tmp_path)
-    content = {"name": "x", "run": small_world.config(algorithm="fed_avg"), "sweep": [{"seed": [0, 1]}]}
-    found = measurements(str(tmp_path))
-    (row,) = forecast(load_scenario_from_mapping(content), str(tmp_path), Paces(found))
-    assert (row.runs, row.finished) == (2, 1)
-    assert row.hours_a_run * 3600 == pytest.approx(manifest["wall_seconds"])
-    assert row.hours == row.hours_a_run, "one of two is left"
-    assert row.memory_mb == manifest["peak_memory_mb"]
-    assert row.basis == "by finished runs of the same algorithm and model on cpu"
-
-
 def test_a_second_forecast_computes_no_epsilon_again_but_another_plan_or_code_does(tmp_path, monkeypatch):
     def planned(epsilon: float):
         run = small_world.config(algorithm="local_item_dp", privacy={"epsilon": epsilon, "delta": 1e-5})
@@ -71,19 +56,14 @@ def test_a_second_forecast_computes_no_epsilon_again_but_another_plan_or_code_do
         planned(4)
 
 
-def test_larger_models_and_batches_take_more_memory():
-    small, large = run_of(), run_of(model={"name": "leaf_cnn", "parameters": {}})
-    assert predicted_memory_mb(small) < predicted_memory_mb(large)
-    batch = run_of(
-        model={"name": "leaf_cnn", "parameters": {}},
-        training={"batch_size": 512},
-        performance={"evaluation_batch_size": 1},
-    )
-    assert predicted_memory_mb(batch) > predicted_memory_mb(
-        batch.model_copy(
-            update={"performance": batch.performance.model_copy(update={"physical_batch_size": 8})}
-        )
-    )
+def test_finished_runs_are_counted_and_not_left(tmp_path):
+    run = run_of(algorithm="fed_avg")
+    prepare(run, tmp_path)
+    train(run, tmp_path)
+    content = {"name": "x", "run": small_world.config(algorithm="fed_avg"), "sweep": [{"seed": [0, 1]}]}
+    (row,) = forecast(load_scenario_from_mapping(content), str(tmp_path))
+    assert (row.runs, row.finished) == (2, 1)
+    assert row.hours == row.hours_a_run > 0, "one of two is left"
 
 
 AFTER_TWO_THREADS = """

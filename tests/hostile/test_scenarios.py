@@ -118,8 +118,8 @@ _TABLE = "femnist: {{license: x, files: {{{}: {{format: zip, mirrors: [{{url: '{
     [
         ("femnist: !!python/object/apply:os.system ['true']", "plain YAML"),
         ("femnist: {license: x, license: y}", "given twice"),
-        (_TABLE.format("../a.zip", "http://x"), "file name"),
-        (_TABLE.format("a.zip", "file:///etc/passwd"), "http or https"),
+        (_TABLE.format("../a.zip", "http://x"), "files.../a.zip"),
+        (_TABLE.format("a.zip", "file:///etc/passwd"), "match pattern"),
         ("\xff", "a mapping"),
     ],
 )

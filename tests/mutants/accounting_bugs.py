@@ -17,11 +17,7 @@ EVENTS, SOUND, PLANNING, PLAN = (
     "accounting/make_plan.py",
     "plan/plan.py",
 )
-PUBLISHED, CALIBRATION, TERMS = (
-    "accounting/published.py",
-    "accounting/calibration.py",
-    "accounting/silo_terms.py",
-)
+PUBLISHED, CALIBRATION = "accounting/published.py", "accounting/calibration.py"
 SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.py"
 
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
@@ -120,9 +116,9 @@ ACCOUNTING = (
     ),
     mutant(
         "the ledger forgets what is conditional",
-        "cli/ledger_rows.py",
-        'condition(plan, kind, unit == "subject") is not None',
-        'condition(plan, kind, unit == "subject") == ""',
+        "cli/ledger.py",
+        'condition(entry.plan, kind, unit == "subject") is not None',
+        'condition(entry.plan, kind, unit == "subject") == ""',
         "cli/test_ledger.py::test_records_of_an_engine_are_composed_and_stay_conditional",
     ),
     mutant(
@@ -135,15 +131,15 @@ ACCOUNTING = (
     mutant(
         "a private selection costs what one repetition costs",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
         "one.divergences + score, 1.0,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(
         "the score of a private selection is free",
         SELECTION,
-        "one.divergences + score, repetitions.mean,",
-        "one.divergences, repetitions.mean,",
+        "one.divergences + score, selection.mean,",
+        "one.divergences, selection.mean,",
         T_SELECTION + "test_the_accountant_of_dp_accounting_agrees",
     ),
     mutant(
@@ -401,8 +397,8 @@ ACCOUNTING = (
     mutant(
         "a budget is charged its silos' rounds under coins too",
         "accounting/subject_losses.py",
-        "if len(shift.sensitivities) > 1:\n        return turns(plan)",
-        "if len(shift.sensitivities) > 9:\n        return turns(plan)",
+        "if len(shift.sensitivities) > 1:\n        return plan.rounds",
+        "if len(shift.sensitivities) > 9:\n        return plan.rounds",
         T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
     ),
     mutant(
@@ -421,7 +417,7 @@ ACCOUNTING = (
     ),
     mutant(
         "T off by one",
-        "plan/minibatches.py",
+        "plan/rounds.py",
         "return math.ceil(items / settings.batch_size) if",
         "return items // settings.batch_size if",
         T_PLANNING + "test_unequal_silos_have_their_own_noise",
@@ -478,9 +474,9 @@ ACCOUNTING = (
     ),
     mutant(
         "noise that colluding silos know counts",
-        TERMS,
-        "others = participants - 1 - colluding_silos",
-        "others = participants - 1",
+        "accounting/sound.py",
+        "math.sqrt(participants(plan) - plan.settings.colluding_silos)",
+        "math.sqrt(participants(plan))",
         "accounting/test_joint_terms.py::test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1",
     ),
 )

@@ -10,9 +10,8 @@ from mutants.accounting_bugs import ACCOUNTING, DATA, TAILS
 from mutants.api_bugs import API
 from mutants.subject_bugs import SUBJECTS
 from mutants.training_bugs import NOISE_AND_CLIPPING, SAMPLING
-from mutants.view_bugs import VIEWS
 
-MUTANTS = (*SAMPLING, *NOISE_AND_CLIPPING, *SUBJECTS, *VIEWS, *ACCOUNTING, *TAILS, *DATA, *API)
+MUTANTS = (*SAMPLING, *NOISE_AND_CLIPPING, *SUBJECTS, *ACCOUNTING, *TAILS, *DATA, *API)
 
 QUICK = (  # one of each kind, each killed in about a second: what runs with every change
     "batches of fixed size pose as Poisson batches",

@@ -1,15 +1,15 @@
-"""Planted bugs of sampled subjects, budgets over silos, correlated and predicted noise."""
+"""Planted bugs of sampled subjects, budgets over silos, predicted noise."""
 
 from __future__ import annotations
 
 from mutants.mutant import mutant
 
-WEIGHTS, NOISE = "noise/subject_weights.py", "noise/correlated_noise.py"
+WEIGHTS = "noise/subject_weights.py"
 SAMPLER, STEP = "sampling/subjects.py", "training/steps/silo_step.py"
 UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/subject_planning.py"
 LOSSES, EVENTS = "accounting/subject_losses.py", "accounting/events.py"
 
-T_WEIGHTS, T_NOISE = "noise/test_subject_weights.py::", "noise/test_correlated_noise.py::"
+T_WEIGHTS = "noise/test_subject_weights.py::"
 T_SAMPLER, T_PLANS = "sampling/test_subjects.py::", "accounting/test_subject_plans.py::"
 T_RELEASE = "algorithms/test_subject_release.py::"
 ROUND, COINS = (
@@ -51,8 +51,8 @@ SUBJECTS = (
     mutant(
         "weights depend on all subjects",
         WEIGHTS,
-        "return counts.astype(np.float64)",
-        "return np.asarray((counts + counts.mean()) * held)",
+        "shares = (counts if rule is BudgetWeights.PROPORTIONAL else held).astype(np.float64)",
+        "shares = ((counts + counts.mean()) * held if rule is BudgetWeights.PROPORTIONAL else held).astype(np.float64)",
         T_WEIGHTS + "test_a_subject_decides_over_nobody_elses_weights",
     ),
     mutant(
@@ -68,13 +68,6 @@ SUBJECTS = (
         "Purpose.SUBJECT_SAMPLING, round_, *place)",
         "Purpose.SUBJECT_SAMPLING, *place)",
         T_SAMPLER + "test_a_round_has_coins_of_its_own_and_so_has_a_place",
-    ),
-    mutant(
-        "a subject has two turns where it should have one",
-        SAMPLER,
-        "chosen &= starts == (round_ - 1) % settings.every",
-        "chosen &= starts % (settings.every // 2) == (round_ - 1) % (settings.every // 2)",
-        T_SAMPLER + "test_turns_are_exactly_so_many_rounds_apart_from_uniform_starts",
     ),
     mutant(
         "a subject brings more items than it may",
@@ -128,20 +121,6 @@ SUBJECTS = (
         CONFORMS,
     ),
     mutant(
-        "correlated noise adds where it should take back",
-        STEP,
-        "key), alpha=coefficient)",
-        "key), alpha=-coefficient)",
-        T_RELEASE + "test_correlated_noise_is_the_matrix_times_independent_noise",
-    ),
-    mutant(
-        "correlated noise starts anew in each round",
-        STEP,
-        "self._key_of(self.round - age)",
-        "(*self._key_of(self.round), age)",
-        T_RELEASE + "test_correlated_noise_takes_itself_back",
-    ),
-    mutant(
         "a subject's update is not clipped",
         UPDATES,
         "return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]",
@@ -161,27 +140,6 @@ SUBJECTS = (
         "finite = torch.isfinite(norms)",
         "finite = torch.ones_like(norms, dtype=torch.bool)",
         NOT_FINITE,
-    ),
-    mutant(
-        "correlated noise is accounted like independent noise",
-        LOSSES,
-        "if settings.subject.noise_band == 1:",
-        "if settings.subject.noise_band >= 1:",
-        T_PLANS + "test_correlated_noise_is_one_gaussian_of_its_sensitivity",
-    ),
-    mutant(
-        "a subject's turns are counted as too few",
-        LOSSES,
-        "return -(-plan.rounds // plan.settings.subject.every)",
-        "return max(1, plan.rounds // plan.settings.subject.every)",
-        T_PLANS + "test_turns_cost_as_many_rounds_as_a_subject_takes_part_in",
-    ),
-    mutant(
-        "sensitivity forgets the turns before",
-        NOISE,
-        "for start in range(0, rounds, every):",
-        "for start in (0,):",
-        T_NOISE + "test_no_turns_and_no_directions_move_more_than_the_sensitivity",
     ),
     mutant(
         "an item is taken for a whole subject",

@@ -77,9 +77,6 @@ def test_the_chosen_ring_is_the_smallest_that_holds_the_bound(bound: int) -> Non
 
 
 def test_a_ring_that_cannot_hold_the_update_is_refused() -> None:
-    assert ring_for(100, 9).bits == 9
-    with pytest.raises(ConfigError, match=r"joint.ring_bits to be at least 8: .* not one gradient.*, got 7"):
-        ring_for(100, 7)
     with pytest.raises(ConfigError, match="at most 62 bits, it needs 63"):
         ring_for(2**61 + 1)
     for make in (lambda: Ring(1), lambda: Ring(2**62 + 1), lambda: Ring.of_bits(0), lambda: Ring.of_bits(63)):
@@ -133,5 +130,3 @@ def test_the_bound_grows_with_steps_silos_and_certainty_and_takes_the_largest_si
     assert largest_sum([bounds()] * 4, 4, 10, 5, 1e-6) > 1.8 * base
     assert largest_sum([bounds()] * 4, 2, 10, 5, 1e-12) > base
     assert largest_sum([bounds(), bounds(largest_entry=1), bounds()], 2, 10, 5, 1e-6) >= base * 0.99
-    with pytest.raises(ConfigError, match="wrap_probability"):
-        largest_sum([bounds()], 1, 1, 1, 0.0)

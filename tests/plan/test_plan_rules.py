@@ -26,13 +26,6 @@ CASES: list[tuple[Mechanism, dict[str, Any], dict[str, Any], type[SubjectDPError
     (plans.USER_LDP, {"predicted_subjects": 9}, {"privacy": {"predicted_subjects": 9}}, PrivacyError, "null unless"),
     (
         plans.sound(plans.RELEASE),
-        {**SOUND, "sampling": SUBJECTS, "subject": SubjectSettings(every=101)},
-        {**RELEASE, "subject": {"every": 101}},
-        ConfigError,
-        "at most training.rounds (100)",
-    ),
-    (
-        plans.sound(plans.RELEASE),
         {**SOUND, "sampling": plans.FIXED},
         {**RELEASE, "training": {"sampling": "fixed_batch_size"}},
         PrivacyError,

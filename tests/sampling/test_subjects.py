@@ -10,17 +10,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.subject_settings import SubjectSettings
 from subjectdp.sampling.batches import StepKey
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 
-EVERY_ROUND = SubjectSettings()
 
-
-def chosen(
-    subjects: int, q: float, round_: int, *place: int, every: int = 1, seed: int = 0
-) -> NDArray[np.bool_]:
-    return subjects_of_round(subjects, SubjectSettings(every=every), q, seed, round_, *place)
+def chosen(subjects: int, q: float, round_: int, *place: int, seed: int = 0) -> NDArray[np.bool_]:
+    return subjects_of_round(subjects, q, seed, round_, *place)
 
 
 @pytest.mark.parametrize("q", [0.02, 0.3, 0.9])
@@ -57,17 +52,6 @@ def test_the_number_of_subjects_is_binomial() -> None:
     sizes = np.array([chosen(200, 0.15, r).sum() for r in range(1, 2001)])
     assert abs(sizes.mean() - 30) < 5 * np.sqrt(200 * 0.15 * 0.85 / 2000)
     assert sizes.var() == pytest.approx(200 * 0.15 * 0.85, rel=0.15)
-
-
-def test_turns_are_exactly_so_many_rounds_apart_from_uniform_starts() -> None:
-    rounds = np.array([chosen(3000, 1.0, r, every=4) for r in range(1, 13)])
-    first = rounds[:4]
-    assert np.all(first.sum(axis=0) == 1)
-    assert np.array_equal(rounds[4:8], first) and np.array_equal(rounds[8:], first)
-    assert stats.chisquare(first.sum(axis=1)).pvalue > 1e-4
-    coins = np.array([chosen(3000, 0.5, r, every=4) for r in range(1, 13)])
-    assert not np.any(coins & ~rounds)
-    assert coins.sum() == pytest.approx(rounds.sum() / 2, rel=0.05)
 
 
 def test_all_items_of_the_chosen_and_of_nobody_else() -> None:
@@ -109,11 +93,9 @@ def test_items_have_keys_of_seed_round_silo_and_step() -> None:
 @pytest.mark.parametrize("q", [0.0, -0.1, 1.01, float("nan"), float("inf")])
 def test_probabilities_out_of_range_are_refused(q: float) -> None:
     with pytest.raises(PrivacyError, match="sampling probability of subjects"):
-        subjects_of_round(5, EVERY_ROUND, q, 0, 1)
+        subjects_of_round(5, q, 0, 1)
 
 
-def test_turns_and_items_out_of_range_are_refused() -> None:
-    with pytest.raises(PrivacyError, match="turns"):
-        chosen(5, 0.5, 1, every=0)
+def test_items_out_of_range_are_refused() -> None:
     with pytest.raises(PrivacyError, match="items of a sampled subject"):
         items_of_subjects(np.zeros(3, np.int32), np.ones(1, bool), 0, StepKey(0, 1, 0, 0))

@@ -128,13 +128,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 2},
         "joint": {"clipping": "update"},
     },
-    "several views": {"training": {"augmentation": {"name": "warp", "views": 2}}},
-    "an average, a server's momentum": {
-        "training": {
-            "averaging": {"name": "tail"},
-            "server_optimizer": {"name": "momentum", "learning_rate": 0.5},
-        }
-    },
+    "an average": {"training": {"averaging": {"name": "tail"}}},
     "Adam": {"training": {"optimizer": {"name": "adam", "learning_rate": 0.01}}},
     "fixed features": {"model": {"name": "scattering_head", "parameters": {}}},
     "a network": {},

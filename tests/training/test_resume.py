@@ -106,8 +106,6 @@ def world(tmp_path: Path) -> World:
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "adam at the server": {"training": {"server_optimizer": {"name": "adam", "learning_rate": 0.01}}},
-    "momentum at the server": {"training": {"server_optimizer": {"name": "momentum", "learning_rate": 0.5}}},
     "adam in the centre": {
         "algorithm": "central_sub_dp",
         "training": {"local_steps": 1, "optimizer": {"name": "adam", "learning_rate": 0.01}},
@@ -117,7 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 1, "evaluate_every": 2, "optimizer": {"name": "momentum"}},
         "privacy": {"mode": "sound"},
     },
-    "an average over rounds": {"training": {"averaging": {"name": "exponential", "decay": 0.6}}},
+    "an average over rounds": {"training": {"averaging": {"name": "tail"}}},
     "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
     "integer noise": {
         "algorithm": "joint_noise",

@@ -32,11 +32,6 @@ def averages(rounds: int = ROUNDS, **settings: Any) -> list[torch.Tensor]:
     return found
 
 
-def expected_mean(weights: list[float], upto: int) -> torch.Tensor:
-    chosen = torch.tensor(weights[:upto], dtype=torch.float64)
-    return (chosen[:, None] * MODELS[:upto].double()).sum(0) / chosen.sum()
-
-
 def test_none_is_the_newest_model() -> None:
     assert all(torch.equal(one, model) for one, model in zip(averages(name="none"), MODELS, strict=True))
 
@@ -46,27 +41,6 @@ def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
     for round_, average in enumerate(averages(name="tail", fraction=fraction), start=1):
         wanted = MODELS[first - 1 : round_].mean(0) if round_ >= first else MODELS[round_ - 1]
         torch.testing.assert_close(average, wanted)
-
-
-@pytest.mark.parametrize(
-    ("power", "weights"),
-    [
-        (0.0, [1.0] * ROUNDS),
-        (1.0, [float(t) for t in range(1, ROUNDS + 1)]),  # t
-        (2.0, [t * (t + 1) / 2 for t in range(1, ROUNDS + 1)]),  # rising factorials, about t^power
-    ],
-)
-def test_polynomial_weights_grow_as_a_power_of_the_round(power: float, weights: list[float]) -> None:
-    for round_, average in enumerate(averages(name="polynomial", power=power), start=1):
-        torch.testing.assert_close(average.double(), expected_mean(weights, round_), rtol=1e-5, atol=1e-6)
-
-
-def test_exponential_forgets_the_initial_model_and_then_decays() -> None:
-    found = averages(name="exponential", decay=0.75)
-    for round_ in (1, 2, 3, 4):  # up to 1 / (1 - decay) a plain mean
-        torch.testing.assert_close(found[round_ - 1], MODELS[:round_].mean(0))
-    for round_ in range(5, ROUNDS + 1):
-        torch.testing.assert_close(found[round_ - 1], 0.75 * found[round_ - 2] + 0.25 * MODELS[round_ - 1])
 
 
 def trained(folder: Path, name: str, rounds: int, averaging: dict[str, Any]) -> tuple[np.ndarray, Any]:

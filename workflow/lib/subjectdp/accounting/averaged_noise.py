@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.noise.correlated_noise import noise_coefficients
 from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, TrustModel
 
 
@@ -19,8 +16,7 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
 
     The average is the server's step for a learning rate of 1 and one local step a round: the mean of the silos' noisy
-    means, or the one noisy sum over them. Correlated noise counts as in a late round, with the draws of earlier
-    rounds.
+    means, or the one noisy sum over them.
 
     Raises:
         PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.
@@ -29,12 +25,12 @@ def averaged_noise(plan: PrivacyPlan) -> float:
         return 0.0
     _check(plan)
     silos, clipping = plan.silos, plan.mechanism.clipping
-    sums = [silo.noise_multiplier * silo.clip_norm_factor for silo in silos]
+    sums = [silo.noise_multiplier for silo in silos]
     whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
-        return _late(plan) * sums[0] / whole
+        return sums[0] / whole
     if plan.mechanism.shared_budget:
-        return _late(plan) * math.hypot(*sums) / whole
+        return math.hypot(*sums) / whole
     undivided = clipping is Clipping.PER_UPDATE or plan.mechanism.divisor_rule is DivisorRule.ONE
     means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
     return math.hypot(*means) / len(silos)
@@ -48,8 +44,3 @@ def _check(plan: PrivacyPlan) -> None:
     chosen = plan.settings.silos_per_round
     if chosen is not None and chosen != len(plan.silos):
         raise expected("silos_per_round of the plan", chosen, f"all {len(plan.silos)}, or null", PrivacyError)
-
-
-def _late(plan: PrivacyPlan) -> float:
-    """Noise of a late round over that of one draw: the root of the sum of c̃² over the band."""
-    return float(np.linalg.norm(noise_coefficients(plan.settings.subject.noise_band)))

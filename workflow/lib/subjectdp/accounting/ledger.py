@@ -123,7 +123,6 @@ def _worst_silos(plan: PrivacyPlan) -> PrivacyPlan:
         max(schedules, key=lambda silo: silo.sampling_probability),
         max_items_per_subject=max(silo.max_items_per_subject for silo in schedules),
         steps_per_round=max(silo.steps_per_round for silo in schedules),
-        noise_multiplier=min(silo.noise_multiplier / silo.noise_factor for silo in schedules),
-        noise_factor=1.0,
+        noise_multiplier=min(silo.noise_multiplier for silo in schedules),
     )
     return replace(plan, silos=(worst,) * len(schedules), people=())

@@ -11,10 +11,8 @@ from subjectdp.accounting.cache import cached
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.accounting.shifts import Told
-from subjectdp.accounting.silo_terms import with_terms
 from subjectdp.errors import expected
 from subjectdp.plan import rules
-from subjectdp.plan.minibatches import expected_batch, round_steps
 from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
@@ -25,31 +23,24 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SiloSchedule,
-    SiloTerms,
     TrustModel,
 )
-from subjectdp.plan.rounds import executed_rounds
+from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
 
-def make_plan(
-    mechanism: Mechanism,
-    facts: FederationFacts,
-    settings: PlanSettings,
-    terms: Sequence[SiloTerms] | None = None,
-) -> PrivacyPlan:
+def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
     """The plan of a run: sampling, steps, noise and divisor of every silo, and the rounds to execute.
 
     As published, each silo's σ follows the paper's accounting for that silo. In sound mode: item-level noise is
     calibrated for each silo on its own (the silos' items are disjoint); subject-level noise is one σ common to all
-    silos, calibrated on the composition over every silo that may hold a subject. ``terms`` (joint noise): how each
-    silo's clip norm, learning rate and noise depart from the common ones.
+    silos, calibrated on the composition over every silo that may hold a subject.
 
     Raises ConfigError for settings that do not fit the facts, PrivacyError in sound mode for what cannot be
     accounted for (data-dependent σ or divisor, no enforced cap, joint noise over several local steps, a CLT
     accountant).
     """
-    plan = with_terms(draft_plan(mechanism, facts, settings), terms)
-    return subject_planning.with_prediction(with_plan_noise(plan, facts), facts)
+    plan = with_plan_noise(draft_plan(mechanism, facts, settings), facts)
+    return subject_planning.with_prediction(plan, facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -89,9 +80,7 @@ def sound_noise(plan: PrivacyPlan) -> list[float]:
     unit_plan = _with_noise(plan, [1.0] * len(plan.silos))
     if unit is not PrivacyUnit.SUBJECT and not sound.noise_is_summed(plan):
         singles = [sound.silo_loss(unit_plan, silo, unit) for silo in range(len(plan.silos))]
-        losses = _near_ones_shared(singles)
-        own = [_calibrated(loss, plan.settings) for loss in losses]
-        return [value / silo.noise_factor for value, silo in zip(own, plan.silos, strict=True)]
+        return [_calibrated(loss, plan.settings) for loss in _near_ones_shared(singles)]
     return [_sound_value(unit_plan, unit)] * len(plan.silos)
 
 
@@ -170,8 +159,7 @@ def _fraction(loss: PrivacyLoss) -> float:
 
 def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = False) -> PrivacyPlan:
     silos = tuple(
-        replace(silo, noise_multiplier=value * silo.noise_factor)
-        for silo, value in zip(plan.silos, noise, strict=True)
+        replace(silo, noise_multiplier=value) for silo, value in zip(plan.silos, noise, strict=True)
     )
     group = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
     if not (constant_table and group):
@@ -232,6 +220,7 @@ def _schedule(
         steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
         divisor=1.0,
+        fused_steps=settings.fused_steps[silo] if settings.fused_steps else 1,
     )
     return replace(schedule, divisor=_divisor(mechanism.divisor_rule, schedule, settings))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subjectdp.accounting.make_plan import draft_plan, make_plan
-from subjectdp.config.plan_inputs import mechanism_of, plan_settings, silo_terms
+from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import FederationFacts, PrivacyPlan
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
     """The privacy plan of a run on a partition (see ``accounting.make_plan.make_plan`` for what it refuses)."""
     run = resolve_defaults(run)
-    return make_plan(
-        mechanism_of(run), _facts(run, partition), plan_settings(run, cache_dir), silo_terms(run)
-    )
+    return make_plan(mechanism_of(run), _facts(run, partition), plan_settings(run, cache_dir))
 
 
 def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:

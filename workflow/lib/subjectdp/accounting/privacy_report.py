@@ -49,7 +49,6 @@ _DIVISORS = {
 _WEIGHTS = {
     BudgetWeights.UNIFORM: "equal at the silos that hold it",
     BudgetWeights.PROPORTIONAL: "by its items there",
-    BudgetWeights.OPTIMAL: "for the largest expected signal",
     BudgetWeights.FIXED: "one part for each silo that may hold it",
 }
 _NOISED_BY = {
@@ -102,9 +101,6 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
     yield _line("local steps of a silo", f"{_span([silo.local_steps for silo in plan.silos])} a round")
     yield _line("sampling", f"{_SAMPLING[settings.sampling]} {_span(fractions)}")
     yield from _subjects(plan)
-    if settings.views > 1:
-        seen = f"{settings.views}, whose mean gradient is the item's before anything is clipped: one item all the same"
-        yield _line("views of an item", seen)
     clipped = _CLIPPED[mechanism.clipping]
     bounded = "" if mechanism.clipping is Clipping.NONE else f", to L2 norm {settings.clip_norm:g}"
     yield _line("clipped", clipped + bounded)
@@ -139,9 +135,6 @@ def _sampled_subjects(plan: PrivacyPlan) -> Iterable[str]:
     if not plan.mechanism.shared_budget:
         yield _line("silos of a subject", f"up to {held}, each clips it on its own")
         return
-    yield _line(
-        "turns of a subject", "every round" if subject.every == 1 else f"every {subject.every} rounds"
-    )
     budget = "squares" if plan.mechanism.trust is TrustModel.LOCAL else "clip norms"
     yield _line("silos of a subject", f"up to {held}; the {budget} of its parts add up to one at most")
     yield _line("parts of a subject's clip norm", _WEIGHTS[subject.weights])
@@ -180,9 +173,7 @@ def _when(plan: PrivacyPlan) -> str:
         return "once a round"
     if plan.mechanism.shared_budget:
         where = "on the sum over silos" if plan.mechanism.trust is TrustModel.CENTRAL else "at each silo"
-        band = plan.settings.subject.noise_band
-        taken_back = "" if band == 1 else f", taken back in part by the next {band - 1}"
-        return f"once a round, {where}{taken_back}"
+        return f"once a round, {where}"
     if plan.mechanism.trust is not TrustModel.CENTRAL:
         return "in every local step"
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:

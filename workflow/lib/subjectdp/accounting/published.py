@@ -20,9 +20,7 @@ from subjectdp.accounting.events import (
     with_noise,
 )
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
-from subjectdp.accounting.silo_terms import noise_copies
 from subjectdp.accounting.sound import typical_group_size
-from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
@@ -34,7 +32,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import silos_in_round
+from subjectdp.plan.rounds import expected_batch, silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
@@ -227,7 +225,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
         size = (
             typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1
         )
-        sigma = plan.noise_multiplier(index, size) / schedule.noise_factor * _published_copies(plan)
+        sigma = plan.noise_multiplier(index, size) * _published_copies(plan)
         loss = with_noise(published_loss(plan.mechanism, facts, plan.settings, schedule), sigma)
         if (loss, size) not in seen:
             seen.add((loss, size))
@@ -247,8 +245,7 @@ def _published_copies(plan: PrivacyPlan) -> float:
     """Joint noise claims the noise of all honest silos' sum; everybody else the noise of one silo."""
     if plan.mechanism.trust is not TrustModel.SECURE_AGGREGATION:
         return 1.0
-    participating = silos_in_round(len(plan.silos), plan.settings)
-    return noise_copies(plan.silos, participating, plan.settings.colluding_silos)
+    return math.sqrt(silos_in_round(len(plan.silos), plan.settings) - plan.settings.colluding_silos)
 
 
 def facts_of(plan: PrivacyPlan) -> FederationFacts:

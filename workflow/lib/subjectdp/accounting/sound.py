@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
-from subjectdp.accounting import silo_terms, subject_losses
+from subjectdp.accounting import subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -29,7 +29,6 @@ from subjectdp.accounting.held_silos import (
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.shifts import Shift, Told
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -41,6 +40,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
+from subjectdp.plan.rounds import expected_batch
 
 FEW_LOSSES = 12  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
@@ -120,15 +120,17 @@ def noise_copies(plan: PrivacyPlan) -> float:
     its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
     """
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        of_updates = plan.mechanism.clipping is Clipping.PER_UPDATE
-        return silo_terms.noise_copies(
-            plan.silos, participants(plan), plan.settings.colluding_silos, of_updates
-        )
+        return math.sqrt(participants(plan) - plan.settings.colluding_silos)
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     outside = 1.0 if plan.settings.noise_before_average else expected_batch(plan.settings, mean)
     return math.sqrt(participants(plan)) * outside
+
+
+def least_noise(silos: Sequence[SiloSchedule]) -> float:
+    """The noise multiplier of silos that share one noise (the least, should they disagree)."""
+    return min(silo.noise_multiplier for silo in silos)
 
 
 def shares(plan: PrivacyPlan) -> float:
@@ -141,17 +143,12 @@ def shares(plan: PrivacyPlan) -> float:
     claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
     if mechanism.trust is not TrustModel.SECURE_AGGREGATION or not (claimed or noise_is_summed(plan)):
         return 1.0
-    return silo_terms.noise_copies(
-        plan.silos,
-        participants(plan),
-        colluding_silos=0,
-        of_updates=mechanism.clipping is Clipping.PER_UPDATE,
-    )
+    return math.sqrt(participants(plan))
 
 
 def noise_of_the_sum(plan: PrivacyPlan) -> float:
     """The noise multiplier in the sense of :func:`shares`; of a silo where silos do not share one noise."""
-    own, parts = silo_terms.common_noise_multiplier(plan.silos), shares(plan)
+    own, parts = least_noise(plan.silos), shares(plan)
     whole = own * parts
     return whole if whole / parts >= own else math.nextafter(whole, math.inf)  # so that a share is no smaller
 
@@ -274,7 +271,7 @@ def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int)
     sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
     summed = noise_is_summed(plan)
     if summed:
-        sigma = silo_terms.common_noise_multiplier(plan.silos) * noise_copies(plan)
+        sigma = least_noise(plan.silos) * noise_copies(plan)
     total = parts[0][2]
     for count in range(min(held, participants(plan)) + 1):
         chance = float(_stats().hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
@@ -318,7 +315,7 @@ def _summed_losses(
         held = plan.silos_per_subject if several else 1
         choices = [worst_of(silos)] if several else maximal(silos)
         return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
-    sigma = silo_terms.common_noise_multiplier([silo.schedule for silo in silos]) * noise_copies(plan)
+    sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     sums = _held_together(plan, silos) if several else [[((silo,), silo.rounds)] for silo in maximal(silos)]
     losses = [
         merged(MixtureSteps(sigma, _total_shift(plan, some, unit), rounds) for some, rounds in of_one)

@@ -351,8 +351,6 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
 def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     """What an observer may know."""
     subjects = plan.mechanism.samples_subjects
-    if plan.settings.views > 1:
-        yield "the views of an item are fixed public functions of that item alone, averaged before anything is clipped"
     if subjects:
         where = "the federation" if plan.mechanism.shared_budget else "each silo"
         yield f"the number of subjects of {where} is public (it fixes the divisor)"

@@ -7,19 +7,11 @@ single trusted silo held all subjects.
 
 from __future__ import annotations
 
-from subjectdp.accounting import silo_terms
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, Turned, known_coin
-from subjectdp.errors import PrivacyError, expected
-from subjectdp.noise.correlated_noise import sensitivity
 from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 from subjectdp.plan.subject_settings import BudgetWeights
-
-
-def turns(plan: PrivacyPlan) -> int:
-    """Rounds that a subject may take part in: ⌈R/b⌉."""
-    return -(-plan.rounds // plan.settings.subject.every)
 
 
 def budget_losses(
@@ -28,24 +20,11 @@ def budget_losses(
     """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
 
     ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
-    silos, which nothing bounds, and for correlated noise under coins (``check_subjects``).
+    silos, which nothing bounds.
     """
-    settings, schedule = plan.settings, plan.silos[0]
-    sigma = silo_terms.common_noise_multiplier(list(plan.silos)) * noise_copies
+    sigma = min(silo.noise_multiplier for silo in plan.silos) * noise_copies
     shift = _budget_shift(plan, unit, every_silo)
-    if settings.subject.noise_band == 1:
-        return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
-    if len(shift.sensitivities) > 1:
-        raise expected(
-            "sampling probability with correlated noise",
-            schedule.sampling_probability,
-            "1 (subject.every takes its place)",
-            PrivacyError,
-        )
-    whole = shift.sensitivities[0] * sensitivity(
-        settings.subject.noise_band, plan.rounds, settings.subject.every
-    )
-    return [(MixtureSteps(sigma, Shift((whole,), (1.0,)), 1),)]
+    return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
@@ -76,15 +55,12 @@ def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
 
     Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
     rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
-    on Gaussians: under coins (more than one atom) every turn of the subject counts.
+    on Gaussians: under coins (more than one atom) every round counts.
     """
     if len(shift.sensitivities) > 1:
-        return turns(plan)
-    return min(turns(plan), max(plan.rounds_of(silo) for silo in range(len(plan.silos))))
+        return plan.rounds
+    return max(plan.rounds_of(silo) for silo in range(len(plan.silos)))
 
 
 def _moved_at_one_silo(plan: PrivacyPlan) -> float:
-    subject = plan.settings.subject
-    return moved_at_one_silo(
-        subject.weights, plan.mechanism.trust, plan.silos_per_subject, subject.item_noise
-    )
+    return moved_at_one_silo(plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)

@@ -50,7 +50,7 @@ def _divisor(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetting
     probability = settings.subject.sampling_probability
     if not mechanism.shared_budget:
         return max(1.0, facts.subjects[silo] * probability)
-    expected_subjects = _total(facts) * probability / settings.subject.every
+    expected_subjects = _total(facts) * probability
     whole = expected_subjects * reach(mechanism.trust, facts.silos_per_subject)
     return max(1.0, whole) / len(facts.items)
 

@@ -114,3 +114,7 @@ def text() -> str:
         for row in rows()
     ]
     return header + "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(text())

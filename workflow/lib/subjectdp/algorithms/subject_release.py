@@ -4,8 +4,8 @@
 | --- | --- |
 | S | ``step.sample_batch()``: the round's subjects, by one coin each for all silos, with all or G of their items |
 | w_{a,i} | the subject's part of the budget at silo i: Σ_i w² ≤ 1 (local trust), Σ_i w ≤ 1 (the sum alone is seen) |
-| C_a = w_{a,i} C | inside ``step.subject_sum`` and ``step.subject_update_sum`` |
-| g_{a,i}, Δ_{a,i} | the mean gradient of the subject's items at silo i; its model after local steps, minus θ |
+| C_a = w_{a,i} C | inside ``step.subject_sum`` |
+| g_{a,i} | the mean gradient of the subject's items at silo i |
 | σ | ``step.noise_multiplier``, of each silo; or ``server.add_noise``, once, by a trusted server |
 | m̄ | ``server.divisor``: the public expected number of subjects, times Σ_i w of one that is spread evenly |
 
@@ -15,8 +15,7 @@ held everybody. Descending at the server (momentum, Adam) and averaging the iter
 
 Clipping a user's whole contribution once: DP-FedAvg (McMahan et al. 2018, arXiv 1710.06963); users in place of items:
 Levy et al. 2021 (arXiv 2102.11845); weights over the silos that hold a user, Σ_i w ≤ 1 under secure aggregation:
-ULDP-FL (Kato et al. 2024, arXiv 2308.12210), whose ULDP-AVG is the round of updates. Noise may be correlated over
-rounds (``noise.correlated_noise``).
+ULDP-FL (Kato et al. 2024, arXiv 2308.12210).
 """
 
 from __future__ import annotations
@@ -34,21 +33,10 @@ def gradients(step: LocalStep) -> Vector:
     return step.subject_sum(step.sample_batch())
 
 
-def updates(step: LocalStep) -> Vector:
-    """Σ_{a∈S} Clip(Δ_{a,i}, w_{a,i} C)."""
-    return step.subject_update_sum(step.sample_batch())
-
-
 def noisy_gradients(step: LocalStep) -> Vector:
     """The same and N(0, σ²C² I), at the silo."""
     batch = step.sample_batch()
     return step.add_noise(step.subject_sum(batch), step.noise_multiplier(batch))
-
-
-def noisy_updates(step: LocalStep) -> Vector:
-    """The same and N(0, σ²C² I), at the silo."""
-    batch = step.sample_batch()
-    return step.add_noise(step.subject_update_sum(batch), step.noise_multiplier(batch))
 
 
 def descend(server: Server, releases: Iterable[Vector]) -> None:
@@ -56,19 +44,9 @@ def descend(server: Server, releases: Iterable[Vector]) -> None:
     server.descend(vector_sum(releases) / server.divisor)
 
 
-def add(server: Server, releases: Iterable[Vector]) -> None:
-    """θ ← θ + (1/m̄) Σ_i of the released sums of updates."""
-    server.set_model(server.model + vector_sum(releases) / server.divisor)
-
-
 def descend_with_noise(server: Server, sums: Iterable[Vector]) -> None:
     """The same, with one noise that a trusted server adds."""
     server.descend(server.add_noise(vector_sum(sums)) / server.divisor)
-
-
-def add_with_noise(server: Server, sums: Iterable[Vector]) -> None:
-    """The same, with one noise that a trusted server adds."""
-    server.set_model(server.model + server.add_noise(vector_sum(sums)) / server.divisor)
 
 
 RELEASE = replace(
@@ -91,9 +69,6 @@ ALGORITHM = declare(
     rounds=(
         RoundRule(noisy_gradients, descend, SiloTask.ONE_STEP),
         RoundRule(gradients, descend_with_noise, SiloTask.ONE_STEP, server_noise=True),
-        RoundRule(noisy_updates, add, SiloTask.ONE_STEP, of_updates=True),
-        RoundRule(updates, add_with_noise, SiloTask.ONE_STEP, server_noise=True, of_updates=True),
     ),
-    of_updates=replace(RELEASE, clipping=Clipping.PER_SUBJECT_UPDATE),
     reads=("privacy.horizontal", "subject", "joint.colluding_silos", "joint.own_noise_only"),
 )

@@ -280,7 +280,7 @@ class SubjectPrivacyEngine:
         std = silo.noise_multiplier * self.plan.settings.clip_norm
         key = key_bytes(self._seed, Purpose.NOISE, "api", self._steps)
         if self._source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, [(1.0, key)]).div_(silo.divisor)
+            return add_secure_gaussian(total, std, key).div_(silo.divisor)
         return add_gaussian(total, std, key).div_(silo.divisor)
 
     def _kept(

@@ -68,7 +68,7 @@ class Sampler:
         if not self.plan.mechanism.samples_subjects:
             return sample_items(len(self.owners), silo, settings.sampling, settings.batch_size, key)
         subjects, q = int(self.owners.max()) + 1, silo.sampling_probability
-        taking_part = subjects_of_round(subjects, settings.subject, q, key.seed, key.round_)
+        taking_part = subjects_of_round(subjects, q, key.seed, key.round_)
         return items_of_subjects(self.owners, taking_part, settings.subject.items, key)
 
 

@@ -22,9 +22,6 @@ def check_auditable(plan: PrivacyPlan) -> None:
         "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
         "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
         "draws the silos of a round": settings.silos_per_round is not None,
-        "has silos with clip norms or rates of their own": any(
-            silo.clip_norm_factor != 1.0 or silo.learning_rate_factor != 1.0 for silo in plan.silos
-        ),
         "fuses local steps": any(silo.fused_steps != 1 for silo in plan.silos),
         "noises each silo's average at the server": summed
         and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,

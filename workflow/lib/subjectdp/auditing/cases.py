@@ -188,17 +188,15 @@ def _updates(silos: int, rounds: int, runs: int) -> Iterator[Case]:
 
 
 def _beyond(silos: int, rounds: int, runs: int) -> Iterator[Case]:
-    """The algorithms beyond the papers, a subject at every silo: budgets, coins, turns, correlated noise."""
+    """The algorithms beyond the papers, a subject at every silo: budgets, coins, a trusted server."""
     everywhere = f"at all of {silos} silos, {rounds} rounds"
     base = Case("subject_release", None, SOUND, silos, silos, rounds, 1, runs, "", trust=TrustModel.LOCAL)
-    summed, turns = SubjectSettings(weights=BudgetWeights.FIXED), SubjectSettings(every=4, noise_band=3)
-    central, secure = TrustModel.CENTRAL, TrustModel.SECURE_AGGREGATION
+    secure, summed = TrustModel.SECURE_AGGREGATION, SubjectSettings(weights=BudgetWeights.FIXED)
     changes: dict[str, dict[str, Any]] = {
         "one release a round": {},
         "coins of 0.2": {"subject": SubjectSettings(0.2)},
-        "updates, only their sum is seen": {"subject": summed, "trust": secure, "updates": True},
-        "a turn in 4 rounds, noise over 3": {"subject": turns},
-        "a trusted server, noise over 3": {"subject": turns, "trust": central},
+        "only the sum is seen": {"subject": summed, "trust": secure},
+        "a trusted server": {"trust": TrustModel.CENTRAL},
     }
     for words, change in changes.items():
         yield replace(base, setting=f"{words}, {everywhere}", **change)

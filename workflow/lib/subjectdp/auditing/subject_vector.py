@@ -2,9 +2,8 @@
 
 Every item of the canary has a gradient (or update) along one axis on which all other subjects are 0, much longer than
 its clip norm, at every silo that may hold it. If the plan shares a budget over silos, one coin decides for all silos;
-otherwise each silo and step has its own. The canary's turns start with the first round, which is the worst case. The
-attacker projects a round's noisy sums onto the canary's contribution. Under correlated noise it projects all rounds
-together, with C applied to both (``noise.correlated_noise``).
+otherwise each silo and step has its own. The attacker projects a round's noisy sums onto the canary's
+contribution.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from subjectdp.auditing.audited_unit import check_auditable, held_silos
 from subjectdp.auditing.vector import VectorBatch, VectorFederation, VectorStep, World
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
-from subjectdp.noise.correlated_noise import noise_coefficients, strategy_coefficients
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
@@ -55,11 +53,8 @@ class SubjectStep(VectorStep):
         return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
 
     def _noisy(self, total: Tensor, std: float) -> Tensor:
-        world, band = self._federation.world, self._federation.band
-        for age, coefficient in enumerate(noise_coefficients(min(band, self._round)).tolist()):
-            key = world.key("noise", self._round - age, self.silo, self._step)
-            total = total + coefficient * noise.add_gaussian(torch.zeros_like(total), std, key)
-        return total
+        key = self._federation.world.key("noise", self._round, self.silo, self._step)
+        return total + noise.add_gaussian(torch.zeros_like(total), std, key)
 
 
 class SubjectFederation(VectorFederation):
@@ -69,19 +64,17 @@ class SubjectFederation(VectorFederation):
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         budget, settings = plan.mechanism.shared_budget, plan.settings.subject
-        self.band = settings.noise_band if budget else 1
-        self._every = settings.every if budget else 1
         counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
         self.weights = counts[:, 0].astype(float).tolist()
         if budget:
             weights = subject_weights.budget_weights(
-                counts, settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+                counts, settings.weights, plan.mechanism.trust, plan.silos_per_subject
             )
             self.weights = weights[:, 0].tolist()
 
     def coins(self, round_: int, silo: int, step: int) -> Tensor:
         """(runs,) 1 if the canary takes part, else 0."""
-        if not self.world.present or (round_ - 1) % self._every:
+        if not self.world.present:
             return torch.zeros(self.world.runs)
         shared = self.plan.mechanism.shared_budget
         place = (round_,) if shared else (round_, silo, step)
@@ -93,24 +86,13 @@ class SubjectFederation(VectorFederation):
         return SubjectStep(self, round_, silo, step)
 
     def releases(self) -> Iterator[tuple[int, Tensor]]:
-        """As in the base class. With a shared budget: one release a turn, or a single one under correlated noise."""
+        """As in the base class. With a shared budget: one release a round."""
         if not self.plan.mechanism.shared_budget:
             for round_ in range(1, self.plan.rounds + 1):
                 yield from self._local_releases(round_)
             return
-        turns = range(1, self.plan.rounds + 1, self._every)
-        if self.band == 1:
-            for round_ in turns:
-                yield 0, self._projected(round_)
-            return
-        column = strategy_coefficients(self.band, self.plan.rounds)
-        strategy = np.array(
-            [[column[t - s] if t >= s else 0.0 for s in range(len(column))] for t in range(len(column))]
-        )
-        moved = strategy @ (np.arange(len(column)) % self._every == 0)
-        along = torch.from_numpy(strategy.T @ moved / np.linalg.norm(moved)).float()
-        seen = (self._projected(round_) * along[round_ - 1] for round_ in range(1, self.plan.rounds + 1))
-        yield 0, sum(seen, torch.zeros(self.world.runs))
+        for round_ in range(1, self.plan.rounds + 1):
+            yield 0, self._projected(round_)
 
     def _projected(self, round_: int) -> Tensor:
         """The projection of a round's noisy sums onto the canary's contribution; its noise is that of one sum."""

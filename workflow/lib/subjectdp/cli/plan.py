@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 import os
 import sys
 from typing import Any
 
-from subjectdp.cli.options import add_json, add_results
-from subjectdp.cli.terminal import Line
+from subjectdp.cli.parser import Line, add_json, add_results
 from subjectdp.config import load_scenario
-from subjectdp.config.paths import calibration_cache_dir
 from subjectdp.forecast.before_start import undrawable_figures
-from subjectdp.forecast.model_cost import count_ahead
+from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.printing import print_json
 
 
@@ -22,30 +19,14 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "plan",
-        help="predict a scenario's runs, ε, hours, memory and disk",
         description="Predicts what the runs of scenario files will guarantee and cost, without fetching, preparing or "
         "training anything, and writes plan.csv and plan.txt into the scenario's results. Exit code 1 if a run will "
         "not start.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     add_results(parser)
-    parser.add_argument(
-        "--gflops",
-        type=_positive,
-        help="billions of operations a second of one device (default: measured on finished runs)",
-    )
     add_json(parser, "print JSON, a row for runs that differ only in their seed")
     parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,14 +40,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
-    count_ahead(scenario.runs, calibration_cache_dir(options.results))
-    from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
-
     line = Line(sys.stderr)
     frame, text = plan_scenario(
         scenario,
         options.results,
-        options.gflops,
         processes=os.cpu_count() or 1,
         tell=lambda done, rows: line.show(f"{done} of {rows} rows planned"),
     )

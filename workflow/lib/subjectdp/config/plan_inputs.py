@@ -1,4 +1,4 @@
-"""A run's configuration as the privacy plan takes it: mechanism, settings and the silos' factors."""
+"""A run's configuration as the privacy plan takes it: mechanism and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from subjectdp.plan.plan import (
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
-    SiloTerms,
 )
 from subjectdp.plan.subject_settings import SubjectSettings
 
@@ -23,8 +22,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
     """What the run's algorithm does in its mode, with the run's clipping and trust model."""
     found = algorithm(run.algorithm.name, run.algorithm.variant)
     chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
-    of_updates = "update" in (run.joint.clipping, run.subject.contribution)
-    if of_updates and found.of_updates is not None:
+    if run.joint.clipping == "update" and found.of_updates is not None:
         chosen = found.of_updates
     return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
 
@@ -39,6 +37,7 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
         algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
     )
     integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
+    steps = 1 if training.local_steps is None else training.local_steps
     return PlanSettings(
         **(
             _same_names(PlanSettings, joint, training, run.privacy)
@@ -50,19 +49,9 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
                 "linear_updates": training.optimizer.name != "adam",
                 "noise_distribution": joint.noise,
                 "gradient_bits": joint.bits,
-                "subject": _subject_settings(run),
-                "views": training.augmentation.seen,
+                "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
             }
         )
-    )
-
-
-def _subject_settings(run: RunSections) -> SubjectSettings:
-    """The settings of subject sampling. An unresolved band may become any; 2 stands for those above 1."""
-    band = min(2, run.training.rounds) if run.subject.noise_band is None else run.subject.noise_band
-    steps = 1 if run.training.local_steps is None else run.training.local_steps
-    return SubjectSettings(
-        **(_same_names(SubjectSettings, run.subject) | {"local_steps": steps, "noise_band": band})
     )
 
 
@@ -70,10 +59,3 @@ def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
     """The keys of the sections that are settings of the same name."""
     names = {field.name for field in fields(settings)}
     return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}
-
-
-def silo_terms(run: RunSections) -> list[SiloTerms]:
-    """Each silo's clip norm, learning rate and noise over the common ones, and its local steps for each noise."""
-    joint, equal = run.joint, (1,) * run.partition.silos
-    columns = (joint.clip_norm_factors, joint.learning_rate_factors, joint.noise_factors, joint.fused_steps)
-    return [SiloTerms(*terms) for terms in zip(*(column or equal for column in columns), strict=True)]

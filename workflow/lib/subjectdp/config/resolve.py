@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import (
-    AveragingConfig,
     DataConfig,
     JointConfig,
     ModelConfig,
@@ -22,8 +21,6 @@ from subjectdp.config.sections import (
     PartitionConfig,
     RunSections,
     Section,
-    ServerOptimizerConfig,
-    SubjectConfig,
     TrainingConfig,
 )
 from subjectdp.data.catalogue import DATASETS
@@ -50,8 +47,7 @@ def resolve_defaults(run: _Run) -> _Run:
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "privacy": _with(run.privacy, _caps(run)),
-            "joint": _with(run.joint, _joint_factors(run)),
-            "subject": _resolve_subject(run),
+            "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
             "model": resolve_model(run),
         },
@@ -152,38 +148,19 @@ def _caps(run: RunSections) -> dict[str, Any]:
     return {"max_items_per_subject": run.partition.max_items_per_subject}
 
 
-def _joint_factors(run: RunSections) -> dict[str, Any]:
-    """Keys of integer noise are read where there is some; factors of 1 are none."""
-    joint, changes = run.joint, dict[str, Any]()
-    if joint.noise == "gaussian":
-        changes = _defaults(JointConfig, ("bits", "ring_bits", "wrap_probability"))
-    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "fused_steps", "step_factors"):
-        if all(factor == 1.0 for factor in getattr(joint, key)):
-            changes[key] = ()
-    return changes
-
-
-def _resolve_subject(run: RunSections) -> SubjectConfig:
-    subject, changes = run.subject, dict[str, Any]()
-    if subject.weights != "optimal":
-        changes = _defaults(SubjectConfig, ("item_noise",))
-    if subject.noise_band is None:
-        # Imported here, since numpy would slow down the Snakefile's start.
-        from subjectdp.noise.correlated_noise import best_band
-
-        changes["noise_band"] = best_band(run.training.rounds, subject.every)
-    return _with(subject, changes)
+def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
+    """Bits are read where noise is of integers; one step for each noise is none."""
+    changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
+    return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
     training, found = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {
         "optimizer": _resolve_optimizer(training.optimizer),
-        "server_optimizer": _resolve_server(training.server_optimizer),
-        "averaging": _resolve_averaging(training.averaging),
     }
-    if training.augmentation.name == "none":
-        changes |= _defaults(TrainingConfig, ("augmentation",))
+    if training.averaging.name == "none":
+        changes |= _defaults(TrainingConfig, ("averaging",))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
@@ -198,17 +175,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
 def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
     unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
     return _with(optimizer, _defaults(OptimizerConfig, unread))
-
-
-def _resolve_server(optimizer: ServerOptimizerConfig) -> ServerOptimizerConfig:
-    unread = {"none": ("learning_rate", "momentum", "beta2"), "momentum": ("beta2",), "adam": ()}
-    return _with(optimizer, _defaults(ServerOptimizerConfig, unread[optimizer.name]))
-
-
-def _resolve_averaging(averaging: AveragingConfig) -> AveragingConfig:
-    read = {"none": "", "tail": "fraction", "polynomial": "power", "exponential": "decay"}[averaging.name]
-    unread = tuple(key for key in ("fraction", "power", "decay") if key != read)
-    return _with(averaging, _defaults(AveragingConfig, unread))
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:

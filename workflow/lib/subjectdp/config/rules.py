@@ -14,7 +14,7 @@ from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.config.resolve import resolve_model, without_unread_keys
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected, unknown
+from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
 from subjectdp.plan.plan import (
@@ -23,7 +23,6 @@ from subjectdp.plan.plan import (
     Horizontal,
     NoiseDistribution,
     PrivacyUnit,
-    SamplingMethod,
 )
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -208,18 +207,8 @@ def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
     several = mechanism.clipping is Clipping.PER_SUBJECT_UPDATE or not mechanism.one_step_per_round
     if several or steps in (None, 1):
         return
-    reason = f"algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
-    if mechanism.shared_budget:
-        reason = "subject.contribution is gradient (update takes local steps)"
-    yield expected("training.local_steps", steps, f"1 or null when {reason}")
-
-
-def _joint_factors(run: RunSections) -> Iterator[SubjectDPError]:
-    silos = run.partition.silos
-    for key in ("clip_norm_factors", "learning_rate_factors", "noise_factors", "fused_steps"):
-        factors = getattr(run.joint, key)
-        if factors and len(factors) != silos:
-            yield expected(f"joint.{key}", list(factors), f"one number for each of the {silos} silos")
+    allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
+    yield expected("training.local_steps", steps, allowed)
 
 
 def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
@@ -230,50 +219,19 @@ def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("training.batch_size", training.batch_size, allowed)
 
 
-def _integer_noise(run: RunSections) -> Iterator[SubjectDPError]:
-    optimizer = run.training.optimizer
-    plain = optimizer.name == "sgd" and optimizer.weight_decay == 0.0
-    if run.joint.noise == NoiseDistribution.SKELLAM and not plain:
-        allowed = "sgd without weight decay when joint.noise is skellam (updates are sums of noisy integers)"
-        yield expected("training.optimizer", optimizer.name, allowed)
-
-
 def _plain_sgd(run: RunSections) -> Iterator[SubjectDPError]:
     optimizer = run.training.optimizer
-    if optimizer.name == "sgd" and optimizer.weight_decay == 0.0:
+    plain = optimizer.name == "sgd" and optimizer.weight_decay == 0.0
+    if plain:
         return
-    for key in ("step_factors", "fused_steps"):
-        if getattr(run.joint, key):
-            allowed = (
-                f"sgd without weight decay when joint.{key} are given (an update is the sum of its steps)"
-            )
-            yield expected("training.optimizer", optimizer.name, allowed)
-
-
-def _fused_steps(run: RunSections) -> Iterator[SubjectDPError]:
-    """Steps without noise in between are bounded as published only (docs/joint-noise.md)."""
-    fused, joint = list(run.joint.fused_steps), run.joint
-    if not fused:
-        return
-    if run.privacy.mode == AccountingMode.SOUND:
+    if run.joint.noise == NoiseDistribution.SKELLAM:
+        allowed = "sgd without weight decay when joint.noise is skellam (updates are sums of noisy integers)"
+        yield expected("training.optimizer", optimizer.name, allowed)
+    if run.joint.fused_steps:
         allowed = (
-            "[] when privacy.mode is sound (C does not bound k steps without noise in between; joint.clipping: update "
-            "clips all that a silo's steps did, once)"
+            "sgd without weight decay when joint.fused_steps are given (an update is the sum of its steps)"
         )
-        yield expected("joint.fused_steps", fused, allowed, PrivacyError)
-    if joint.noise == NoiseDistribution.SKELLAM:
-        yield expected("joint.fused_steps", fused, "[] when joint.noise is skellam")
-    if run.training.sampling != SamplingMethod.POISSON:
-        yield expected("joint.fused_steps", fused, f"[] when training.sampling is {run.training.sampling}")
-
-
-def _augmentation(run: RunSections) -> Iterator[SubjectDPError]:
-    name, dataset = run.training.augmentation.name, run.data.dataset
-    if name == "none":
-        return
-    if DATASETS[dataset].kind != "image":
-        allowed = f"none when data.dataset is {dataset} (a warp is of an image)"
-        yield expected("training.augmentation.name", name, allowed)
+        yield expected("training.optimizer", optimizer.name, allowed)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -288,10 +246,6 @@ _RULES: tuple[Rule, ...] = (
     _privacy,
     _cap,
     _one_local_step,
-    _joint_factors,
     _one_batch_rule,
-    _integer_noise,
     _plain_sgd,
-    _fused_steps,
-    _augmentation,
 )

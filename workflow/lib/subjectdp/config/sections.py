@@ -41,7 +41,6 @@ from subjectdp.plan.ranges import (
     OpenFraction,
     Positive,
     Probability,
-    RingBits,
 )
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
@@ -271,15 +270,6 @@ class JointConfig(Section):
         default=PlanSettings.gradient_bits,
         description="skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to.",
     )
-    ring_bits: RingBits | None = Field(
-        default=None,
-        description="skellam: the ring of the sum has 2^ring_bits elements and must hold a round's update; null: "
-        "the smallest that does.",
-    )
-    wrap_probability: OpenFraction = Field(
-        default=PlanSettings.wrap_probability,
-        description="skellam: probability that any sum of the run leaves the ring (its size follows).",
-    )
     clipping: Literal["item", "update"] = Field(
         default="item",
         description="item: each item's gradient is clipped and every local step noised, as in the paper. update: local "
@@ -294,26 +284,11 @@ class JointConfig(Section):
         default=False,
         description="Account for each silo's own noise alone, which is sound for any number of local steps.",
     )
-    clip_norm_factors: tuple[ClipNorm, ...] = Field(
-        default=(), description="Each silo's clip norm over privacy.clip_norm; empty: all 1."
-    )
-    learning_rate_factors: tuple[Positive, ...] = Field(
-        default=(),
-        description="Each silo's learning rate over training.optimizer.learning_rate; empty: all 1.",
-    )
-    noise_factors: tuple[Positive, ...] = Field(
-        default=(), description="Each silo's noise multiplier over the common one; empty: all 1."
-    )
     fused_steps: tuple[Count, ...] = Field(
         default=(),
         description="Local steps of each silo for every noised step of the others, with its clip norm divided by as "
         "many and noise in the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: "
         "all 1.",
-    )
-    step_factors: tuple[Positive, ...] = Field(
-        default=(),
-        description="Each local step's learning rate over training.optimizer.learning_rate; gaussian noise and plain "
-        "sgd only; empty: all 1.",
     )
 
 
@@ -336,26 +311,8 @@ class SubjectConfig(Section):
     )
     weights: BudgetWeights = Field(
         default=SubjectSettings.weights,
-        description="How a subject's clip norm is split over its silos: equally, by its items there, for the largest "
-        "expected signal, or in one part for each silo that may hold it (fixed: no silo asks another).",
-    )
-    item_noise: NonNegative = Field(
-        default=SubjectSettings.item_noise,
-        description="optimal weights: variance of an item's gradient over the squared length of its subject's.",
-    )
-    contribution: Literal["gradient", "update"] = Field(
-        default="gradient",
-        description="What is clipped: a subject's mean gradient, the server descends (training.optimizer); or its "
-        "model's update after training.local_steps steps on its items, the server adds it (server_optimizer).",
-    )
-    every: Count = Field(
-        default=SubjectSettings.every,
-        description="A subject takes part in one of every so many rounds, from a secret start; 1: in all rounds.",
-    )
-    noise_band: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
-        default=SubjectSettings.noise_band,
-        description="Rounds that one draw of noise affects: 1 for independent noise, more for correlated noise, which "
-        "later rounds partly cancel (needs sampling_probability 1); null: the best for rounds and every.",
+        description="How a subject's clip norm is split over its silos: equally, by its items there, or in one part "
+        "for each silo that may hold it (fixed: no silo asks another).",
     )
 
 
@@ -369,52 +326,14 @@ class OptimizerConfig(Section):
     weight_decay: NonNegative = Field(default=0.0, description="Weight decay.")
 
 
-class ServerOptimizerConfig(Section):
-    """Optimiser that the server applies to the averaged update."""
-
-    name: Literal["none", "momentum", "adam"] = Field(
-        default="none", description="Server optimiser; none: average."
-    )
-    learning_rate: Positive = Field(default=1.0, description="Server learning rate.")
-    momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
-    beta2: Decay = Field(default=0.99, description="beta2 (adam).")
-
-
 class AveragingConfig(Section):
     """Average of the global model over rounds, which is evaluated and saved; post-processing without privacy cost."""
 
-    name: Literal["none", "tail", "polynomial", "exponential"] = Field(
+    name: Literal["none", "tail"] = Field(
         default="none",
-        description="none: the last model; tail: plain mean of the last part of the rounds; polynomial: round t weighs "
-        "about t^power; exponential: a moving average.",
+        description="none: the last model; tail: plain mean of the models of the last part of the rounds.",
     )
     fraction: Probability = Field(default=0.5, description="tail: part of the rounds that is averaged.")
-    power: NonNegative = Field(default=3.0, description="polynomial: exponent; 0 is the mean of all rounds.")
-    decay: Decay = Field(default=0.9, description="exponential: weight of the average so far.")
-
-
-class AugmentationConfig(Section):
-    """Augmented copies (views) of each item. The mean of their gradients is the item's, before clipping."""
-
-    name: Literal["none", "warp"] = Field(
-        default="none",
-        description="none, or warp (images): items are trained on as the original image and fixed small warps of it, "
-        "the same for all items. The mean gradient over these views is the item's, before clipping, so that privacy "
-        "is the same. Evaluation uses original images.",
-    )
-    views: Annotated[int, Field(ge=2, le=64), NotBool] = Field(
-        default=4, description="warp: views of an item, the original among them."
-    )
-    magnitude: Annotated[float, Field(gt=0, le=4), NotBool] = Field(
-        default=1.0,
-        description="warp: size of the warps; 1 is up to one pixel of translation, 8 degrees of rotation and 8 % of "
-        "scaling and shear.",
-    )
-
-    @property
-    def seen(self) -> int:
-        """Views of an item in training; 1 without augmentation."""
-        return 1 if self.name == "none" else self.views
 
 
 class TrainingConfig(Section):
@@ -448,15 +367,8 @@ class TrainingConfig(Section):
         "own rounds), or drawn anew in every round as in the papers (charged for the draws; integer noise all rounds).",
     )
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
-    server_optimizer: ServerOptimizerConfig = Field(
-        default=ServerOptimizerConfig(), description="Server optimiser."
-    )
     averaging: AveragingConfig = Field(
         default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
-    )
-    augmentation: AugmentationConfig = Field(
-        default=AugmentationConfig(),
-        description="Augmented copies of an item, averaged before it is clipped.",
     )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."

@@ -40,7 +40,7 @@ def source_addresses(data: DataConfig) -> str:
     """The mirrors of a data set in config/datasets.yaml; empty for data that need none."""
     if data.source != Source.UPSTREAM:
         return ""
-    files = load_sources(data.dataset).files
+    files = load_sources(data.dataset)[1]
     return json.dumps([(file.name, [mirror.url for mirror in file.mirrors]) for file in files])
 
 
@@ -54,6 +54,6 @@ def made_from(data: DataConfig, results: str = RESULTS) -> dict[str, str]:
 
 
 def _upstream_content(dataset: str) -> str:
-    files = load_sources(dataset).files
+    files = load_sources(dataset)[1]
     served = [(file, sorted({(m.bytes or 0, m.sha256 or "") for m in file.mirrors})) for file in files]
     return json.dumps([(file.name, file.format, bodies) for file, bodies in served])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import prod
 from typing import Literal
 
 Kind = Literal["image", "text", "vector"]
@@ -50,17 +49,9 @@ class DatasetFacts:
     items_per_subject: float
     group: str = ""  # what a group of subjects is called; empty: there are none
     sources: tuple[Source, ...] = (Source.UPSTREAM,)
-    archive_bytes: float = 0.0  # of the upstream files
     generator: str = ""
-    generated_bytes: float = 0.0  # of an item in the files that the generator writes
     silos: int = 0  # that the source names; 0: none
     own_subjects: bool = False  # the data name nobody: each item is its own subject
-
-    @property
-    def item_bytes(self) -> float:
-        """Bytes of a prepared item and its label."""
-        bytes_of = {"image": prod(self.shape) + 1.0, "vector": 4.0 * prod(self.shape) + 1.0, "text": 1.2}
-        return bytes_of[self.kind]
 
 
 _LEAF = (Source.EMBEDDED, Source.LEAF_JSON, Source.UPSTREAM)
@@ -76,9 +67,7 @@ DATASETS: dict[str, DatasetFacts] = {
         subjects=3597,
         items_per_subject=814255 / 3597,
         sources=_LEAF,
-        archive_bytes=1.2e9,
         generator="subjectdp.data.embedded.nist_layout",
-        generated_bytes=1200.0,
     ),
     "shakespeare": DatasetFacts(
         label="Shakespeare",
@@ -91,9 +80,7 @@ DATASETS: dict[str, DatasetFacts] = {
         items_per_subject=3678452 / 0.9 / 660,
         group="plays",
         sources=_LEAF,
-        archive_bytes=5.5e6,
         generator="subjectdp.data.embedded.plays",
-        generated_bytes=1.5,
     ),
     "fashion_mnist": DatasetFacts(
         label="Fashion-MNIST",
@@ -105,9 +92,7 @@ DATASETS: dict[str, DatasetFacts] = {
         subjects=70_000,
         items_per_subject=1.0,
         sources=(Source.EMBEDDED, Source.UPSTREAM),
-        archive_bytes=30.9e6,
         generator="subjectdp.data.embedded.garments",
-        generated_bytes=330.0,
         own_subjects=True,
     ),
     "cifar10": DatasetFacts(
@@ -120,9 +105,7 @@ DATASETS: dict[str, DatasetFacts] = {
         subjects=60_000,
         items_per_subject=1.0,
         sources=(Source.EMBEDDED, Source.UPSTREAM),
-        archive_bytes=3.1e8,
         generator="subjectdp.data.embedded.pictures",
-        generated_bytes=3000.0,
         own_subjects=True,
     ),
     "acs_income": DatasetFacts(
@@ -135,9 +118,7 @@ DATASETS: dict[str, DatasetFacts] = {
         subjects=1_655_000,
         items_per_subject=1.0,
         sources=(Source.EMBEDDED, Source.UPSTREAM),
-        archive_bytes=6e8,
         generator="subjectdp.data.embedded.census",
-        generated_bytes=42.0,
         silos=51,
         own_subjects=True,
     ),

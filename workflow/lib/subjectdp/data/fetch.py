@@ -9,23 +9,39 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import shutil
+import time
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
 from subjectdp.data import archives
-from subjectdp.data.http import FetchOptions, download, refuse_web_page, remove_part
+from subjectdp.data.progress import Progress
 from subjectdp.data.sources import Mirror, SourceFile
 from subjectdp.errors import DataError, DownloadError
 from subjectdp.io import atomic
-from subjectdp.io.locks import owned
 
 _LOGGER = logging.getLogger(__name__)
 _Record = dict[str, Any]  # of a fetched file: sha256, bytes, origin
+
+
+_TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two parts of a body
+_HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """Attempts per mirror, seconds before the second (doubled after each), bytes left free on the disk."""
+
+    attempts: int = 4
+    backoff: float = 1.0
+    spare_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -48,22 +64,22 @@ def fetch_file(
     """Put ``source`` into ``folder`` and return what it is.
 
     A file that is there already and is what ``lock_file`` records is kept. Otherwise it is copied from ``local_path``
-    (the file, or a folder that holds it), or downloaded from the mirrors in order. Only one process fetches a file at a
-    time. DownloadError if nothing acceptable was found, with the reason for each mirror and what to do.
+    (the file, or a folder that holds it), or downloaded from the mirrors in order; a download that breaks off starts
+    anew. Snakemake lets one job at a time fetch a file. DownloadError if nothing acceptable was found, with the reason
+    for each mirror and what to do.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / source.name
-    with owned(folder / f".{source.name}.lock", math.inf):
-        known = read_lock(lock_file).get(source.name)
-        present = _present(target, source, known)
-        if present is not None and (local_path is None or known is not None):
-            return _record(present, lock_file, source.name)
-        if local_path is not None:
-            origin = "local"
-            _install(_find_local(local_path, source), source, target, known, keep=True)
-        else:
-            origin = _from_mirrors(source, target, known, options or FetchOptions())
-        return _record(_describe(target, origin), lock_file, source.name)
+    known = read_lock(lock_file).get(source.name)
+    present = _present(target, source, known)
+    if present is not None and (local_path is None or known is not None):
+        return _record(present, lock_file, source.name)
+    if local_path is not None:
+        origin = "local"
+        _install(_find_local(local_path, source), source, target, known, keep=True)
+    else:
+        origin = _from_mirrors(source, target, known, options or FetchOptions())
+    return _record(_describe(target, origin), lock_file, source.name)
 
 
 def read_lock(lock_file: Path) -> dict[str, _Record]:
@@ -81,12 +97,11 @@ def read_lock(lock_file: Path) -> dict[str, _Record]:
 
 
 def _record(fetched: FetchedFile, lock_file: Path, name: str) -> FetchedFile:
-    with owned(lock_file.with_name(f".{lock_file.name}.lock"), math.inf):
-        recorded = read_lock(lock_file)
-        if name not in recorded:
-            entry = asdict(fetched)
-            del entry["path"]
-            atomic.write_json(lock_file, {**recorded, name: entry})
+    recorded = read_lock(lock_file)
+    if name not in recorded:
+        entry = asdict(fetched)
+        del entry["path"]
+        atomic.write_json(lock_file, {**recorded, name: entry})
     return fetched
 
 
@@ -97,47 +112,95 @@ def _from_mirrors(source: SourceFile, target: Path, known: _Record | None, optio
     """Install the file from the first mirror that gives it; returns the mirror's URL."""
     problems: list[str] = []
     for mirror in source.mirrors:
+        part = target.with_name(f".{target.name}.part")
         try:
-            _from_mirror(source, mirror, target, known, options)
+            _download(mirror, part, options, needs_length=source.format == "text")
+            _check_body(part, mirror)
+            _install(part, source, target, known, keep=False)
+            return mirror.url
         except DownloadError as error:
-            problems.append(str(error))
-            _LOGGER.warning("%s: mirror refused: %s", source.name, error)
-            continue
-        for other in source.mirrors:
-            remove_part(_part(target, other))
-        return mirror.url
+            problems.append(str(error).replace(str(part), mirror.url))
+            _LOGGER.warning("%s: mirror refused: %s", source.name, problems[-1])
+        finally:
+            part.unlink(missing_ok=True)
     reasons = "".join(f"\n  - {problem}" for problem in problems)
     raise DownloadError(f"No mirror gave an acceptable {source.name}:{reasons}\n{_advice(source)}")
 
 
-def _from_mirror(
-    source: SourceFile, mirror: Mirror, target: Path, known: _Record | None, options: FetchOptions
+def _download(mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool) -> None:
+    """Writes what ``mirror`` serves to ``part``, once more from the start where it breaks off.
+
+    ``needs_length``: refuses a body whose end HTTP does not mark and whose size is not known, since nobody would
+    notice a truncation. DownloadError, with the reason, if the mirror does not give the file.
+    """
+    for attempt in range(1, options.attempts + 1):
+        try:
+            with (
+                _session(options) as session,
+                session.get(mirror.url, stream=True, timeout=_TIMEOUT) as response,
+            ):
+                _receive(response, mirror, part, options, needs_length)
+            return
+        except (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError) as error:
+            if attempt == options.attempts:
+                raise DownloadError(f"{mirror.url}: {error} (after {attempt} attempts)") from None
+            _LOGGER.warning("%s: %s", mirror.url, error)
+            time.sleep(options.backoff * 2 ** (attempt - 1))
+        except OSError as error:  # of requests and of the disk
+            raise DownloadError(f"{mirror.url}: {error}") from None
+
+
+def _session(options: FetchOptions) -> requests.Session:
+    retry = Retry(
+        total=options.attempts - 1,
+        backoff_factor=options.backoff,
+        status_forcelist=(429, 500, 502, 503, 504),
+        raise_on_status=False,
+        retry_after_max=60,
+    )
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retry))
+    return session
+
+
+def _receive(
+    response: requests.Response, mirror: Mirror, part: Path, options: FetchOptions, needs_length: bool
 ) -> None:
-    part = _part(target, mirror)
-    resumed = part.is_file()
-    download(mirror, part, options, needs_length=source.format == "text")
-    try:
-        _check_body(part, mirror)
-        _install(part, source, target, known, keep=False)
-    except DownloadError:
-        remove_part(part)  # never resume from refused content
-        if not resumed:
-            raise
-        _LOGGER.warning("%s: the resumed download was refused; once more from the start", mirror.url)
-        _from_mirror(source, mirror, target, known, options)
+    if response.status_code != 200:
+        raise DownloadError(f"{mirror.url}: status {response.status_code} {response.reason}")
+    length = response.headers.get("Content-Length", "")
+    framed = length != "" or "Transfer-Encoding" in response.headers
+    if needs_length and not framed and mirror.bytes is None and mirror.sha256 is None:
+        raise DownloadError(f"{mirror.url}: no Content-Length, so that a truncation could not be noticed")
+    missing = int(length) if length.isdecimal() else None
+    free = shutil.disk_usage(part.parent).free
+    if free < (missing or 0) + options.spare_bytes:
+        raise DownloadError(
+            f"{part.parent}: {free} bytes are free, {missing or 0} and some to spare are needed"
+        )
+    progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], missing, "MB", 1e6)
+    with part.open("wb") as file:
+        for chunk in response.iter_content(1 << 16):
+            file.write(chunk)
+            progress.add(len(chunk))
+    progress.finish()
 
 
 def _check_body(part: Path, mirror: Mirror) -> None:
-    size = part.stat().st_size if part.is_file() else 0
+    size = part.stat().st_size
     if mirror.bytes is not None and size != mirror.bytes:
         raise DownloadError(f"{mirror.url}: {size} bytes came, {mirror.bytes} are expected")
     if mirror.sha256 is not None and (digest := atomic.sha256_of(part)) != mirror.sha256:
         raise DownloadError(f"{mirror.url}: sha256 is {digest}, expected {mirror.sha256}")
 
 
-def _part(target: Path, mirror: Mirror) -> Path:
-    digest = hashlib.sha256(mirror.url.encode()).hexdigest()[:8]
-    return target.with_name(f".{target.name}.{digest}.part")
+def refuse_web_page(start: bytes, name: str) -> None:
+    """DownloadError if a file that starts like this is a web page (an error page, a login form)."""
+    if start[:512].lstrip(b"\xef\xbb\xbf \r\n\t").lower().startswith(_HTML_STARTS):
+        raise DownloadError(
+            f"{name}: a web page came instead of the file (an error page, or a login is needed)"
+        )
 
 
 def _advice(source: SourceFile) -> str:

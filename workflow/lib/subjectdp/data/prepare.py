@@ -12,8 +12,7 @@ from typing import Any
 from subjectdp.data.catalogue import Source
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.embedded import generate
-from subjectdp.data.fetch import fetch_file
-from subjectdp.data.http import FetchOptions
+from subjectdp.data.fetch import FetchOptions, fetch_file
 from subjectdp.data.local_files import HASHES, describe
 from subjectdp.data.readers import DataOptions, facts_of, read
 from subjectdp.data.sources import SourceFile, load_sources
@@ -102,11 +101,11 @@ def _generate(data: DataOptions, folder: Path) -> list[Path]:
 def _fetch_upstream(
     data: DataOptions, folder: Path, lock_file: Path | None, options: FetchOptions | None, table: Path | None
 ) -> list[Path]:
-    sources = load_sources(data.dataset, table)
-    _LOGGER.info("%s: %s", data.dataset, sources.license)
+    licence, sources = load_sources(data.dataset, table)
+    _LOGGER.info("%s: %s", data.dataset, licence)
     lock = folder.parent.parent / LOCK if lock_file is None else lock_file
     local = None if data.path is None else Path(data.path)
-    return [_one_file(source, folder, lock, local, options) for source in sources.files]
+    return [_one_file(source, folder, lock, local, options) for source in sources]
 
 
 def _one_file(

@@ -17,22 +17,18 @@ from subjectdp.engine.clipping import ClippingEngine
 _NUMBERS_AT_ONCE = 1 << 24  # of all gradients that are kept at a time: 64 MiB
 
 
-def item_gradients(
-    engine: ClippingEngine, inputs: Tensor, labels: Tensor, copies: int = 1
-) -> Iterator[Tensor]:
+def item_gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Iterator[Tensor]:
     """The gradients of the items, float32 (items at once, P) in the order of the engine's vector, some at a time.
 
     Args:
         engine: model, parameters and loss.
-        inputs: (items · copies, ...), item by item.
-        labels: (items · copies,).
-        copies: of each item; its gradient is the mean of theirs.
+        inputs: (items, ...).
+        labels: (items,).
     """
-    at_once = max(1, min(64, _NUMBERS_AT_ONCE // (engine.flat.size * copies))) * copies
+    at_once = max(1, min(64, _NUMBERS_AT_ONCE // engine.flat.size))
     for start in range(0, len(labels), at_once):
         rows = slice(start, start + at_once)
-        gradients = _gradients(engine, inputs[rows], labels[rows])
-        yield gradients if copies == 1 else gradients.view(-1, copies, engine.flat.size).mean(dim=1)
+        yield _gradients(engine, inputs[rows], labels[rows])
 
 
 def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor:

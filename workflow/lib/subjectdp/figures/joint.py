@@ -138,7 +138,7 @@ def _bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
 def _but_noise(setting: str) -> str:
     """The setting without the kind of noise, which compared runs have in common."""
     content = json.loads(setting)
-    left_out = ("noise", "bits", "ring_bits", "wrap_probability")
+    left_out = ("noise", "bits")
     content["joint"] = {key: value for key, value in content["joint"].items() if key not in left_out}
     return json.dumps(content, sort_keys=True)
 

@@ -1,6 +1,7 @@
 """The work of a run from its configuration alone: items, steps, operations, core-seconds.
 
-It chooses the time limit of a job before anything has been fetched, and measured run times are compared with it. Counts
+It chooses the time limit of a job before anything has been fetched, with a margin: operations are those of the
+model's default parameters, and the pace is that of one CPU core. Counts
 of data that have not been prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and
 ``data.embedded``. Imports nothing heavy: the Snakefile reads it.
 """
@@ -15,17 +16,16 @@ from typing import TYPE_CHECKING, Literal
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.leaf_sizes import leaf_sizes
+from subjectdp.data.leaf_files import leaf_sizes
 from subjectdp.models.catalogue import MODELS
-from subjectdp.plan.minibatches import expected_batch, round_steps
-from subjectdp.plan.rounds import executed_rounds
+from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
     from subjectdp.config.sections import DataConfig
 
 RATE = 50e9
-"""Floating point operations a second that one CPU core is assumed to train with; measured times correct it."""
+"""Floating point operations a second that one CPU core is assumed to train with."""
 
 STEP_SECONDS = 0.01
 """Cost of a local step on one CPU core, whatever its size."""
@@ -114,43 +114,16 @@ def _items_of_subject(data: DataConfig) -> float:
     return DATASETS[data.dataset].items_per_subject
 
 
-LINEAR_SCALE = 5.0
-"""Noise a weight that a linear model on inputs of norm 1 stands: the logits of a trained one are of about that size.
-
-On the embedded data lower rates cost accuracy where the noise is 3.5 and 5 (39 to 31 %, 62 to 53 %), and gain it where
-it is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
-"""
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """Cost of one item in a model; numbers are float32.
-
-    Linear models have fixed features (``models.fixed``) or start at zero (``models.ngram``), and inputs of norm 1:
-    noise of 1 a weight changes a logit by about 1.
-    """
-
-    forward_flops: int  # floating point operations of a forward pass
-    parameters: int = 0
-    saved_values: int = 0  # numbers that the forward pass saves for the backward pass
-    feature_flops: int = 0  # operations of the fixed feature map, once a run
-    features: int = 0  # numbers of the item that are kept for the whole run, if features are fixed
-    items_in_a_pass: int = 1  # on a CPU
-    weight_scale: float = 1.0  # standard deviation of the largest layer's weights at the start; LINEAR_SCALE
-
-
 def work_of(
     run: RunConfig,
-    cost: ModelCost,
     silo_items: Sequence[int] | None = None,
     evaluated: int | None = None,
     rounds: int | None = None,
 ) -> Work:
-    """The work of a resolved run.
+    """The work of a resolved run, with the operations of its model's default parameters.
 
     Args:
         run: the configuration.
-        cost: of one item in the run's model.
         silo_items: train items of each silo; None: equal parts of the expected items.
         evaluated: validation and test items; None: the expected ones.
         rounds: executed rounds; None: those of the configuration, before any rule shortens them.
@@ -168,10 +141,8 @@ def work_of(
     if training.evaluation_items is not None:
         pooled = min(pooled, 2 * training.evaluation_items)
     tested = pooled * math.ceil(executed / training.evaluate_every)
-    copies = training.augmentation.seen
     # a backward pass costs as much as two forward passes
-    operations = float(cost.forward_flops) * (3 * copies * trained + tested)
-    operations += float(cost.feature_flops) * copies * (items.train + items.validation + items.test)
+    operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * trained + tested)
     return Work(round(sum(steps)), trained, tested, operations)
 
 
@@ -182,7 +153,7 @@ def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: in
     drawn = [float(count) for count in held]
     if subject.items is not None:
         drawn = [min(count, float(subject.items) * subjects) for count in drawn]
-    return sum(drawn) * subject.sampling_probability / subject.every * steps
+    return sum(drawn) * subject.sampling_probability * steps
 
 
 def _local_steps(run: RunConfig, items: int) -> int:
@@ -193,13 +164,12 @@ def _local_steps(run: RunConfig, items: int) -> int:
 
 
 def size_class(run: RunConfig) -> SizeClass:
-    """The class of time and memory of a run, with the operations of its model's default parameters."""
+    """The class of time and memory of a run."""
     seconds = forecast_seconds(run)
     return next(name for name, most in SIZES.items() if seconds <= most)
 
 
 def forecast_seconds(run: RunConfig) -> float:
-    """Core-seconds of a run, with the operations of its model's default parameters: it needs no torch."""
-    cost = ModelCost(MODELS[str(run.model.name)].forward_flops)
+    """Core-seconds of a run, by its configuration."""
     rounds = executed_rounds(mechanism_of(run), plan_settings(run), run.partition.silos)
-    return work_of(run, cost, rounds=rounds).core_seconds
+    return work_of(run, rounds=rounds).core_seconds

@@ -12,13 +12,9 @@ import pandas as pd
 
 from subjectdp.config import paths
 from subjectdp.config.scenario import Scenario
-from subjectdp.config.sections import DataConfig
-from subjectdp.data.catalogue import DATASETS
 from subjectdp.forecast.before_start import undrawable_figures
-from subjectdp.forecast.cost_model import expected_items
-from subjectdp.forecast.drowned import DROWNED
 from subjectdp.forecast.federations import COUNTS
-from subjectdp.forecast.measured import Paces, measurements
+from subjectdp.forecast.noise_to_weight import WARN_ABOVE
 from subjectdp.forecast.run_time import Forecast, forecast
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
@@ -37,16 +33,13 @@ _HEADER = (
     "class",
     "a run",
     "left",
-    "MB",
 )
 _WIDTH = 110
-_PARTITION_ITEM_BYTES = 8.0
 
 
 def plan_scenario(
     scenario: Scenario,
     results: str = paths.RESULTS,
-    gflops: float | None = None,
     processes: int = 1,
     tell: Callable[[int, int], None] = lambda done, rows: None,
 ) -> tuple[pd.DataFrame, str]:
@@ -55,38 +48,30 @@ def plan_scenario(
     Args:
         scenario: the checked scenario.
         results: the results folder, read for finished runs, prepared data and partitions.
-        gflops: billions of operations a second of one device; None: measured on finished runs.
         processes: processes that calibrate noise.
         tell: hears of each row that is done, and how many there are.
     """
-    rows = forecast(scenario, results, Paces(measurements(results), gflops), processes, tell)
+    rows = forecast(scenario, results, processes, tell)
     frame = pd.DataFrame([asdict(row) for row in rows])
-    text = plan_text(scenario, rows, data_mb(scenario))
+    text = plan_text(scenario, rows)
     folder = Path(paths.scenario_dir(scenario.name, results))
     write_frame(folder / "plan.csv", frame)
     write_text(folder / "plan.txt", text)
     return frame, text
 
 
-def plan_text(scenario: Scenario, rows: Sequence[Forecast], data: float) -> str:
-    """The plan for people: runs, their guarantees and costs, and how those were estimated.
-
-    ``data`` is the disk space of data and partitions, in MB.
-    """
+def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
+    """The plan for people: runs, their guarantees and costs, and how those were estimated."""
     runs, done = sum(row.runs for row in rows), sum(row.finished for row in rows)
     left = sum(row.hours for row in rows)
     longest = max(rows, key=lambda row: row.hours_a_run)
-    most = max(row.memory_mb for row in rows)
     lines = [
         f"Plan of the scenario {scenario.name}: {runs} runs, {done} of them done",
         "",
         *table_lines(_HEADER, [_cells(row) for row in rows]),
         "",
-        f"left to run  {_span(left)} on one device, one run after another; the longest run "
+        f"left to run  {_span(left)} on one CPU core, one run after another; the longest run "
         f"{_span(longest.hours_a_run)} ({longest.label}, {longest.dataset})",
-        f"memory       {most:,.0f} MB for the largest run",
-        f"disk         {data + sum(row.disk_mb for row in rows):,.0f} MB: data and partitions {data:,.0f} MB, "
-        f"results of the runs {sum(row.disk_mb for row in rows):,.0f} MB",
         "",
         *_notes(rows),
         *(
@@ -117,7 +102,6 @@ def _cells(row: Forecast) -> tuple[Any, ...]:
         row.size,
         _span(row.hours_a_run),
         _span(row.hours),
-        round(row.memory_mb),
     )
 
 
@@ -138,19 +122,21 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + ", ".join(federations)
         + (". Expected counts are predictions: the real data change ε." if COUNTS in federations else ".")
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
-        "Hours: operations of all local steps and evaluations at the pace of one device. " + _bases(rows),
+        "Hours: operations of all local steps and evaluations at the pace of one CPU core, 50 GFLOP/s.",
     ]
-    return [line for note in [*notes, *_drowned(rows), *_refused(rows)] for line in wrap(note, _WIDTH)]
+    return [line for note in [*notes, *_noisy(rows), *_refused(rows)] for line in wrap(note, _WIDTH)]
 
 
-def _drowned(rows: Sequence[Forecast]) -> list[str]:
+def _noisy(rows: Sequence[Forecast]) -> list[str]:
     """A warning that names the runs whose noise exceeds the scale of their weights, the worst first."""
     ratios = {
         f"{row.label} on {row.dataset}" + (f" ({row.settings})" if row.settings else ""): (
             row.noise_a_weight / row.weight_scale
         )
         for row in rows
-        if row.noise_a_weight is not None and row.noise_a_weight > DROWNED * row.weight_scale
+        if row.noise_a_weight is not None
+        and row.weight_scale is not None
+        and row.noise_a_weight > WARN_ABOVE * row.weight_scale
     }
     if not ratios:
         return []
@@ -174,30 +160,3 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
         f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
         for problem, refused in found.items()
     ]
-
-
-def _bases(rows: Sequence[Forecast]) -> str:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.basis] = counts.get(row.basis, 0) + row.runs
-    return " ".join(f"{runs} runs: {basis}." for basis, runs in counts.items())
-
-
-def data_mb(scenario: Scenario) -> float:
-    """Disk of the scenario's archives, prepared data and partitions in MB, by the expected numbers of items."""
-    total = sum(_data_bytes(scenario, key, data) for key, data in scenario.datasets_by_key.items())
-    for run in scenario.partitions_by_id.values():
-        items = expected_items(run)
-        total += _PARTITION_ITEM_BYTES * (items.train + (items.validation + items.test) / 2)
-    return total / 1e6
-
-
-def _data_bytes(scenario: Scenario, key: str, data: DataConfig) -> float:
-    run = next(run for run in scenario.runs if run.data_key == key)
-    whole = run.model_copy(update={"data": data.model_copy(update={"subjects": None})})
-    items = expected_items(whole)
-    count = items.train + items.validation + items.test
-    prepared = count * DATASETS[data.dataset].item_bytes
-    if data.source == "embedded":
-        return prepared + count * DATASETS[data.dataset].generated_bytes
-    return prepared + (DATASETS[data.dataset].archive_bytes if data.source == "upstream" else 0.0)

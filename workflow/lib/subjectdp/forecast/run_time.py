@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,23 +23,13 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.cost_model import SizeClass, expected_items, size_class, work_of
-from subjectdp.forecast.drowned import noise_a_weight
+from subjectdp.forecast.cost_model import SizeClass, size_class, work_of
 from subjectdp.forecast.federations import federation_of
-from subjectdp.forecast.measured import Paces
-from subjectdp.forecast.model_cost import model_cost
-from subjectdp.plan.minibatches import expected_batch
+from subjectdp.forecast.noise_to_weight import noise_a_weight, weight_scale
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.results.labels import run_label
 
-BASE_MEMORY_MB = 450.0
-"""Interpreter, torch and the rest of the libraries, before anything is loaded."""
-
 _STATING = "subjectdp.accounting.statements"  # the module that states ε
-_COPIES = 8  # of the parameters: model, gradient, noise, optimisers, updates of silos
-_BUFFERS = 3  # of the saved values: themselves, their gradients, unfolded inputs of convolutions
-_ROW_BYTES = 40  # of steps.parquet, a row a local step
-_MANIFEST_BYTES = 60_000
 
 
 @dataclass(frozen=True)
@@ -62,18 +51,14 @@ class Forecast:
     epsilon_sound_subject: float | None
     size: SizeClass  # class of time and memory on a cluster
     hours_a_run: float
-    hours: float  # of the unfinished runs, one after another on one device
-    basis: str  # source of the hours
-    memory_mb: float  # of one run
-    disk_mb: float  # results of all runs together
+    hours: float  # of the unfinished runs, one after another on one CPU core
     noise_a_weight: float | None  # of all rounds, on the global model; None: not known
-    weight_scale: float  # of the weights before training
+    weight_scale: float | None  # of the weights before training
 
 
 def forecast(
     scenario: Scenario,
     results: str = paths.RESULTS,
-    paces: Paces | None = None,
     processes: int = 1,
     tell: Callable[[int, int], None] = lambda done, rows: None,
 ) -> list[Forecast]:
@@ -88,12 +73,11 @@ def forecast(
     for run in scenario.runs:
         families.setdefault(_without_seed(run), []).append(run)
     described = settings_apart({run.run_id: run.model_dump(mode="json") for run in scenario.runs})
-    paces = Paces([]) if paces is None else paces
     firsts = [runs[0] for runs in families.values()]
 
     def rows(all_stated: Iterable[_Stated]) -> Iterator[Forecast]:
         for runs, stated in zip(families.values(), all_stated, strict=True):
-            yield _forecast(runs, described[runs[0].run_id], results, paces, stated)
+            yield _forecast(runs, described[runs[0].run_id], results, stated)
 
     if processes == 1 or len(firsts) == 1:
         return list(_told(rows(_stated(run, results) for run in firsts), len(firsts), tell))
@@ -117,14 +101,12 @@ def _without_seed(run: RunConfig) -> str:
     )
 
 
-def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces, stated: _Stated) -> Forecast:
+def _forecast(runs: list[RunConfig], settings: str, results: str, stated: _Stated) -> Forecast:
     run = runs[0]
     finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
-    cost = model_cost(run.model, run.data.dataset, paths.calibration_cache_dir(results))
-    work = work_of(run, cost, stated.silo_items, stated.evaluation_items, stated.columns["rounds"])
-    pace = paces.pace(run)
-    hours = work.core_seconds * pace.factor / 3600
-    disk = (4 * cost.parameters + _ROW_BYTES * work.steps + _MANIFEST_BYTES) / 1e6
+    work = work_of(run, stated.silo_items, stated.evaluation_items, stated.columns["rounds"])
+    hours = work.core_seconds / 3600
+    scale = None if stated.columns["noise_a_weight"] is None else weight_scale(run)
     return Forecast(
         runs=len(runs),
         finished=finished,
@@ -135,10 +117,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, paces: Paces, 
         size=size_class(run),
         hours_a_run=hours,
         hours=hours * (len(runs) - finished),
-        basis=pace.basis,
-        memory_mb=predicted_memory_mb(run) if pace.memory_mb is None else pace.memory_mb,
-        disk_mb=disk * len(runs),
-        weight_scale=cost.weight_scale,
+        weight_scale=scale,
         **stated.columns,
     )
 
@@ -211,14 +190,3 @@ def _kept_epsilons(plan: PrivacyPlan, folder: str) -> dict[str, float | None]:
     inputs = {"plan": facts, "code": fingerprint(_STATING)}
     kept: dict[str, float | None] = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     return kept
-
-
-def predicted_memory_mb(run: RunConfig) -> float:
-    """Peak memory of a run in MB: libraries, copies of the parameters, one physical batch, fixed features."""
-    cost = model_cost(run.model, run.data.dataset)
-    at_once = run.performance.physical_batch_size or cost.items_in_a_pass
-    items = expected_items(run)
-    drawn = math.ceil(expected_batch(run.training, items.train / run.partition.silos))
-    batch = max(min(drawn, at_once), run.performance.evaluation_batch_size // 3)  # a third without gradients
-    kept = cost.features * run.training.augmentation.seen * (items.train + items.validation + items.test)
-    return BASE_MEMORY_MB + 4e-6 * (_COPIES * cost.parameters + _BUFFERS * batch * cost.saved_values + kept)

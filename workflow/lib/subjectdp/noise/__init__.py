@@ -1,1 +1,1 @@
-"""Noise: keyed random generators, Gaussian, Skellam, secure sums, correlated noise."""
+"""Noise: keyed random generators, Gaussian, Skellam, secure sums."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -48,30 +47,29 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     return total
 
 
-def add_secure_gaussian(total: Tensor, std: float, terms: Sequence[tuple[float, bytes]]) -> Tensor:
-    """Adds Σ c·N(0, std² I) over ``terms`` to ``total`` (P,) in place, rounds it to the grid and returns it.
+def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
+    """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
 
     Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is drawn on the CPU, in float64.
 
     Args:
         total: float32 or float64, on any device.
-        std: of a term whose c is 1; 0 adds nothing.
-        terms: (c, 32-byte key) of each draw; more than one for correlated noise.
+        std: 0 adds nothing.
+        key: 32 bytes.
     """
     if std == 0.0 or total.numel() == 0:
         return total
-    noisy, grid = summed_draws(total.numel(), std, terms), grid_of(std)
+    noisy, grid = summed_draws(total.numel(), std, key), grid_of(std)
     noisy.add_(total.detach().cpu().to(torch.float64).view(-1))
     return total.copy_(noisy.div_(grid).round_().mul_(grid).view_as(total))
 
 
-def summed_draws(size: int, std: float, terms: Sequence[tuple[float, bytes]]) -> Tensor:
-    """Σ c·N(0, std² I) over ``terms``, float64 (size,), each the sum of ``DRAWS`` draws with keys of their own."""
+def summed_draws(size: int, std: float, key: bytes) -> Tensor:
+    """N(0, std² I), float64 (size,): the sum of ``DRAWS`` draws with keys of their own."""
     noise = torch.zeros(size, dtype=torch.float64)
-    for factor, key in terms:
-        for part in range(DRAWS):
-            own = hashlib.blake2b(bytes([part]), key=key, digest_size=32, person=b"secure noise").digest()
-            add_gaussian(noise, factor * std / math.sqrt(DRAWS), own)
+    for part in range(DRAWS):
+        own = hashlib.blake2b(bytes([part]), key=key, digest_size=32, person=b"secure noise").digest()
+        add_gaussian(noise, std / math.sqrt(DRAWS), own)
     return noise
 
 

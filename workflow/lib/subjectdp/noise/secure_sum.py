@@ -22,6 +22,9 @@ Integers = NDArray[np.int64]
 LARGEST_BITS = 62
 """The sum of two residues of a larger ring may overflow 64 bits."""
 
+WRAP_PROBABILITY = 1e-9
+"""Probability that any sum of a run leaves its ring."""
+
 
 @dataclass(frozen=True)
 class Ring:
@@ -145,12 +148,7 @@ def largest_sum(
     Half of that probability covers mini-batches larger than a binomial quantile (if the sampling probability is below
     1), half covers the noise, each by a union bound. A step adds at most ``largest_entry`` for each sampled item. The
     ``silos_per_round`` silos with the largest contributions count.
-
-    Raises:
-        ConfigError: a probability outside (0, 1).
     """
-    if not 0.0 < failure_probability < 1.0:
-        raise expected("joint.wrap_probability", failure_probability, "between 0 and 1", ConfigError)
     from scipy import stats  # not at the top: loading it takes longer than most commands
 
     batches = rounds * sum(silo.steps for silo in silos)
@@ -168,19 +166,12 @@ def largest_sum(
     return sum(sorted(signals, reverse=True)[:silos_per_round]) + noise
 
 
-def ring_for(bound: int, bits: int | None = None) -> Ring:
-    """The ring of 2^``bits`` elements; None: the smallest that represents ``bound``.
-
-    Raises:
-        ConfigError: a ring that is too small for the update, or an update that needs more than 62 bits.
-    """
+def ring_for(bound: int) -> Ring:
+    """The smallest ring that represents ``bound``. Raises ConfigError for one that needs more than 62 bits."""
     needed = bound.bit_length() + 1
     if needed > LARGEST_BITS:
         raise ConfigError(
             f"Expected a round's update to fit a ring of at most {LARGEST_BITS} bits, it needs {needed} (entries up "
             f"to {bound}). Lower joint.bits, training.local_steps or training.batch_size."
         )
-    if bits is not None and bits < needed:
-        allowed = f"at least {needed}: the ring must hold a round's update (entries up to {bound}), not one gradient"
-        raise expected("joint.ring_bits", bits, allowed, ConfigError)
-    return Ring.of_bits(needed if bits is None else bits)
+    return Ring.of_bits(needed)

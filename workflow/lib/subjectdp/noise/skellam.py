@@ -90,8 +90,7 @@ def skellam_variance(noise_multiplier: float, l2: float, dimension: int) -> floa
 class Grid:
     """Conversion of gradients of dimension P and norm at most ``clip_norm`` to integer vectors and back.
 
-    ``step`` is the length of one integer unit. Silos that sum their vectors share it, so a silo whose clip norm is
-    smaller than the largest has fewer than 2^bits steps in its clip norm.
+    ``step`` is the length of one integer unit.
     """
 
     step: float

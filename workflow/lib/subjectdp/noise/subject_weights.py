@@ -22,20 +22,15 @@ Weights = NDArray[np.float64]
 
 
 def budget_weights(
-    counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float
+    counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int
 ) -> Weights:
     """w (silos, subjects) float64 within the budget; 0 where a silo holds no item of a subject.
-
-    ``optimal`` maximises Σ_i w_i ρ_i under the budget. ρ_i = √(n_i / (n_i + κ)) is the expected cosine between a mean
-    of n_i items' gradients and the subject's gradient. Under Σw² ≤ 1 this gives w ∝ ρ (Cauchy-Schwarz), under Σw ≤ 1
-    equal weights at the silos with the largest ρ (a linear programme).
 
     Args:
         counts: (silos, subjects) items of each subject at each silo.
         rule: how the budget is split.
         trust: LOCAL for Σw² ≤ 1, otherwise Σw ≤ 1.
         most_silos: the public bound on the silos that hold one subject (read by ``fixed``).
-        item_noise: κ ≥ 0 (read by ``optimal``).
 
     Raises:
         PrivacyError: a subject at more silos than ``most_silos``, or weights beyond the budget.
@@ -44,7 +39,7 @@ def budget_weights(
     most = int(held.sum(axis=0).max(initial=0))
     if most > most_silos:
         raise expected("silos of one subject", most, f"at most {most_silos}, the plan's bound", PrivacyError)
-    shares = _shares(counts, held, rule, trust, item_noise)
+    shares = (counts if rule is BudgetWeights.PROPORTIONAL else held).astype(np.float64)
     norm = np.full(counts.shape[1], float(most_silos))
     squared = trust is TrustModel.LOCAL
     if rule is not BudgetWeights.FIXED:
@@ -72,7 +67,7 @@ def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:
     return np.where(above, np.nextafter(near, np.float32(0.0)), near).astype(np.float32)
 
 
-def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, item_noise: float) -> float:
+def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int) -> float:
     """How far removing a subject's items at *one* silo moves the release, in clip norms; its other items stay.
 
     A subject that leaves one of its silos may get larger weights at the others, so this is not a special case of
@@ -80,39 +75,16 @@ def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int, i
     the vector of all sums moves by at most √(w_i² + Σ (w'_j - w_j)²), and the sum over silos by at most w_i + Σ (w'_j
     - w_j), since each gradient keeps its direction. For ``fixed`` this is one weight; for ``uniform`` at most 1 (a
     single silo). With a share s of the budget at the silo it is √(2 - 2√(1 - s)) for squares and 2s for lengths; s
-    may be close to 1 for ``proportional``, and for ``optimal`` under a sum; for ``optimal`` under squares it is below
-    (1 + κ)/(2 + κ).
-
-    Args:
-        rule, trust, most_silos, item_noise: as in :func:`budget_weights`.
+    may be close to 1 for ``proportional``. Arguments as in :func:`budget_weights`.
     """
     side_by_side = trust is TrustModel.LOCAL
     if rule is BudgetWeights.FIXED:
         return 1.0 / (math.sqrt(most_silos) if side_by_side else most_silos)
-    equal = rule is BudgetWeights.UNIFORM or (rule is BudgetWeights.OPTIMAL and item_noise == 0.0)
-    if equal or most_silos == 1:
+    if rule is BudgetWeights.UNIFORM or most_silos == 1:
         return 1.0
-    if not side_by_side:
-        return 2.0
-    kept = 1.0 / (2.0 + item_noise) if rule is BudgetWeights.OPTIMAL else 0.0
-    return max(1.0, math.sqrt(2.0 - 2.0 * math.sqrt(kept)))
+    return math.sqrt(2.0) if side_by_side else 2.0
 
 
 def reach(trust: TrustModel, most_silos: int) -> float:
     """Σ_i w_i of a subject spread evenly over ``most_silos``: the most it adds to the silos' sum, in clip norms."""
     return float(np.sqrt(most_silos)) if trust is TrustModel.LOCAL else 1.0
-
-
-def _shares(
-    counts: NDArray[np.int64], held: NDArray[np.bool_], rule: BudgetWeights, trust: TrustModel, noise: float
-) -> Weights:
-    """The weights before scaling to the budget."""
-    if rule is BudgetWeights.PROPORTIONAL:
-        return counts.astype(np.float64)
-    if rule is not BudgetWeights.OPTIMAL:
-        return held.astype(np.float64)
-    signal = np.sqrt(counts / np.maximum(counts + noise, 1.0))
-    if trust is TrustModel.LOCAL:
-        return np.asarray(signal)
-    best: NDArray[np.bool_] = (signal == signal.max(axis=0, keepdims=True)) & held
-    return best.astype(np.float64)

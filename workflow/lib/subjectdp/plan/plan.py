@@ -21,10 +21,8 @@ from subjectdp.plan.ranges import (
     GradientBits,
     NaturalNumber,
     NonNegative,
-    OpenFraction,
     Positive,
     Probability,
-    RingBits,
 )
 from subjectdp.plan.subject_settings import Prediction, SubjectSettings
 
@@ -273,28 +271,10 @@ class PlanSettings:
     gradient_bits: GradientBits = (
         16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
     )
-    ring_bits: RingBits | None = (
-        None  # Skellam: size of the secure aggregation ring; None: the smallest that fits
-    )
-    wrap_probability: OpenFraction = 1e-9  # Skellam: probability that any sum of the run leaves the ring
-    step_factors: tuple[
-        Positive, ...
-    ] = ()  # joint noise: learning rate of each local step over the common one
+    fused_steps: tuple[Count, ...] = ()  # joint noise: each silo's local steps for one noise; (): 1
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it
     noise_source: NoiseSource = NoiseSource.REPRODUCIBLE
-    views: Count = 1  # augmented copies of an item; their mean gradient is the item's, so privacy is the same
-
-
-@dataclass(frozen=True)
-class SiloTerms:
-    """One silo's clip norm, learning rate and noise multiplier over the common ones, and the local steps that it takes
-    for each noise (joint noise, appendix)."""
-
-    clip_norm_factor: float = 1.0
-    learning_rate_factor: float = 1.0
-    noise_factor: float = 1.0
-    fused_steps: int = 1
 
 
 @dataclass(frozen=True)
@@ -308,11 +288,6 @@ class SiloSchedule:
     steps_per_round: int  # noised steps
     noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
-    clip_norm_factor: float = 1.0  # the silo's clip norm over the common one
-    learning_rate_factor: float = 1.0  # the silo's learning rate over the common one
-    noise_factor: float = (
-        1.0  # the silo's noise multiplier over the common one (contained in noise_multiplier)
-    )
     fused_steps: int = 1  # local steps that one noised step is made of, each with its part of the clip norm
 
     @property
@@ -341,11 +316,6 @@ class PrivacyPlan:
     def clip_norm(self) -> float | None:
         """The L2 bound C on one unit's contribution, None where nothing is clipped."""
         return None if self.mechanism.clipping is Clipping.NONE else self.settings.clip_norm
-
-    def clip_norm_of(self, silo: int) -> float | None:
-        """The L2 bound at one silo."""
-        common = self.clip_norm
-        return None if common is None else common * self.silos[silo].clip_norm_factor
 
     def rounds_of(self, silo: int) -> int:
         """Rounds that a silo takes part in, at most; all of them where the silos of a round are drawn."""

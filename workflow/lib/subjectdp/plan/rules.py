@@ -64,7 +64,7 @@ def problems(
     yield from _prediction(settings)
     yield from _sampling(mechanism, settings)
     yield from _integer_noise(settings)
-    yield from _step_factors(settings)
+    yield from _fused_steps(mechanism, settings, silos)
     if settings.mode is AccountingMode.SOUND:
         yield from _soundness(mechanism, settings, cap_enforced)
         yield from _joint_noise(mechanism, settings)
@@ -130,7 +130,7 @@ def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
 
 
 def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
-    by_subject, subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS, settings.subject
+    by_subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS
     if by_subject != mechanism.samples_subjects:
         wanted = (
             "poisson, a coin for each subject,"
@@ -146,14 +146,6 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
             else f"training.sampling is {settings.sampling}"
         )
         yield expected("training.sampling_fraction", settings.sampling_fraction, f"null when {drawn}")
-    if not mechanism.samples_subjects:
-        return
-    for key, value in (("every", subject.every), ("noise_band", subject.noise_band)):
-        if value > settings.rounds:
-            yield expected(f"subject.{key}", value, f"at most training.rounds ({settings.rounds})")
-    if subject.noise_band > 1 and subject.sampling_probability < 1:
-        allowed = "1 when subject.noise_band is not 1 (subject.every takes its place)"
-        yield expected("subject.sampling_probability", subject.sampling_probability, allowed, PrivacyError)
 
 
 def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
@@ -165,17 +157,25 @@ def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
-def _step_factors(settings: PlanSettings) -> Iterator[SubjectDPError]:
-    """Rates that differ between local steps: what is noised stays the same, so privacy does."""
-    factors, steps = settings.step_factors, settings.local_steps
-    if not factors:
+def _fused_steps(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
+    """Steps without noise in between are bounded as published only (docs/joint-noise.md)."""
+    key, fused = "joint.fused_steps", list(settings.fused_steps)
+    if not fused:
         return
-    if steps is None or steps < 2 or len(factors) != steps:
-        allowed = "one number for each of the training.local_steps, of which there are several"
-        yield expected("joint.step_factors", list(factors), allowed)
+    if len(fused) != silos:
+        yield expected(key, fused, f"one number for each of the {silos} silos")
+    if mechanism.trust is not TrustModel.SECURE_AGGREGATION:
+        yield expected(key, fused, f"[] with algorithm {mechanism.algorithm}")
+    if settings.mode is AccountingMode.SOUND:
+        allowed = (
+            "[] when privacy.mode is sound (C does not bound k steps without noise in between; joint.clipping: update "
+            "clips all that a silo's steps did, once)"
+        )
+        yield expected(key, fused, allowed, PrivacyError)
     if settings.noise_distribution is NoiseDistribution.SKELLAM:
-        allowed = "[] when joint.noise is skellam (an update is a plain sum of its steps' integers)"
-        yield expected("joint.step_factors", list(factors), allowed)
+        yield expected(key, fused, "[] when joint.noise is skellam")
+    if settings.sampling is not SamplingMethod.POISSON:
+        yield expected(key, fused, f"[] when training.sampling is {settings.sampling}")
 
 
 def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool) -> Iterator[SubjectDPError]:

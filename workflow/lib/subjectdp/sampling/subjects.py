@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.plan.subject_settings import SubjectSettings
 from subjectdp.sampling.batches import StepKey
 
 
 def subjects_of_round(
-    subjects: int, settings: SubjectSettings, probability: float, seed: int, round_: int, *place: int
+    subjects: int, probability: float, seed: int, round_: int, *place: int
 ) -> NDArray[np.bool_]:
-    """(subjects,) bool: who takes part. A subject takes part if it has a turn and its coin says so.
-
-    A subject has a turn every ``settings.every`` rounds; its first is uniform and independent of the others'.
+    """(subjects,) bool: who takes part: each subject whose coin says so.
 
     Args:
         subjects: number of subjects of the whole federation.
@@ -32,22 +29,14 @@ def subjects_of_round(
         place: silo and step, if each draws its own coins.
 
     Raises:
-        PrivacyError: a probability outside (0, 1], or ``settings.every`` below 1.
+        PrivacyError: a probability outside (0, 1].
     """
     if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
-    if settings.every < 1:
-        raise expected("rounds between a subject's turns", settings.every, "at least 1", PrivacyError)
-    chosen = np.ones(subjects, np.bool_)
-    if probability < 1.0:
-        coins = numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place)
-        chosen &= coins.random(subjects) < probability
-    if settings.every > 1:
-        starts = numpy_generator(seed, Purpose.SUBJECT_SAMPLING, "turns").integers(
-            settings.every, size=subjects
-        )
-        chosen &= starts == (round_ - 1) % settings.every
-    return chosen
+    if probability == 1.0:
+        return np.ones(subjects, np.bool_)
+    coins = numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place)
+    return coins.random(subjects) < probability
 
 
 def items_of_subjects(

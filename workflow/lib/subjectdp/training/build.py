@@ -26,7 +26,6 @@ from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.items.augmentation import warps
 from subjectdp.training.items.device_data import FixedFeatures, ResidentData
 from subjectdp.training.items.feature_cache import FeatureCache
 
@@ -98,7 +97,6 @@ def make_federation(
         seed=run.seed if inputs.secret is None else inputs.secret,
         noise_name=noise_name(plan, run.run_id, partition, run.model.name, run.performance),
         optimiser=run.training.optimizer,
-        server_optimiser=run.training.server_optimizer,
         averaging=run.training.averaging,
     )
 
@@ -115,16 +113,15 @@ def _resident(
     inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
 ) -> ResidentData:
     run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
-    augmentation, compute = run.training.augmentation, fixed_features(model)
-    warped = warps(augmentation.seen, augmentation.magnitude)
+    compute = fixed_features(model)
     if compute is None:
-        return ResidentData(prepared, device, None, warped)
+        return ResidentData(prepared, device)
     kept = None
     if cache_dir is not None and device.type == "cpu":
         resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
         kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
-    return ResidentData(prepared, device, FixedFeatures(compute, used, partition.train_items, kept), warped)
+    return ResidentData(prepared, device, FixedFeatures(compute, used, kept))
 
 
 def _items_at_once(model: torch.nn.Module, data: ResidentData, partition: Partition) -> int:

@@ -17,7 +17,6 @@ from subjectdp.config.sections import (
     AveragingConfig,
     OptimizerConfig,
     PerformanceConfig,
-    ServerOptimizerConfig,
 )
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
@@ -44,7 +43,6 @@ class Federation:
         seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
         noise_name: tells the noise of runs apart, see :func:`noise_name`.
         optimiser: of a silo's local steps, and of a server that descends.
-        server_optimiser: of a server that gets models.
         averaging: of the global models over the rounds.
 
     Raises:
@@ -60,7 +58,6 @@ class Federation:
     seed: int = field(repr=False)
     noise_name: str
     optimiser: OptimizerConfig
-    server_optimiser: ServerOptimizerConfig = ServerOptimizerConfig()
     averaging: AveragingConfig = AveragingConfig()
 
     def __post_init__(self) -> None:
@@ -84,8 +81,7 @@ class Federation:
         partition, plan = self.partition, self.plan
         if not plan.mechanism.shared_budget:
             return np.full((partition.silos, partition.subjects), plan.settings.clip_norm, np.float32)
-        settings = plan.settings.subject
-        rule = settings.weights, plan.mechanism.trust, plan.silos_per_subject, settings.item_noise
+        rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
         return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
 
 

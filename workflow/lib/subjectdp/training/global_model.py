@@ -1,4 +1,4 @@
-"""The state of a run that its rounds change: the global model, the server's optimisers, the average over rounds."""
+"""The state of a run that its rounds change: the global model, the server's optimiser, the average over rounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from torch import Tensor
 
 from subjectdp.training.federation import Federation
 from subjectdp.training.steps.averaging import IterateAverage
-from subjectdp.training.steps.optimisers import descend, make_optimiser, make_server_optimiser
+from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 MODEL, AVERAGE = "model", "average"
+_OPTIMISER = "central_optimiser."  # before the names of its state
 
 
 class GlobalModel:
@@ -22,7 +23,6 @@ class GlobalModel:
     def __init__(self, federation: Federation) -> None:
         self.vector = federation.engine.flat.vector.clone()
         self._optimiser = make_optimiser(self.vector, federation.optimiser)
-        self._server_optimiser = make_server_optimiser(self.vector, federation.server_optimiser)
         self._average: IterateAverage | None = None
         if federation.averaging.name != "none":
             self._average = IterateAverage(federation.averaging, federation.plan.rounds, self.vector)
@@ -33,11 +33,8 @@ class GlobalModel:
         return self.vector if self._average is None else self._average.vector
 
     def set(self, model: Tensor) -> None:
-        """θ becomes ``model``, or moves towards it by the server optimiser's rule."""
-        if self._server_optimiser is None:
-            self.vector.copy_(model)
-        else:
-            descend(self._server_optimiser, self.vector, self.vector - model)
+        """θ becomes ``model``."""
+        self.vector.copy_(model)
 
     def descend(self, gradient: Tensor) -> None:
         """θ ← θ − η·gradient, by the rule of the optimiser."""
@@ -54,10 +51,10 @@ class GlobalModel:
         found = {MODEL: self.vector.detach().clone()}
         if self._average is not None:
             found[AVERAGE] = self._average.vector.detach().clone()
-        for name, optimiser in self._optimisers().items():
-            for key, value in optimiser.state_dict()["state"].get(0, {}).items():
+        if isinstance(self._optimiser, torch.optim.Optimizer):
+            for key, value in self._optimiser.state_dict()["state"].get(0, {}).items():
                 if value is not None:  # SGD's momentum before the first step
-                    found[f"{name}.{key}"] = torch.as_tensor(value).detach().clone()
+                    found[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
         return found
 
     @torch.no_grad()
@@ -66,14 +63,7 @@ class GlobalModel:
         self.vector.copy_(state[MODEL])
         if self._average is not None:
             self._average.vector.copy_(state[AVERAGE])
-        for name, optimiser in self._optimisers().items():
-            prefix = f"{name}."
-            own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-            if own:
-                groups = optimiser.state_dict()["param_groups"]
-                optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
-
-    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        """Those that keep a state."""
-        optimisers = {"central_optimiser": self._optimiser, "averaging_optimiser": self._server_optimiser}
-        return {name: each for name, each in optimisers.items() if isinstance(each, torch.optim.Optimizer)}
+        own = {key.removeprefix(_OPTIMISER): t for key, t in state.items() if key.startswith(_OPTIMISER)}
+        if own and isinstance(self._optimiser, torch.optim.Optimizer):
+            groups = self._optimiser.state_dict()["param_groups"]
+            self._optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})

@@ -49,22 +49,17 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
         log: takes a row for every local step.
     """
     task, local_step = federation.rule.silo_task, federation.rule.local_step
-    vector, schedule = federation.engine.flat.vector, federation.plan.silos[silo]
+    vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
-    optimiser = make_optimiser(vector, federation.optimiser, schedule.learning_rate_factor)
-    factors = federation.plan.settings.step_factors
+    optimiser = make_optimiser(vector, federation.optimiser)
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for number, step in enumerate(silo_steps(federation, round_, silo)):
+    for step in silo_steps(federation, round_, silo):
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:
             return direction
         if integers is None:
-            descend(
-                optimiser,
-                vector,
-                direction * factors[number // schedule.fused_steps] if factors else direction,
-            )
+            descend(optimiser, vector, direction)
         else:
             integers += direction
             vector.sub_((direction * federation.integer_noise.unit).to(vector))

@@ -22,7 +22,7 @@ from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import label, mechanism
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
-from subjectdp.config.sections import OptimizerConfig, ServerOptimizerConfig
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
@@ -84,8 +84,8 @@ def measured_noise(
     Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo.
     """
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
-    plain, still = OptimizerConfig(name="sgd", learning_rate=1.0), ServerOptimizerConfig(name="none")
-    training = run.training.model_copy(update={"optimizer": plain, "server_optimizer": still})
+    plain = OptimizerConfig(name="sgd", learning_rate=1.0)
+    training = run.training.model_copy(update={"optimizer": plain})
     changed = run.model_copy(update={"training": training})
     inputs = RunInputs(changed, single, prepared, partition)
     models = []

@@ -1,7 +1,6 @@
 """Synthetic CIFAR-10: colour pictures in the upstream's archive, and a checkpoint of random weights.
 
-Each picture is a form on a background, both coloured; classes differ by form, and by colours that overlap. The
-pickles have the bytes that Python 2 wrote, which no Python 3 writes, so that the reader is tried on them. The network
+Each picture is a form on a background, both coloured; classes differ by form, and by colours that overlap. The network
 has one block a stage: its features are random ones, at a fortieth of the cost of ResNeXt-29.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
 import tarfile
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, CLASSES, FOLDER, PIXELS, SIDE
+from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, CLASSES, FOLDER, SIDE
 from subjectdp.io import atomic
 from subjectdp.noise.keys import Purpose, numpy_generator
 
@@ -34,7 +32,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     labels = generator.integers(0, CLASSES, count).astype(np.uint8)
     tints = generator.integers(40, 216, (CLASSES, 2, 3))
     images = np.stack([_draw(int(label), tints[label], generator) for label in labels])
-    batches = {name: python2_pickle(images[part::6], labels[part::6]) for part, name in enumerate(BATCHES)}
+    batches = {name: records(images[part::6], labels[part::6]) for part, name in enumerate(BATCHES)}
     archive, checkpoint = folder / ARCHIVE, folder / CHECKPOINT
     atomic.write_bytes(archive, packed(batches))
     atomic.write_bytes(checkpoint, checkpoint_bytes(random_weights(seed, _WIDTHS, _GROUPS)))
@@ -52,24 +50,9 @@ def packed(batches: dict[str, bytes]) -> bytes:
     return gzip.compress(stream.getvalue(), 6, mtime=0)
 
 
-def python2_pickle(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> bytes:
-    """What Python 2 writes (protocol 2) for {"labels": [..], "data": array of (n, 3072) bytes}."""
-    listed = b"".join(b"K" + bytes([label]) for label in labels.tolist())
-    raw = images.tobytes()
-    shape = _integer(len(images)) + _integer(PIXELS) + b"\x86"
-    dtype = b"cnumpy\ndtype\n" + _text(b"u1") + b"K\x00K\x01\x87R(K\x03" + _text(b"|")
-    dtype += b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + _text(b"b") + b"\x87R"
-    array += b"(K\x01" + shape + dtype + b"\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
-    return b"\x80\x02}(" + _text(b"labels") + b"](" + listed + b"e" + _text(b"data") + array + b"u."
-
-
-def _text(text: bytes) -> bytes:
-    return b"U" + bytes([len(text)]) + text
-
-
-def _integer(value: int) -> bytes:
-    return b"J" + struct.pack("<i", value)
+def records(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> bytes:
+    """A batch as upstream has it: a label and 3,072 bytes for each image."""
+    return np.concatenate([labels[:, None], images.reshape(len(images), -1)], axis=1).tobytes()
 
 
 def _draw(label: int, tints: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.uint8]:

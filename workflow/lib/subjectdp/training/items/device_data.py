@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.data.store import PreparedData
-from subjectdp.errors import ConfigError, expected
-from subjectdp.training.items.augmentation import Warp
-from subjectdp.training.items.augmentation import warped as warped_images
 
 if TYPE_CHECKING:
     from subjectdp.training.items.feature_cache import FeatureCache
@@ -34,13 +31,11 @@ class FixedFeatures:
     Attributes:
         compute: items (n, ...) to features float32 (n, width).
         used: addresses of the items whose features are needed; None: all.
-        trained: those that are also needed of the augmented copies; None: ``used``.
         kept: where features are kept for other runs, then of all items; None: computed for this run.
     """
 
     compute: Callable[[Tensor], Tensor]
     used: NDArray[np.int32] | None = None
-    trained: NDArray[np.int32] | None = None
     kept: FeatureCache | None = None
 
 
@@ -51,25 +46,12 @@ class ResidentData:
     out as float32 (n, channels, height, width), vectors as float32 (n, numbers), text as int64 (n, window); labels as
     int64 (n,).
 
-    With ``features`` items come out as these, float32 (n, width), computed here once. With ``warps`` an item has an
-    augmented copy for each of them beside the plain one. Copies of images are made on request, features of the copies
-    once.
-
-    Raises:
-        ConfigError: warps of items that are not images.
+    With ``features`` items come out as these, float32 (n, width), computed here once.
     """
 
     def __init__(
-        self,
-        prepared: PreparedData,
-        device: torch.device,
-        features: FixedFeatures | None = None,
-        warps: Sequence[Warp] = (),
+        self, prepared: PreparedData, device: torch.device, features: FixedFeatures | None = None
     ) -> None:
-        if warps and prepared.kind != "image":
-            raise expected(
-                "training.augmentation.name", "warp", f"none for {prepared.kind} data", ConfigError
-            )
         self.kind = prepared.kind
         self.window = prepared.window
         self.device = device
@@ -78,14 +60,7 @@ class ResidentData:
         grey = torch.arange(256, dtype=torch.float32, device=device)
         light = 255.0 - grey if prepared.dark_on_light else grey
         self._shade = (light / 255.0 - INK_SHIFT) / INK_SCALE
-        self._background = -INK_SHIFT / INK_SCALE
-        self._copies: tuple[Warp | None, ...] = (None, *warps)
-        self._computed = [] if features is None else [self._table(features, warp) for warp in self._copies]
-
-    @property
-    def copies(self) -> int:
-        """Copies of each item, the plain one among them."""
-        return len(self._copies)
+        self._computed = None if features is None else self._table(features)
 
     def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The items at these addresses and their labels; none gives empty tensors."""
@@ -93,23 +68,9 @@ class ResidentData:
 
     def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """The same for addresses int64 (n,) on the device; does not wait for it."""
-        if self._computed:
-            return self._computed[0].index_select(0, where), self._targets(where)
+        if self._computed is not None:
+            return self._computed.index_select(0, where), self._targets(where)
         return self._items(where)
-
-    def augmented(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """All copies of the items at these addresses, item by item: inputs (n · copies, ...), labels (n · copies,)."""
-        where = to_device(np.ascontiguousarray(addresses, dtype=np.int64), self.device)
-        if self._computed:
-            copies = [table[where] for table in self._computed]
-            labels = self._targets(where)
-        else:
-            plain, labels = self._items(where)
-            copies = [self._copy(plain, warp) for warp in self._copies]
-        return torch.stack(copies, dim=1).flatten(0, 1), labels.repeat_interleave(self.copies)
-
-    def _copy(self, items: Tensor, warp: Warp | None) -> Tensor:
-        return items if warp is None else warped_images(items, warp, self._background)
 
     def _targets(self, where: Tensor) -> Tensor:
         if self.kind == "text":
@@ -130,19 +91,15 @@ class ResidentData:
         windows = self.features.unfold(0, self.window, 1)  # a view, whose row k starts at character k
         return windows.index_select(0, where).long(), self._targets(where)
 
-    def _table(self, features: FixedFeatures, warp: Warp | None) -> Tensor:
-        """The features (items, width) of one copy: of all items if they are kept for other runs, else of used ones."""
-        every = np.arange(self._count())
+    def _table(self, features: FixedFeatures) -> Tensor:
+        """The features (items, width): of all items if they are kept for other runs, else of used ones."""
+        every, used = np.arange(self._count()), features.used
         if features.kept is not None:
-            compute = partial(self._of_items, features.compute, every, warp)
-            return features.kept.of_warp(warp).table(len(every), compute)
-        used = features.used if warp is None or features.trained is None else features.trained
-        return self._of_items(features.compute, every if used is None else np.unique(used), warp)
+            return features.kept.table(len(every), partial(self._of_items, features.compute, every))
+        return self._of_items(features.compute, every if used is None else np.unique(used))
 
     @torch.no_grad()
-    def _of_items(
-        self, features: Callable[[Tensor], Tensor], used: NDArray[np.integer[Any]], warp: Warp | None
-    ) -> Tensor:
+    def _of_items(self, features: Callable[[Tensor], Tensor], used: NDArray[np.integer[Any]]) -> Tensor:
         """The features (n, width) of the used items, sorted, at their addresses; zeros elsewhere cost no memory.
 
         Portions start at multiples of their size and are computed whole: an item's features have the same bits
@@ -153,7 +110,7 @@ class ResidentData:
             start = int(portion) * _FEATURES_AT_ONCE
             end = min(start + _FEATURES_AT_ONCE, count)
             items, _ = self._items(torch.arange(start, end, device=self.device))
-            found = features(self._copy(items, warp))
+            found = features(items)
             if table is None:
                 table = torch.zeros((count, found.shape[1]), device=self.device)
             first, last = np.searchsorted(used, (start, end))

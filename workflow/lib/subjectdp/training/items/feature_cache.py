@@ -1,8 +1,8 @@
 """Fixed features of all items of a data set, kept on disk for the runs that use them.
 
-They depend on the items, the model's fixed part and the warp of an augmented copy only: every run of a data set needs
-the same ones. Each copy has its own file. A file carries the hash of its content; one that is missing, truncated or
-changed is computed anew. Features are computed in the same portions with and without a cache
+They depend on the items and the model's fixed part only: every run of a data set needs the same ones. A file carries
+the hash of its content; one that is missing, truncated or changed is computed anew.
+Features are computed in the same portions with and without a cache
 (``training.items.device_data``), so that results have the same bits.
 """
 
@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,12 @@ from torch import Tensor
 
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.io.atomic import atomic_open
-from subjectdp.training.items.augmentation import Warp
 
 _DIGEST = 32  # bytes of a sha256, at the head of a file
 
 
 class FeatureCache:
-    """One file: the features float32 (items, width) that one fixed part of a model makes of one copy of a data set.
+    """One file: the features float32 (items, width) that one fixed part of a model makes of a data set.
 
     Args:
         folder: where files are kept.
@@ -37,8 +34,7 @@ class FeatureCache:
     """
 
     def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-        self._folder = Path(folder)
-        self._content = {
+        content = {
             "data": dict(data),
             "model": dict(model),
             "code": fingerprint(f"model:{model['name']}"),  # the hash of learned weights is in the code
@@ -46,21 +42,8 @@ class FeatureCache:
             "processor": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
         }
-        self.path = self._path(self._content)
-
-    def of_warp(self, warp: Warp | None) -> FeatureCache:
-        """The file of the items under ``warp``; this one for the plain items (None)."""
-        if warp is None:
-            return self
-        other = copy(self)
-        how = {"warp": asdict(warp), "warping": fingerprint("subjectdp.training.items.augmentation")}
-        other._content = {**self._content, **how}
-        other.path = other._path(other._content)
-        return other
-
-    def _path(self, content: Mapping[str, Any]) -> Path:
         key = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-        return self._folder / f"features-{key[:32]}.bin"
+        self.path = Path(folder) / f"features-{key[:32]}.bin"
 
     def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
         """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""

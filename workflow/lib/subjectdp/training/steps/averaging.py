@@ -35,14 +35,9 @@ def newest_weight(settings: AveragingConfig, round_: int, rounds: int) -> float:
     """The newest model's weight w in average ← (1 - w) average + w model after ``round_`` of ``rounds``.
 
     none: 1. tail: the plain mean of the last ``fraction`` of the rounds (at least one); before it begins, the newest
-    model. polynomial: (γ+1)/(t+γ), which weights round t about as t^γ (Shamir, Zhang 2013; γ = 0 is the plain mean of
-    all). exponential: 1 - ``decay``, but the plain mean as long as that gives the newest more.
+    model.
     """
     if settings.name == "tail":
         first = rounds - max(1, math.floor(settings.fraction * rounds)) + 1
         return 1.0 / max(1, round_ - first + 1)
-    if settings.name == "polynomial":
-        return (settings.power + 1.0) / (round_ + settings.power)
-    if settings.name == "exponential":
-        return max(1.0 - settings.decay, 1.0 / round_)
     return 1.0

@@ -13,7 +13,7 @@ from torch import Tensor
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.item_gradients import item_gradients
 from subjectdp.errors import ConfigError, PrivacyError, expected
-from subjectdp.noise.secure_sum import Ring, SiloBound, checked_sum, largest_sum, ring_for
+from subjectdp.noise.secure_sum import WRAP_PROBABILITY, Ring, SiloBound, checked_sum, largest_sum, ring_for
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
 
@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IntegerNoise:
-    """Public numbers of a run with integer noise.
+    """Public numbers of a run with integer noise."""
 
-    All silos share one grid step, the largest C_i γ_i/γ over 2^bits: silo i rounds γ_i/γ times its gradients, so that
-    one integer has the same length at every silo.
-    """
-
-    grids: tuple[Grid, ...]  # of each silo
+    grid: Grid  # of steps C over 2^bits
     ring: Ring
     unit: float  # how far one integer moves a parameter
 
@@ -43,7 +39,7 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
     """Grids and ring of a plan with Skellam noise for P = ``dimension`` parameters.
 
     Raises:
-        ConfigError: an optimiser whose updates are no multiples of the grid, or a ring that does not hold the update.
+        ConfigError: an optimiser whose updates are no multiples of the grid, or an update that no ring holds.
         PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
     """
     if optimiser.name != "sgd" or optimiser.weight_decay != 0.0:
@@ -52,9 +48,7 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
     if plan.clip_norm is None:
         raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
     settings = plan.settings
-    reaches = [s.clip_norm_factor * s.learning_rate_factor * plan.clip_norm for s in plan.silos]
-    step = max(reaches) / 2.0**settings.gradient_bits
-    grids = tuple(Grid(step, reach, dimension) for reach in reaches)
+    grid = Grid.of_bits(settings.gradient_bits, plan.clip_norm, dimension)
     fixed = settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
     bounds = [
         SiloBound(
@@ -64,40 +58,30 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
             largest_entry=grid.largest_entry,
             noise_variance=grid.variance(silo.noise_multiplier),
         )
-        for silo, grid in zip(plan.silos, grids, strict=True)
+        for silo in plan.silos
     ]
     participants = len(bounds) if settings.silos_per_round is None else settings.silos_per_round
-    bound = largest_sum(bounds, participants, plan.rounds, dimension, settings.wrap_probability)
-    unit = optimiser.learning_rate * step / plan.silos[0].divisor
-    return IntegerNoise(grids, ring_for(bound, settings.ring_bits), unit)
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """How a silo rounds its items' gradients: clipped to C, times the factor f of its learning rate, to its grid."""
-
-    grid: Grid
-    clip_norm: float
-    rate_factor: float = 1.0
-    copies: int = 1  # augmented copies of an item
+    bound = largest_sum(bounds, participants, plan.rounds, dimension, WRAP_PROBABILITY)
+    unit = optimiser.learning_rate * grid.step / plan.silos[0].divisor
+    return IntegerNoise(grid, ring_for(bound), unit)
 
 
 def rounded_sum(
-    engine: ClippingEngine, batch: Batch, rounding: Rounding, generator: np.random.Generator
+    engine: ClippingEngine, batch: Batch, grid: Grid, clip_norm: float, generator: np.random.Generator
 ) -> tuple[Tensor, float]:
-    """Σ_j Round(f Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
+    """Σ_j Round(Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
     Each item's gradient is rounded before the sum: one item's norm does not bound the sensitivity of a sum that is
     rounded afterwards. An item whose gradient is not finite contributes nothing.
     """
-    total = np.zeros(rounding.grid.dimension, np.int64)
+    total = np.zeros(grid.dimension, np.int64)
     clipped = 0
-    for gradients in item_gradients(engine, batch.inputs, batch.labels, rounding.copies):
+    for gradients in item_gradients(engine, batch.inputs, batch.labels):
         for gradient in gradients.cpu().numpy().astype(np.float64):
             norm = float(np.sqrt(gradient @ gradient))
-            clipped += int(not norm <= rounding.clip_norm)
+            clipped += int(not norm <= clip_norm)
             if not np.isfinite(norm):
                 continue
-            factor = min(1.0, rounding.clip_norm / norm) if norm > 0 else 1.0
-            total += rounding.grid.rounded(gradient * (factor * rounding.rate_factor), generator)
+            factor = min(1.0, clip_norm / norm) if norm > 0 else 1.0
+            total += grid.rounded(gradient * factor, generator)
     return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subjectdp.config.sections import OptimizerConfig, ServerOptimizerConfig
+from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
@@ -23,15 +23,9 @@ Optimiser = PlainSGD | torch.optim.Optimizer
 """What :func:`descend` takes a step with."""
 
 
-def make_optimiser(vector: Tensor, settings: OptimizerConfig, rate_factor: float = 1.0) -> Optimiser:
-    """An optimiser of ``vector`` (P,), for :func:`descend`.
-
-    Args:
-        vector: the parameters.
-        settings: name and constants.
-        rate_factor: multiplies the learning rate.
-    """
-    rate, decay = settings.learning_rate * rate_factor, settings.weight_decay
+def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
+    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
+    rate, decay = settings.learning_rate, settings.weight_decay
     if settings.name == "adam":
         betas = (settings.momentum, settings.beta2)
         return torch.optim.Adam([vector], lr=rate, betas=betas, weight_decay=decay)
@@ -39,14 +33,6 @@ def make_optimiser(vector: Tensor, settings: OptimizerConfig, rate_factor: float
     if momentum == 0 and decay == 0:
         return PlainSGD(rate)
     return torch.optim.SGD([vector], lr=rate, momentum=momentum, weight_decay=decay)
-
-
-def make_server_optimiser(vector: Tensor, settings: ServerOptimizerConfig) -> Optimiser | None:
-    """The same for a server that gets models; None where it takes their mean as it is."""
-    if settings.name == "none":
-        return None
-    values = settings.model_dump(include={"name", "learning_rate", "momentum", "beta2"})
-    return make_optimiser(vector, OptimizerConfig(**values))
 
 
 def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:

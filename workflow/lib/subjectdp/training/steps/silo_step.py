@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
-from subjectdp.engine.norms import clip_factors, row_norms
-from subjectdp.noise.correlated_noise import noise_coefficients
+from subjectdp.engine.flat import clip_factors, row_norms
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
@@ -23,8 +22,7 @@ from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
 from subjectdp.training.federation import Federation
 from subjectdp.training.items.device_data import ResidentData, to_device
 from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.augmented import clipped_items, equal_shares, rows_of_groups
-from subjectdp.training.steps.integer_noise import Rounding, rounded_sum
+from subjectdp.training.steps.integer_noise import rounded_sum
 from subjectdp.training.steps.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
@@ -34,10 +32,7 @@ _AHEAD = 64  # local steps whose mini-batches are drawn together
 
 
 class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use.
-
-    Inputs and labels have a row for each augmented copy of each item, item by item. All counts are of items.
-    """
+    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use."""
 
     def __init__(
         self,
@@ -45,11 +40,10 @@ class MiniBatch:
         owners: NDArray[np.int32],
         data: ResidentData,
         device: torch.device,
-        copies: int = 1,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
         self.statistics = batch_statistics(owners)
-        self._data, self._device, self._copies = data, device, copies
+        self._data, self._device = data, device
 
     @property
     def inputs(self) -> Tensor:
@@ -85,8 +79,7 @@ class MiniBatch:
 
     @cached_property
     def _loaded(self) -> tuple[Tensor, Tensor]:
-        load = self._data.batch if self._copies == 1 else self._data.augmented
-        return load(self.addresses)
+        return self._data.batch(self.addresses)
 
 
 def drawn_batch(batch: Batch) -> MiniBatch:
@@ -105,7 +98,6 @@ class SiloStep:
     def __init__(self, federation: Federation, round_: int, silo: int, step: int) -> None:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
         self.plan, self.engine = federation.plan, federation.engine
-        self._copies = federation.plan.settings.views
         self._drawn: MiniBatch | None = None
         self._noise_multiplier = self.plan.silos[silo].noise_multiplier if self._noised_by_server else 0.0
         self._clipped_fraction: Tensor | float = float("nan")
@@ -131,10 +123,10 @@ class SiloStep:
         return self.plan.settings.noise_before_average
 
     def draw_ahead(self) -> None:
-        """Draws the mini-batch and derives the keys of the noise, which are otherwise made when they are needed."""
+        """Draws the mini-batch and derives the key of the noise, which are otherwise made when they are needed."""
         self.sample_batch()
         if self.plan.clip_norm is not None:
-            _ = self._noise_terms
+            _ = self._noise_key
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -151,15 +143,12 @@ class SiloStep:
         else:
             schedule = self.plan.silos[self.silo]
             positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
-        return MiniBatch(
-            items[positions], owners[positions], federation.data, federation.device, self._copies
-        )
+        return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
 
     def _subjects(self) -> NDArray[np.bool_]:
         """(subjects,) who takes part."""
         return subjects_of_round(
             self.federation.partition.subjects,
-            self.plan.settings.subject,
             self.plan.silos[self.silo].sampling_probability,
             self.federation.seed,
             self.round,
@@ -167,24 +156,17 @@ class SiloStep:
         )
 
     def gradient_sum(self, batch: Batch) -> Tensor:
-        inputs, labels = batch.inputs, batch.labels
-        return self.engine.gradient_sum(inputs, labels, equal_shares(labels, self._copies))
+        return self.engine.gradient_sum(batch.inputs, batch.labels)
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
         clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
-        if self._copies == 1:
-            total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
-        else:
-            total, norms = clipped_items(
-                self.engine, batch.inputs, batch.labels, self._copies, clip_norm, weights
-            )
+        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
         self._clipped_fraction = _share_above(norms, clip_norm)
         return total
 
     def subject_sum(self, batch: Batch) -> Tensor:
         subjects, groups, weights = drawn_batch(batch).subject_groups
         clip_norms = self._subject_clip_norms(subjects)
-        groups, weights = rows_of_groups(groups, weights, self._copies)
         total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
         self._clipped_fraction = _share_above(norms, clip_norms)
         return total
@@ -218,56 +200,46 @@ class SiloStep:
 
     def _noisy(self, total: Tensor, std: float) -> Tensor:
         if self.plan.settings.noise_source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, self._noise_terms)
-        (_, newest), *earlier = self._noise_terms
-        total = add_gaussian(total, std, newest)
-        for coefficient, key in earlier:
-            total.add_(add_gaussian(torch.zeros_like(total), std, key), alpha=coefficient)
-        return total
+            return add_secure_gaussian(total, std, self._noise_key)
+        return add_gaussian(total, std, self._noise_key)
 
     @cached_property
-    def _noise_terms(self) -> list[tuple[float, bytes]]:
-        """Coefficients and keys of the step's noise, newest first: correlated noise draws earlier rounds' again."""
-        band = self.plan.settings.subject.noise_band if self.plan.mechanism.shared_budget else 1
-        coefficients = noise_coefficients(min(band, self.round)).tolist()
-        return [
-            (factor, key_bytes(self.federation.seed, Purpose.NOISE, *self._key_of(self.round - age)))
-            for age, factor in enumerate(coefficients)
-        ]
+    def _noise_key(self) -> bytes:
+        return key_bytes(self.federation.seed, Purpose.NOISE, *self._place)
 
     def release(self, update: Tensor) -> Tensor:
-        """Clip(update, C_i) + N(0, σ_i²C_i² I): a silo's one release of the round."""
+        """Clip(update, C_i) + N(0, σ²C² I): a silo's one release of the round."""
         clipped = self.clip(update)
         self._noise_multiplier = self.plan.silos[self.silo].noise_multiplier
         return self._noisy(clipped, self._std(self._noise_multiplier))
 
     def rounded_sum(self, batch: Batch) -> Tensor:
-        rate_factor = self.plan.silos[self.silo].learning_rate_factor
-        rounding = Rounding(self._grid, self._clip_norm(), rate_factor, self._copies)
-        generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._key_of(self.round))
-        total, self._clipped_fraction = rounded_sum(self.engine, batch, rounding, generator)
+        generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
+        total, self._clipped_fraction = rounded_sum(
+            self.engine, batch, self._grid, self._clip_norm(), generator
+        )
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         self._noise_multiplier = noise_multiplier
-        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._key_of(self.round))
+        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._place)
         return total.add_(torch.from_numpy(self._grid.noise(noise_multiplier, generator)))
 
     @property
     def _grid(self) -> Grid:
-        return self.federation.integer_noise.grids[self.silo]
+        return self.federation.integer_noise.grid
 
     def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return float(max(1, batch.subjects))
         return self.plan.silos[self.silo].divisor
 
-    def _key_of(self, round_: int) -> tuple[str | int, ...]:
-        return self.federation.noise_name, round_, self.silo, self.step
+    @property
+    def _place(self) -> tuple[str | int, ...]:
+        return self.federation.noise_name, self.round, self.silo, self.step
 
     def _clip_norm(self) -> float:
-        clip_norm = self.plan.clip_norm if self.silo == SERVER else self.plan.clip_norm_of(self.silo)
-        return float("inf") if clip_norm is None else clip_norm
+        return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
 
     def _std(self, noise_multiplier: float) -> float:
         """σ C; a multiplier of 0 is no noise, also where nothing is clipped (C infinite)."""

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from subjectdp.engine.norms import clip_factors, row_norms
-from subjectdp.training.steps.augmented import rows_of_groups
+from subjectdp.engine.flat import clip_factors, row_norms
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 if TYPE_CHECKING:
@@ -34,19 +33,17 @@ def subject_update_sum(
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
     θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing. Augmented copies of an item
-    share its weight equally.
+    items, with an optimiser of its own. An update that is not finite contributes nothing.
 
     Args:
         federation: plan, optimiser and engine, which holds the global model before and after.
-        batch: items of the subjects, with a row for each augmented copy.
+        batch: items of the subjects.
         groups: (items,) the place of each item's subject, 0 to subjects - 1, on the CPU; every place has an item.
         weights: (items,) 1 over the items of the item's subject.
         clip_norms: (subjects,) C_a.
     """
     engine, device = federation.engine, clip_norms.device
     theta = engine.flat.vector.clone()
-    groups, weights = rows_of_groups(groups, weights, federation.plan.settings.views)
     total, norms = torch.zeros_like(theta), torch.zeros_like(clip_norms)
     for subjects, items, counted in _chunks(engine, groups):
         subjects, items = subjects.to(device), items.to(device)

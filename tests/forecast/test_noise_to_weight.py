@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.sections import ModelConfig
-from subjectdp.forecast.model_cost import model_cost
+from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.run import RunConfig
+from subjectdp.forecast.noise_to_weight import weight_scale
 from subjectdp.forecast.plan_report import plan_scenario
 
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.5}
@@ -66,19 +67,21 @@ def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
     assert frame["noise_a_weight"].isna().all() and "WARNING" not in text
 
 
-def test_the_scale_of_leafs_cnn_is_that_of_its_dense_layer() -> None:
-    uniform = 1 / math.sqrt(3 * 7 * 7 * 64)  # U(-1/√n, 1/√n) of n inputs
-    scale = model_cost(ModelConfig(name="leaf_cnn"), "femnist").weight_scale
-    assert scale == pytest.approx(uniform, rel=0.01)
-
-
-def test_the_scale_follows_the_shape_of_the_data_sets_items() -> None:
-    uniform = 1 / math.sqrt(3 * 1024)  # the features of an image
-    scale = model_cost(ModelConfig(name="mlp"), "cifar10").weight_scale
-    assert scale == pytest.approx(uniform, rel=0.02)
-
-
-def test_linear_models_on_inputs_of_norm_one_have_a_scale_of_their_own() -> None:
-    started, from_zero = ModelConfig(name="handwriting_head"), ModelConfig(name="char_ngram")
-    scales = [model_cost(started, "femnist").weight_scale, model_cost(from_zero, "shakespeare").weight_scale]
-    assert scales == [5, 5]
+@pytest.mark.parametrize(
+    ("model", "dataset", "scale"),
+    [
+        (
+            "leaf_cnn",
+            "femnist",
+            1 / math.sqrt(3 * 7 * 7 * 64),
+        ),  # U(-1/√n, 1/√n) of n inputs of the dense layer
+        ("mlp", "cifar10", 1 / math.sqrt(3 * 1024)),  # by the shape of the data set's items
+        ("handwriting_head", "femnist", 5),
+        ("char_ngram", "shakespeare", 5),
+    ],
+)
+def test_the_scale_is_that_of_the_largest_layer_or_of_linear_models(
+    model: str, dataset: str, scale: float
+) -> None:
+    run = resolve_defaults(RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}}))
+    assert weight_scale(run) == pytest.approx(scale, rel=0.02)

@@ -1,9 +1,8 @@
-"""The partition: items of each subject in each silo as a heat map, items and subjects of each silo as bars."""
+"""What runs cost, and what they train on: time and memory by algorithm, items by subject and silo."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,20 +12,63 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from subjectdp.data.partition import Partition, load_partition
-from subjectdp.figures.panels import VALUE_COLUMNS, Panel, Sheet
+from subjectdp.figures import parts
+from subjectdp.figures.panels import Panel, Sheet
+from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
+from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name, datasets_in_order
 
+COSTS = {
+    "seconds_a_run": ("wall_seconds", "time of a run (s)"),
+    "seconds_a_round": ("seconds_a_round", "time of a round (s)"),
+    "memory": ("peak_memory_mb", "peak memory (MB)"),
+}
 _MAX_ROWS = 4
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
-def build(inputs: FigureInputs, name: str) -> Sheet:
-    """A heat map and bars for each data set and α, at most four of them, of the smallest seed."""
+def cost(inputs: FigureInputs, name: str) -> Sheet:
+    """A row per data set: seconds per run, seconds per round, peak memory; each algorithm over all its runs."""
+    runs = inputs.read_runs()
+    runs = runs.assign(seconds_a_round=runs["wall_seconds"] / runs["rounds_executed"])
+    styles = styles_for(runs["label"])
+    tables = parts.by_dataset(runs)
+    rows = tuple(tuple(_cost_panel(part, quantity, styles) for quantity in COSTS) for part in tables)
+    height = 0.95 + 0.25 * max(part["label"].nunique() for part in tables)
+    note = "Mean over all runs of an algorithm in the scenario, bar: 95 % t-interval; whole runs, evaluation included"
+    return Sheet(name, rows, (), (note,), tuple(runs["run_id"]), row_height=height, panel_width=3.7)
+
+
+def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
+    column, axis = COSTS[quantity]
+    order = in_order(runs["label"])
+    values = bands(runs, ["dataset", "label"], column).rename(columns={"label": "series"})
+    values = parts.plotted(values, quantity=quantity, x=values["series"].map(order.index))
+    draw = partial(_draw_cost, values=values, axis=axis, order=order, styles=styles)
+    return parts.dataset_panel(runs, quantity, draw, values)
+
+
+def _draw_cost(
+    axes: Axes, values: pd.DataFrame, axis: str, order: list[str], styles: dict[str, Style]
+) -> None:
+    places = parts.draw_rows(axes, order)
+    for name, mean, low, high in values[["series", "mean", "low", "high"]].to_numpy():
+        place, style = places[name], styles[name]
+        axes.plot([0, mean], [place, place], color=style.color, linewidth=2.2, alpha=0.35)
+        axes.plot([max(0.0, low), high], [place, place], color=style.color, linewidth=1.2)  # NaN: one run
+        axes.plot([mean], [place], style.marker, color=style.color, markersize=6.5)
+        parts.write_beside(axes, f"{float(f'{mean:.3g}'):g}", (np.nanmax([mean, high]), place), (6, 0))
+    axes.set_xlim(0, parts.highest(values) * 1.22)
+    axes.set_xlabel(axis)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+
+
+def partition(inputs: FigureInputs, name: str) -> Sheet:
+    """A heat map of items by subject and silo, and bars, for each data set and α, at most four, of one seed."""
     chosen, notes = _choose([load_partition(folder) for folder in inputs.read_partitions()])
-    rows = tuple((_heat_panel(partition), _bar_panel(partition)) for partition in chosen)
-    seeds = sorted({int(partition.facts["seed"]) for partition in chosen})
-    named = ", ".join(map(str, seeds))
+    rows = tuple((_heat_panel(each), _bar_panel(each)) for each in chosen)
+    named = ", ".join(map(str, sorted({int(each.facts["seed"]) for each in chosen})))
     note = f"Training items; partition of seed {named}; subjects ordered by their most items in a silo"
     return Sheet(name, rows, (), (note, *notes), row_height=2.6, panel_width=4.6)
 
@@ -50,18 +92,18 @@ def _choose(partitions: list[Partition]) -> tuple[list[Partition], list[str]]:
     return [first[keys[pick]] for pick in picks], [f"{_MAX_ROWS} of {len(keys)} settings shown"]
 
 
-def _heading(partition: Partition) -> str:
+def _partition_panel(
+    partition: Partition, what: str, draw: partial[None], values: pd.DataFrame, quantity: str
+) -> Panel:
     dataset, alpha = setting_of(partition)
-    return f"{dataset_name(dataset)}, α = {format_number(alpha)}"
-
-
-def _synthetic(partition: Partition) -> bool:
-    return bool(partition.facts.get("data", {}).get("synthetic", False))
-
-
-def _key(partition: Partition, what: str) -> str:
-    dataset, alpha = setting_of(partition)
-    return f"{dataset}_alpha_{format_number(alpha)}_{what}"
+    return Panel(
+        f"{dataset}_alpha_{alpha:g}_{what}",
+        f"{dataset_name(dataset)}, α = {alpha:g}",
+        draw,
+        parts.plotted(values, dataset=dataset, quantity=quantity),
+        bool(partition.facts.get("data", {}).get("synthetic", False)),
+        weight=1.5 if what == "heat" else 1.0,
+    )
 
 
 def _heat_panel(partition: Partition) -> Panel:
@@ -77,14 +119,8 @@ def _heat_panel(partition: Partition) -> Panel:
             "mean": counts.ravel().astype(float),
         }
     ).query("mean > 0")
-    return Panel(
-        _key(partition, "heat"),
-        _heading(partition),
-        partial(_draw_heat, counts=counts),
-        _complete(values, partition, "items_of_subject_in_silo"),
-        _synthetic(partition),
-        weight=1.5,
-    )
+    draw = partial(_draw_heat, counts=counts)
+    return _partition_panel(partition, "heat", draw, values, "items_of_subject_in_silo")
 
 
 def _draw_heat(axes: Axes, counts: NDArray[np.int64]) -> None:
@@ -120,8 +156,7 @@ def _bar_panel(partition: Partition) -> Panel:
         ]
     )
     draw = partial(_draw_bars, items=items, subjects=subjects)
-    values = _complete(values, partition, "count_in_silo")
-    return Panel(_key(partition, "silos"), _heading(partition), draw, values, _synthetic(partition))
+    return _partition_panel(partition, "silos", draw, values, "count_in_silo")
 
 
 def _draw_bars(axes: Axes, items: list[int], subjects: list[int]) -> None:
@@ -141,13 +176,3 @@ def _draw_bars(axes: Axes, items: list[int], subjects: list[int]) -> None:
     right.grid(visible=False)
     right.spines["right"].set_visible(True)
     axes.legend(handles=[bars, line], loc="upper center", ncols=2, fontsize=7.5)
-
-
-def _complete(values: pd.DataFrame, partition: Partition, quantity: str) -> pd.DataFrame:
-    extra: dict[str, Any] = {
-        "dataset": setting_of(partition)[0],
-        "quantity": quantity,
-        "low": np.nan,
-        "high": np.nan,
-    }
-    return values.assign(**extra, seeds=1)[VALUE_COLUMNS]

@@ -1,7 +1,7 @@
 """The scorecard: each printed number of the papers, ours with its interval, the ε of the same runs, and a verdict.
 
 One row per target, in the order of the targets' file; targets that nothing in the scenario measures come last. The rule
-is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/scorecard.md.
+is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/findings.md.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
     axes.set_ylabel("test accuracy (%)")
     if not far.empty:
         words = ", ".join(f"{name} (at most {far[name]:.1f} %)" for name in in_order(far.index))
-        axes.text(0.01, 0.01, f"↓ below: {words}", transform=axes.transAxes, fontsize=7.5)
+        axes.text(0.01, 0.01, f"↓ below: {words}", transform=axes.transAxes, va="bottom", fontsize=7.5)
 
 
 def _subjects_panel(runs: pd.DataFrame, styles: dict[str, Style]) -> Panel:
@@ -242,7 +242,7 @@ def _mark_predicted(axes: Axes, values: pd.DataFrame) -> None:
     own = values.loc[(values["quantity"] == OWN) & (values["x"] < low), "x"]
     edge = (low * float(own.max())) ** 0.5 if not own.empty else left
     axes.axvspan(edge, right, color="#F6ECEC", zorder=0)
-    look: dict[str, Any] = {"ha": "right", "fontsize": 8, "style": "italic", "color": _RED}
+    look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 8, "style": "italic", "color": _RED}
     axes.text(0.99, 0.02, "predicted noise: an experiment", transform=axes.transAxes, **look)
 
 

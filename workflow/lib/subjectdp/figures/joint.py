@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +14,7 @@ from matplotlib.ticker import FixedLocator
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.rounds import METRICS, Curves, curve_panel
+from subjectdp.figures.rounds import METRICS, curve_panel, draw_curves
 from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -218,7 +217,7 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
         values = _standard_errors(
             table.assign(value=factor * table[metric], x=table["round"], quantity=quantity)
         )
-        draw = Curves(values, metric, styles, [], math.nan).draw
+        draw = partial(draw_curves, values=values, metric=metric, styles=styles)
         panels.append(parts.dataset_panel(table, quantity, draw, values, scale=quantity))
     by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]
     tables = [

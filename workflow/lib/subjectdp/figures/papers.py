@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.histograms import AXIS_LABELS, Histogram, counts_by_value, run_means, shares
+from subjectdp.figures.histograms import AXIS_LABELS, counts_by_value, draw_histogram, run_means, shares
 from subjectdp.figures.panels import Panel, Sheet
 from subjectdp.figures.rounds import METRICS, curve_panel
 from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
@@ -89,9 +89,10 @@ def _counts(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -
         counted = sampling_runs(runs, preferred)
         values = counts_by_value(counted, steps, quantity)
         mean = float(run_means(steps[steps["run_id"].isin(counted["run_id"])], quantity)["value"].mean())
-        histogram = Histogram(values, quantity, styles[in_order(counted["label"])[0]], mean)
+        style = styles[in_order(counted["label"])[0]]
+        draw = partial(draw_histogram, values=values, quantity=quantity, style=style, mean=mean)
         key = "group_size" if quantity == "largest_group" else "subjects"
-        panels.append(parts.dataset_panel(counted, key, histogram.draw, values))
+        panels.append(parts.dataset_panel(counted, key, draw, values))
     return panels
 
 
@@ -240,15 +241,15 @@ def _heading(setting: Setting) -> str:
 
 def _histogram(setting: Setting, part: pd.DataFrame, quantity: str) -> Panel:
     values = shares(part, quantity, setting.dataset)
-    histogram = Histogram(
-        values,
-        quantity,
-        _SCALE_STYLES[quantity],
+    draw = partial(
+        draw_histogram,
+        values=values,
+        quantity=quantity,
+        style=_SCALE_STYLES[quantity],
         mean=float(part[quantity].mean()),
         paper=_published(setting, quantity),
-        ylabel="share of mini-batches (%)",
     )
-    return Panel(setting.name, _heading(setting), histogram.draw, values, False)
+    return Panel(setting.name, _heading(setting), draw, values, False)
 
 
 def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity: str) -> Panel:

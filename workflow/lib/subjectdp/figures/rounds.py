@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from subjectdp.figures.panels import Panel
-from subjectdp.figures.parts import GREY, dataset_panel, draw_lines, plotted, rounds_axis
+from subjectdp.figures.parts import GREY, dataset_panel, draw_lines, plotted, rounds_axis, write_beside
 from subjectdp.figures.style import Style
 from subjectdp.results.intervals import bands
 
@@ -49,9 +50,10 @@ def curve_panel(
     quantity = METRICS[metric][0]
     values = curve_values(runs, rounds, metric, series)
     chance = 100 * float(runs["most_frequent_class"].mean()) if quantity == "accuracy" else math.nan
-    curves = Curves(values, metric, styles, _seed_lines(runs, rounds, metric, series), chance)
+    seeds = _seed_lines(runs, rounds, metric, series)
+    draw = partial(draw_curves, values=values, metric=metric, styles=styles, seeds=seeds, chance=chance)
     facts = {"key": quantity, "scale": f"{quantity}_{runs['dataset'].iloc[0]}", **more}
-    return dataset_panel(runs, draw=curves.draw, values=values, **facts)
+    return dataset_panel(runs, draw=draw, values=values, **facts)
 
 
 def _seed_lines(
@@ -67,63 +69,44 @@ def _seed_lines(
     ]
 
 
-@dataclass(frozen=True)
-class Curves:
-    """What a panel of curves shows.
+def draw_curves(
+    axes: Axes,
+    values: pd.DataFrame,
+    metric: str,
+    styles: dict[str, Style],
+    seeds: Sequence[tuple[str, pd.DataFrame]] = (),
+    chance: float = math.nan,
+) -> None:
+    """Fills a panel of curves.
 
-    Attributes:
-        values: Means and bands (:data:`VALUE_COLUMNS`).
-        metric: A key of :data:`METRICS`.
-        styles: Of the series.
-        seeds: Series, and columns x and value, of each run that gets a thin line.
-        chance: Accuracy in per cent of always predicting the most frequent class, a dotted line; NaN: none.
+    Args:
+        axes: the panel's.
+        values: means and bands (:data:`VALUE_COLUMNS`).
+        metric: a key of :data:`METRICS`.
+        styles: of the series.
+        seeds: series, and columns x and value, of each run that gets a thin line.
+        chance: accuracy in per cent of always predicting the most frequent class, a dotted line; NaN: none.
     """
+    for name, line in seeds:
+        axes.plot(line["x"], line["value"], color=styles[name].color, linewidth=0.5, alpha=0.45)
+    draw_lines(axes, values, styles, MARKS)
+    rounds_axis(axes, values)
+    axes.set_ylabel(METRICS[metric][1])
+    # The largest mean or seed, not the end of a band: with few seeds that is far away.
+    top = 1.08 * float(np.nanmax([*values["mean"], *(float(line["value"].max()) for _, line in seeds)]))
+    positive = values.loc[values["mean"] > 0, "mean"]
+    if metric == "test_accuracy":
+        _draw_chance(axes, chance)
+        axes.set_ylim(0, min(100.0, max(1.0, top)))  # also for a run that learns nothing
+    elif not positive.empty and positive.max() / positive.min() > _LOG_RATIO:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, max(1e-3, top))
 
-    values: pd.DataFrame
-    metric: str
-    styles: dict[str, Style]
-    seeds: list[tuple[str, pd.DataFrame]]
-    chance: float
 
-    def draw(self, axes: Axes) -> None:
-        """Fills ``axes``."""
-        for name, line in self.seeds:
-            axes.plot(line["x"], line["value"], color=self.styles[name].color, linewidth=0.5, alpha=0.45)
-        draw_lines(axes, self.values, self.styles, MARKS)
-        rounds_axis(axes, self.values)
-        axes.set_ylabel(METRICS[self.metric][1])
-        if self.metric == "test_loss":
-            self._limit_loss(axes)
-        else:
-            self._draw_chance(axes)
-            axes.set_ylim(
-                0, min(100.0, max(1.0, 1.08 * self._highest()))
-            )  # also for a run that learns nothing
-
-    def _highest(self) -> float:
-        """The largest mean or seed, not the end of a band: with few seeds that is far away."""
-        seeds = [float(line["value"].max()) for _, line in self.seeds]
-        return float(np.nanmax([*self.values["mean"], *seeds]))
-
-    def _limit_loss(self, axes: Axes) -> None:
-        means = self.values["mean"].to_numpy(dtype=float)
-        positive = means[means > 0]
-        if positive.size and positive.max() / positive.min() > _LOG_RATIO:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0, max(1e-3, 1.08 * self._highest()))
-
-    def _draw_chance(self, axes: Axes) -> None:
-        if math.isfinite(self.chance):
-            axes.axhline(self.chance, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1)
-            axes.annotate(
-                f"most frequent class {self.chance:.1f} %",
-                (1.0, self.chance),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(-2, 1.5),
-                textcoords="offset points",
-                ha="right",
-                va="bottom",
-                fontsize=7,
-                color=GREY,
-            )
+def _draw_chance(axes: Axes, chance: float) -> None:
+    if math.isfinite(chance):
+        axes.axhline(chance, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1)
+        place, text = axes.get_yaxis_transform(), f"most frequent class {chance:.1f} %"
+        look = {"ha": "right", "va": "bottom", "fontsize": 7, "xycoords": place}
+        write_beside(axes, text, (1.0, chance), (-2, 1.5), **look)

@@ -89,7 +89,7 @@ def test_a_long_list_of_runs_is_cut(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_each_command_stands_on_one_line_of_the_help() -> None:
-    lines = build_parser().format_help().splitlines()
+    lines = build_parser(()).format_help().splitlines()
     start = lines.index("commands:") + 1
     commands = lines[start : lines.index("", start)]
     assert len(commands) > 10

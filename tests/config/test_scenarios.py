@@ -409,7 +409,7 @@ def test_expansion_is_linear_in_the_runs() -> None:
 
 def test_importing_the_configuration_is_light() -> None:
     code = (
-        "import sys, subjectdp.config, subjectdp.config.paths, subjectdp.cli.main as m; m.build_parser();"
+        "import sys, subjectdp.config, subjectdp.config.paths, subjectdp.cli.main as m; m.build_parser(());"
         "print([n for n in ('torch', 'pandas', 'numpy', 'scipy', 'dp_accounting') if n in sys.modules])"
     )
     done = subprocess.run(

@@ -20,6 +20,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.data import leaf_json
 from subjectdp.data.content import Content
 from subjectdp.data.partition import (
+    ARRAYS,
     Partition,
     load_partition,
     make_partition,
@@ -27,7 +28,6 @@ from subjectdp.data.partition import (
     silo_table,
     subject_table,
 )
-from subjectdp.data.partition_files import ARRAYS
 from subjectdp.data.splits import Splits, split_items
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import load_prepared, write_prepared

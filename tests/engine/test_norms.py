@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from algorithms import tiny
 from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.norms import row_norms
+from subjectdp.engine.flat import FlatParameters, row_norms
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.steps.subject_updates import _clipped
 

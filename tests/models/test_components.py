@@ -11,8 +11,8 @@ import torch
 from subjectdp.errors import ModelError
 from subjectdp.models import fixed
 from subjectdp.models.build import build_model
-from subjectdp.models.curves import random_curves
 from subjectdp.models.fixed import NormalisedScattering
+from subjectdp.models.scattering import random_curves
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 SMALL = {"scales": 1, "angles": 2, "components": 20}  # 588 coefficients

@@ -14,7 +14,7 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.ngram import CharacterNGram
+from subjectdp.models.text import CharacterNGram
 
 SYMBOLS, WINDOW = 7, 9
 SIZES = [(4, 2), (3, 0), (0, 1), (1, 3)]

@@ -116,7 +116,7 @@ ACCOUNTING = (
     ),
     mutant(
         "the ledger forgets what is conditional",
-        "cli/ledger_rows.py",
+        "cli/ledger.py",
         'condition(entry.plan, kind, unit == "subject") is not None',
         'condition(entry.plan, kind, unit == "subject") == ""',
         "cli/test_ledger.py::test_records_of_an_engine_are_composed_and_stay_conditional",
@@ -417,7 +417,7 @@ ACCOUNTING = (
     ),
     mutant(
         "T off by one",
-        "plan/minibatches.py",
+        "plan/rounds.py",
         "return math.ceil(items / settings.batch_size) if",
         "return items // settings.batch_size if",
         T_PLANNING + "test_unequal_silos_have_their_own_noise",

@@ -254,7 +254,7 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "the norm of a long vector is torch's",
-        "engine/norms.py",
+        "engine/flat.py",
         "while rows.shape[1] > _PIECE:",
         "while False:",
         "engine/test_norms.py::test_norms_are_right_within_the_engines_margin",
@@ -397,7 +397,7 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "short gradients are stretched to the clip norm",
-        "engine/norms.py",
+        "engine/flat.py",
         "return factors.clamp_(max=1.0)",
         "return factors",
         T_CLIP + "test_clipped_sum_is_that_of_the_float64_loop",

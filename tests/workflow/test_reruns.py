@@ -154,7 +154,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "the clipping engine": (code("engine/clipping"), trained(5)),
     "one algorithm": (code("algorithms/local_item_dp"), trained(1)),
     "an algorithm that no run uses": (code("algorithms/user_ldp"), {}),
-    "a model of text": (code("models/ngram"), trained(2)),
+    "a model of text": (code("models/text"), trained(2)),
     "a model of images": (code("models/image"), trained(3)),
     "a model that no run uses": (code("models/fixed"), {}),
     "a default of a model": (

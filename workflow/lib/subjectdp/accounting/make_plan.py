@@ -13,7 +13,6 @@ from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.accounting.shifts import Told
 from subjectdp.errors import expected
 from subjectdp.plan import rules
-from subjectdp.plan.minibatches import expected_batch, round_steps
 from subjectdp.plan.plan import (
     AccountingMode,
     DivisorRule,
@@ -26,7 +25,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import executed_rounds
+from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
 
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:

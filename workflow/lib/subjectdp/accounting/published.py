@@ -21,7 +21,6 @@ from subjectdp.accounting.events import (
 )
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size
-from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
@@ -33,7 +32,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import silos_in_round
+from subjectdp.plan.rounds import expected_batch, silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1

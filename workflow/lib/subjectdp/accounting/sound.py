@@ -29,7 +29,6 @@ from subjectdp.accounting.held_silos import (
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.shifts import Shift, Told
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -41,6 +40,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
+from subjectdp.plan.rounds import expected_batch
 
 FEW_LOSSES = 12  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again

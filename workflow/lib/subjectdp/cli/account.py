@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from subjectdp.cli.plan_options import add_plan_options
+from subjectdp.cli.plans import account_record, add_plan_options, chosen_plans
 from subjectdp.io.printing import print_json
 
 
@@ -13,7 +13,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "account",
-        help="print the privacy loss of a plan",
         description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run.",
     )
     add_plan_options(parser)
@@ -24,10 +23,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints ε of a plan given by options, of a finished run, or of every run of a configuration."""
-    from subjectdp.cli import plan_records, plans  # here, to keep --help light
-
-    chosen = plans.chosen_plans(options, "noise_multiplier")
-    records = [plan_records.account_record(name, plan, options) for name, plan in chosen]
+    chosen = chosen_plans(options, "noise_multiplier")
+    records = [account_record(name, plan, options) for name, plan in chosen]
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from subjectdp.cli.plan_options import add_plan_options
+from subjectdp.cli.plans import add_plan_options, calibration_record, chosen_plans
 from subjectdp.io.printing import print_json
 
 
@@ -13,7 +13,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "calibrate",
-        help="print the noise multiplier for an epsilon",
         description="Prints the smallest noise multiplier found that keeps an epsilon.",
     )
     add_plan_options(parser)
@@ -28,10 +27,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints the noise multiplier of a plan given by options, or of every run of a configuration."""
-    from subjectdp.cli import plan_records, plans  # here, to keep --help light
-
-    chosen = plans.chosen_plans(options)
-    records = [plan_records.calibration_record(name, plan, options.group_sizes) for name, plan in chosen]
+    chosen = chosen_plans(options)
+    records = [calibration_record(name, plan, options.group_sizes) for name, plan in chosen]
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:

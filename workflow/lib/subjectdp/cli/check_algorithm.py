@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.auditing import conformance
 
 
 def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "check-algorithm",
-        help="check an algorithm's code against its plans",
         description="Runs the training loop on known gradients, with and without an item, a subject or a silo, and "
         "compares sensitivity, noise, divisor and sampling with each plan of the algorithm.",
     )
@@ -24,8 +24,6 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints every check and returns 1 if one failed; ConfigError for an unknown name."""
-    from subjectdp.auditing import conformance  # here, to keep --help light
-
     made = failed = 0
     for name in sorted(ALGORITHMS) if options.name is None else [options.name]:
         title = None

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import State, count_states, recorded_runs
 from subjectdp.config import load_scenario, schema
 from subjectdp.errors import SubjectDPError
@@ -52,7 +52,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "doctor",
-        help="check environment, devices, data, disk and Slurm",
         description="Checks Python and packages against the lock, devices, configuration files, data that scenarios "
         "name, disk and memory, the results folder and Slurm. Exit code 1 if something will not work; a warning alone "
         "is exit code 0.",

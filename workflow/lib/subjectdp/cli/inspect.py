@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from subjectdp.cli.options import add_json, values_of
+from subjectdp.cli.parser import add_json, values_of
 from subjectdp.config.resolve import expand_variables
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import expected
@@ -16,7 +16,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "inspect",
-        help="print what a data source holds",
         description="Prints users, items, classes or plays, mean and standard deviation of the items per user, "
         "and the users left after the split, of a source of a data set.",
     )

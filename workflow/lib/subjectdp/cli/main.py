@@ -2,7 +2,7 @@
 
 Exit codes: 0 on success, 1 if a check found something (``schema --check``, ``doctor``, a broken run among ``runs``, a
 run of ``plan`` that will not start), 2 for a user's mistake, printed as ``error: ...`` on standard error without a
-traceback. Commands import torch, pandas and the like when they run, so that ``--help`` is quick.
+traceback. A command's module is loaded where it is asked for, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import Any
 
 from subjectdp import __version__
-from subjectdp.cli.parser import Parser
-from subjectdp.cli.terminal import coloured
+from subjectdp.cli.parser import Parser, coloured
 from subjectdp.errors import ConfigError, SubjectDPError
 
 if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
@@ -35,23 +34,23 @@ examples:
   subjectdp run config/scenarios/embedded.yaml
 """
 
-COMMANDS = (
-    "inspect",
-    "account",
-    "calibrate",
-    "caps",
-    "check-algorithm",
-    "schedule",
-    "scenario",
-    "plan",
-    "run",
-    "runs",
-    "show",
-    "ledger",
-    "schema",
-    "reruns",
-    "doctor",
-)
+COMMANDS = {
+    "inspect": "print what a data source holds",
+    "account": "print the privacy loss of a plan",
+    "calibrate": "print the noise multiplier for an epsilon",
+    "caps": "print the noise that each cap on a subject's items needs",
+    "check-algorithm": "check an algorithm's code against its plans",
+    "schedule": "print settings of subject_release that need no tuning",
+    "scenario": "check a scenario file and list its runs",
+    "plan": "predict a scenario's runs, ε and hours",
+    "run": "run a scenario: progress, then figures and report",
+    "runs": "list runs: results, progress, time left",
+    "show": "show a run, or compare two: settings, privacy, accuracy",
+    "ledger": "compose the ε of runs on the same people",
+    "schema": "print, write or check the generated configuration files",
+    "reruns": "say how many runs an edit of the code retrains",
+    "doctor": "check environment, devices, data, disk and Slurm",
+}
 """The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
 
 
@@ -62,9 +61,7 @@ def _add_command(name: str, commands: Any) -> None:
     except ModuleNotFoundError as problem:
         missing = problem
         # no prefix of options: whatever follows is the command's
-        parser = commands.add_parser(
-            name, help="needs subjectdp[pipeline]", add_help=False, prefix_chars="\0"
-        )
+        parser = commands.add_parser(name, add_help=False, prefix_chars="\0")
         parser.add_argument("arguments", nargs="*")
         parser.set_defaults(run=lambda options: _refuse(missing))
 
@@ -118,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     """The options; of a command that passes on what follows ``--``, that too."""
     place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
-    parser = build_parser()
+    words = os.environ["COMP_LINE"].split() if "_ARGCOMPLETE" in os.environ else arguments
+    parser = build_parser([word for word in words if word in COMMANDS][:1])
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
         argcomplete.autocomplete(parser)
     options = parser.parse_args(arguments[:place])
@@ -134,8 +132,8 @@ def _run(command: Command, options: argparse.Namespace) -> int | None:
         raise
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with all commands."""
+def build_parser(wanted: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser with all commands, and the options of those that are ``wanted``."""
     parser = Parser(
         prog="subjectdp",
         description="Subject-granular differential privacy in federated learning.",
@@ -144,6 +142,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        _add_command(name, commands)
+    for name, text in COMMANDS.items():
+        if name in wanted:
+            _add_command(name, commands)
+        else:
+            commands.add_parser(name, help=text)
     return parser

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Any
 
-from subjectdp.cli.options import add_json, add_results
-from subjectdp.cli.terminal import Line
+from subjectdp.cli.parser import Line, add_json, add_results
 from subjectdp.config import load_scenario
 from subjectdp.forecast.before_start import undrawable_figures
+from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.printing import print_json
 
 
@@ -19,7 +19,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "plan",
-        help="predict a scenario's runs, ε and hours",
         description="Predicts what the runs of scenario files will guarantee and cost, without fetching, preparing or "
         "training anything, and writes plan.csv and plan.txt into the scenario's results. Exit code 1 if a run will "
         "not start.",
@@ -41,8 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
-    from subjectdp.forecast.plan_report import plan_scenario  # here, to keep --help light
-
     line = Line(sys.stderr)
     frame, text = plan_scenario(
         scenario,

@@ -1,4 +1,4 @@
-"""The privacy plans that the options of :mod:`subjectdp.cli.plan_options` choose."""
+"""The privacy plans that the options of :mod:`subjectdp.cli.plans` choose."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from subjectdp.accounting import published
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
+from subjectdp.accounting.privacy_report import noise_size, report_text
+from subjectdp.accounting.sound import noise_of_the_sum
+from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
 from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.api.counts import read_counts
 from subjectdp.api.schedule import Schedule
-from subjectdp.errors import ConfigError, expected
+from subjectdp.cli.parser import add_json, add_target, values_of
+from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
@@ -195,3 +201,166 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         noise_source=NoiseSource.UNSTATED,
         subject=SubjectSettings(q if subjects else 1.0),
     )
+
+
+_SAMPLING = [method for method in values_of(SamplingMethod) if method != SamplingMethod.POISSON_SUBJECTS]
+
+
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose plans: a scenario, a finished run, or a mechanism with its schedule."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for"
+    )
+    source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
+    parser.add_argument("--results", default="results", help="results folder of --config and --run")
+    _add_mechanism(parser)
+    _add_schedule(parser)
+    add_target(parser)
+    _add_joint_noise(parser)
+    add_json(parser)
+
+
+def _add_mechanism(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--algorithm", help="algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3")
+    parser.add_argument("--variant", help="variant of the algorithm, for instance v3")
+    parser.add_argument(
+        "--mode", choices=values_of(AccountingMode), default="sound", help="accounting (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--unit", choices=values_of(PrivacyUnit), help="privacy unit (default: what the algorithm claims)"
+    )
+    parser.add_argument(
+        "--trust", choices=values_of(TrustModel), help="trust model (default: the algorithm's)"
+    )
+    parser.add_argument(
+        "--horizontal", choices=values_of(Horizontal), default="rounds_over_sqrt_s", help="rule over silos"
+    )
+    parser.add_argument(
+        "--sampling", choices=_SAMPLING, default="poisson", help="sampler (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--accountant", choices=values_of(Accountant), default="pld", help="accountant (default: %(default)s)"
+    )
+
+
+def _add_schedule(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--counts",
+        metavar="FILE",
+        help="CSV file with the columns subject, silo, items: your federation, in place of equal silos",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items"
+    )
+    parser.add_argument("--silos", type=int, help="number of silos (default: 1)")
+    parser.add_argument(
+        "--silos-per-subject",
+        type=int,
+        help="most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode"
+    )
+    parser.add_argument(
+        "--steps-per-round",
+        type=int,
+        help="local steps T of a silo in a round (with --counts: one epoch unless given)",
+    )
+    parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo, or of a subject")
+    parser.add_argument("--max-items-per-subject", type=int, help="cap k on a subject's items at a silo")
+    parser.add_argument("--items", type=int, help="items of a silo (needed for fixed batches)")
+    parser.add_argument("--subjects", type=int, help="subjects of a silo")
+
+
+def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--own-noise-only", action="store_true", help="secure aggregation: count each silo's own noise only"
+    )
+    parser.add_argument(
+        "--clipping",
+        choices=("item", "update"),
+        default="item",
+        help="joint noise: clip items' gradients, or each silo's whole update once (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--colluding-silos",
+        type=int,
+        default=0,
+        help="secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
+    )
+
+
+def account_record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
+    """ε of the chosen unit first, then all statements."""
+    unit = claimed_unit(plan, options)
+    statements = privacy_statements(plan, over_rounds=False)
+    if plan.settings.mode is AccountingMode.SOUND:
+        chosen = sound_statement(plan, unit, every_silo=True)
+    elif options.unit is not None and options.unit != plan.mechanism.claimed_unit:
+        raise PrivacyError(
+            f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound."
+        )
+    else:
+        chosen = statements["as_published"]
+    return {
+        **_heading(name, plan, unit),
+        "epsilon": chosen["epsilon"],
+        "delta": plan.settings.delta,
+        "guarantee": chosen["guarantee"],
+        "noise_multiplier": noise_of_the_sum(plan),
+        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
+        "statement": chosen,
+        "privacy": statements,
+        "card": report_text(plan, statements),
+    }
+
+
+def calibration_record(name: str | None, plan: PrivacyPlan, group_sizes: int | None) -> dict[str, Any]:
+    """σ of every silo (and σ_Z by group size), with the ε that it reaches."""
+    unit = plan.mechanism.claimed_unit
+    if unit is None:
+        raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: there is nothing to calibrate.")
+    sound = plan.settings.mode is AccountingMode.SOUND
+    reached = sound_statement(plan, unit, every_silo=True) if sound else published_statement(plan)
+    return {
+        **_heading(name, plan, unit),
+        "noise_multiplier": noise_of_the_sum(plan),
+        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
+        "noise": noise_size(plan),
+        "group_noise_multipliers": _group_noise(plan, group_sizes),
+        "epsilon": reached["epsilon"],
+        "target_epsilon": plan.settings.epsilon,
+        "delta": plan.settings.delta,
+        "guarantee": reached["guarantee"],
+    }
+
+
+def _heading(name: str | None, plan: PrivacyPlan, unit: PrivacyUnit) -> dict[str, Any]:
+    """What a record of ``account`` and ``calibrate`` begins with."""
+    return {
+        "run": name,
+        "algorithm": plan.mechanism.algorithm,
+        "variant": plan.mechanism.variant,
+        "mode": str(plan.settings.mode),
+        "unit": str(unit),
+        "rounds": plan.rounds,
+        "steps_per_round": plan.silos[0].steps_per_round,
+        "silos": len(plan.silos),
+        "warning": plan.delta_warning,
+    }
+
+
+def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
+    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
+    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+        if sizes is not None:
+            allowed = "left out: only algorithms whose noise depends on the group size have such a table"
+            raise expected("--group-sizes", sizes, allowed)
+        return None
+    if sizes is None:
+        return list(plan.group_noise_multipliers[0])
+    if sizes < 1:
+        raise expected("--group-sizes", sizes, "at least 1")
+    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
+    return list(published.group_noise(loss, plan.settings, sizes))

@@ -36,7 +36,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "reruns",
-        help="say how many runs an edit of the code retrains",
         description="Compares the code with that of a commit and says how many runs of each scenario Snakemake would "
         "train again. Comments, docstrings, messages and log lines do not count.",
     )

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from subjectdp.cli.parser import Line
 from subjectdp.cli.progress import Watcher
-from subjectdp.cli.terminal import Line
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import expected
 from subjectdp.forecast.before_start import check_before_start
@@ -33,7 +33,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "run",
-        help="run a scenario: progress, then figures and report",
         description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs done, "
         "a guess of the time left, the newest accuracies. Snakemake's own output goes to results/logs/workflow. "
         "Options for Snakemake follow after --, e.g. -- figure1 or -- -n.",

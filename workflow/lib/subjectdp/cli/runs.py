@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-from subjectdp.cli.options import add_json, add_results, values_of
+from subjectdp.cli.parser import add_json, add_results, values_of
 from subjectdp.cli.progress import seconds_left, span
 from subjectdp.cli.run_folders import (
     RunFolder,
@@ -49,7 +49,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "runs",
-        help="list runs: results, progress, time left",
         description="Lists the runs in the results folder, or those of a scenario: the progress and time left of each, "
         "its test accuracy and ε, and the settings in which it differs from other runs of its data set and algorithm. "
         "Exit code 1 if a run is broken.",

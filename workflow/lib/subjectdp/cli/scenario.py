@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from subjectdp.cli.options import add_json, add_results
+from subjectdp.cli.parser import add_json, add_results
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
@@ -17,7 +17,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "scenario",
-        help="check a scenario file and list its runs",
         description="Checks scenario files (several are overlays, later over earlier) and lists the runs "
         "they stand for, without running anything.",
     )

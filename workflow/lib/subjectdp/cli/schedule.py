@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from subjectdp.cli.options import add_json, add_target
+from subjectdp.accounting.untuned import subjects_by_noise, untuned_schedule
+from subjectdp.cli.parser import add_json, add_target
 from subjectdp.errors import expected
 from subjectdp.io.printing import print_json
 
@@ -21,7 +22,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "schedule",
-        help="print settings of subject_release that need no tuning",
         description="Prints rounds, clip norm and rate of subject_release by a rule from public numbers, for a linear "
         "head that starts from public data (docs/beyond.md), as keys of a scenario.",
     )
@@ -38,8 +38,6 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints the schedule; ConfigError for numbers out of range."""
-    from subjectdp.accounting.untuned import subjects_by_noise, untuned_schedule  # here, to keep --help light
-
     _check(options)
     held = options.silos if options.silos_per_subject is None else options.silos_per_subject
     subjects = subjects_by_noise(options.subjects, options.silos, held)

@@ -12,7 +12,6 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "schema",
-        help="print, write or check the generated configuration files",
         description="Prints the JSON schema of scenario files. With --write, brings config.schema.json, "
         "defaults.yaml and README.md in the configuration folder up to date; with --check, exits 1 if they "
         "are not.",

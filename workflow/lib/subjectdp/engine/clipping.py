@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
@@ -30,7 +30,6 @@ from subjectdp.engine.layers.generic import GenericRule
 from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.linear_models import OneLinear, without_backward
-from subjectdp.engine.norms import clip_factors, row_norms
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
 
 ItemLoss = Callable[[Tensor, Tensor], Tensor]

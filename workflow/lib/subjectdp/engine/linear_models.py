@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from subjectdp.engine.flat import clip_factors, row_norms
 from subjectdp.engine.layers.base import zeroed
 from subjectdp.engine.layers.dense import LinearCaptured
-from subjectdp.engine.norms import clip_factors, row_norms
 
 
 @dataclass

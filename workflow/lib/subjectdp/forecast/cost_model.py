@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Literal
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.plan_inputs import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.leaf_sizes import leaf_sizes
+from subjectdp.data.leaf_files import leaf_sizes
 from subjectdp.models.catalogue import MODELS
-from subjectdp.plan.minibatches import expected_batch, round_steps
-from subjectdp.plan.rounds import executed_rounds
+from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig

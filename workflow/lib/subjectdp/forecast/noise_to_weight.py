@@ -31,7 +31,7 @@ it is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
 def weight_scale(run: RunConfig) -> float:
     """Standard deviation of the largest layer's weights at the start of a run.
 
-    Linear models have fixed features (``models.fixed``) or start at zero (``models.ngram``), and inputs of norm 1:
+    Linear models have fixed features (``models.fixed``) or start at zero (``models.text``), and inputs of norm 1:
     :data:`LINEAR_SCALE`.
     """
     return _scale(str(run.model.name), json.dumps(run.model.parameters, sort_keys=True), run.data.dataset)

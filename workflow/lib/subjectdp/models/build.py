@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from subjectdp.errors import ModelError, in_words, unknown
-from subjectdp.models import english, fixed, image, linear, ngram, text, vector
+from subjectdp.models import english, fixed, image, linear, text
 from subjectdp.models.catalogue import MODELS, SHAPES, model_names, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
 
@@ -19,9 +19,7 @@ _MODULES = {
     "fixed": fixed,
     "image": image,
     "linear": linear,
-    "ngram": ngram,
     "text": text,
-    "vector": vector,
 }
 
 

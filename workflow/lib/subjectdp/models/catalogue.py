@@ -112,7 +112,7 @@ MODELS: dict[str, ModelFacts] = {
     ),
     "char_ngram": ModelFacts(
         "text",
-        "ngram.CharacterNGram",
+        "text.CharacterNGram",
         {"singles": Parameter(4, least=0, most=80), "pairs": Parameter(2, least=0, most=79)},
         0,
         not_all_zero=("singles", "pairs"),
@@ -120,8 +120,8 @@ MODELS: dict[str, ModelFacts] = {
     "english_head": ModelFacts(
         "text", "english.english_head", {"from_public": Parameter(True)}, 20_640, fixed_features=True
     ),
-    "linear": ModelFacts("vector", "vector.Linear", {}, 292),
-    "mlp": ModelFacts("vector", "vector.Perceptron", {"hidden": Parameter(64)}, 9_600),
+    "linear": ModelFacts("vector", "linear.Linear", {}, 292),
+    "mlp": ModelFacts("vector", "linear.Perceptron", {"hidden": Parameter(64)}, 9_600),
 }
 """The first model of each kind is the default; of images and text it is LEAF's."""
 

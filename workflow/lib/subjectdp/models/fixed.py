@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
-from subjectdp.models.curves import random_curves
 from subjectdp.models.handwriting import (
     CLASSES,
     FEATURES,
@@ -25,7 +24,7 @@ from subjectdp.models.handwriting import (
     HandwritingFeatures,
     load_weights,
 )
-from subjectdp.models.scattering import Scattering
+from subjectdp.models.scattering import Scattering, random_curves
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 _FLAT = 1e-6  # a coefficient map whose spread is below this is an image of one colour

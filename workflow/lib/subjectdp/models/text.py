@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+
+from subjectdp.errors import ModelError, expected
 
 
 class LeafLSTM(nn.Module):
@@ -24,3 +28,45 @@ class LeafLSTM(nn.Module):
         states, _ = self.lstm(self.embedding(characters))
         logits: Tensor = self.fc2(torch.relu(self.fc1(states[:, -1])))
         return logits
+
+
+class CharacterNGram(nn.Module):
+    """Logits = Σ_t E_t[c_t] / √tables; all tables E_t start at 0.
+
+    Table ``singles[k]`` is indexed by the character k places before the last, ``pairs[k]`` by that character and the
+    one before it. There are classes · (singles · classes + pairs · classes²) weights.
+
+    Args:
+        classes: symbols of the vocabulary.
+        singles: tables of one character, 0 to 80.
+        pairs: tables of two characters, 0 to 79.
+
+    Raises:
+        ModelError: numbers out of range, or no table.
+    """
+
+    def __init__(self, classes: int, shape: tuple[int, ...], singles: int, pairs: int) -> None:
+        super().__init__()
+        for name, value, most in (("singles", singles, 80), ("pairs", pairs, 79)):
+            if type(value) is not int or not 0 <= value <= most:
+                allowed = f"a whole number from 0 to {most}"
+                raise expected(f"model.parameters.{name}", value, allowed, ModelError)
+        if singles + pairs == 0:
+            raise expected("model.parameters.singles", 0, "at least 1 where pairs is 0", ModelError)
+        self.classes, self.scale = classes, 1 / math.sqrt(singles + pairs)
+        self.singles, self.pairs = _tables(singles, classes, classes), _tables(pairs, classes**2, classes)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        rows = [table(characters[:, -1 - back]) for back, table in enumerate(self.singles)]
+        for back, table in enumerate(self.pairs):
+            earlier, later = characters[:, -2 - back], characters[:, -1 - back]
+            rows.append(table(earlier * self.classes + later))
+        logits: Tensor = sum(rows[1:], rows[0])
+        return logits * self.scale
+
+
+def _tables(count: int, rows: int, classes: int) -> nn.ModuleList:
+    tables = nn.ModuleList(nn.Embedding(rows, classes) for _ in range(count))
+    for table in tables.parameters():
+        nn.init.zeros_(table)
+    return tables

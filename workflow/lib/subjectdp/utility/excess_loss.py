@@ -34,8 +34,8 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
-from subjectdp.plan.minibatches import expected_batch
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
+from subjectdp.plan.rounds import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
 from subjectdp.training.global_model import GlobalModel

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from subjectdp.engine.flat import row_norms
 from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.norms import row_norms
 from subjectdp.errors import PrivacyError
 
 GRAM_ROUNDING = 2.0**-21

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
-from subjectdp.engine.norms import clip_factors, row_norms
+from subjectdp.engine.flat import clip_factors, row_norms
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from subjectdp.engine.norms import clip_factors, row_norms
+from subjectdp.engine.flat import clip_factors, row_norms
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 
 if TYPE_CHECKING:

@@ -164,13 +164,13 @@ def test_axis_of_a_whole_section() -> None:
     scenario = load_scenario_from_mapping(
         {
             "name": "test",
-            "run": {"training": {"optimizer": {"weight_decay": 0.5}}},
+            "run": {"training": {"optimizer": {"momentum": 0.5}}},
             "sweep": [{"training.optimizer": optimizers, "model.parameters.hidden": 64}],
         }
     )
     seen = [run.training.optimizer for run in scenario.runs]
-    assert [(o.name, o.learning_rate, o.weight_decay) for o in seen] == [
-        ("sgd", 0.3, 0.5),
+    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [
+        ("sgd", 0.3, 0.9),
         ("adam", 0.001, 0.5),
     ]
     assert scenario.runs[0].model.parameters == {"hidden": 64}

@@ -216,7 +216,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {"partition": 4, "figure_partition": 1, **trained(5)},
     ),
     "settings of speed": (
-        Edit("scenario.yaml", "run:\n  performance: {evaluation_batch_size: 77}\n", "run:\n"),
+        Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"),
         {},
     ),
 }

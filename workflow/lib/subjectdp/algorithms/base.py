@@ -50,7 +50,7 @@ DP_SGD = Mechanism(
 noise of constant σ and is divided by the public B, q = B/|D_i|, no composition over silos."""
 
 
-SPECIAL_KEYS = ("privacy.horizontal", "privacy.noise_placement", "joint", "subject")
+SPECIAL_KEYS = ("privacy.horizontal", "joint", "subject")
 """Configuration keys and sections that only some algorithms read."""
 
 

@@ -40,11 +40,8 @@ def _family(flat: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by dotted key; the accounting's bound on items only where it is not the partition's cap."""
-    found = dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
-    if found.get("privacy.max_items_per_subject") == found.get("partition.max_items_per_subject"):
-        found.pop("privacy.max_items_per_subject", None)
-    return found
+    """The settings by dotted key."""
+    return dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
 
 
 def _shown(value: Any) -> str:

@@ -123,5 +123,6 @@ def _require_one_source(run: RunConfig, sources: dict[str, DataConfig]) -> None:
     if first.path != data.path:
         raise expected("data.path", data.path, f"the same as that of the other runs ({first.path!r})")
     if first.expected != data.expected:
-        value, other = (each.expected.model_dump(exclude_none=True) for each in (data, first))
-        raise expected("data.expected", value, f"the same as that of the other runs ({other})")
+        raise expected(
+            "data.expected", data.expected, f"the same as that of the other runs ({first.expected})"
+        )

@@ -30,7 +30,7 @@ _SECTION_MODELS = {
 }
 _SECTIONS = frozenset(_SECTION_MODELS)
 _TEXT_ALLOWED = frozenset({"algorithm", "model"})
-_FREE = "model.parameters."
+_FREE = ("model.parameters.", "data.expected.")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
             _same_names(PlanSettings, joint, training, run.privacy)
             | {
                 "sampling": SamplingMethod.POISSON_SUBJECTS if by_subject else training.sampling,
-                "noise_before_average": run.privacy.noise_placement == "before_average",
                 "accountant": Accountant.RDP_INTEGER if integers else run.privacy.accountant,
                 "cache_dir": None if cache_dir is None else str(cache_dir),
                 "linear_updates": training.optimizer.name != "adam",

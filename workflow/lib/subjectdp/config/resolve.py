@@ -46,7 +46,6 @@ def resolve_defaults(run: _Run) -> _Run:
             "data": resolve_data(run.data),
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
-            "privacy": _with(run.privacy, _caps(run)),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
             "model": resolve_model(run),
@@ -141,13 +140,6 @@ def expand_variables(path: str) -> str:
     return os.path.expanduser(_VARIABLE.sub(value_of, path))
 
 
-def _caps(run: RunSections) -> dict[str, Any]:
-    """The bound that accounting uses is the enforced cap, where no other is given."""
-    if not algorithm(run.algorithm.name).is_private or run.privacy.max_items_per_subject is not None:
-        return {}
-    return {"max_items_per_subject": run.partition.max_items_per_subject}
-
-
 def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
     """Bits are read where noise is of integers; one step for each noise is none."""
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
@@ -156,11 +148,9 @@ def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
     training, found = run.training, algorithm(run.algorithm.name)
-    changes: dict[str, Any] = {
-        "optimizer": _resolve_optimizer(training.optimizer),
-    }
-    if training.averaging.name == "none":
-        changes |= _defaults(TrainingConfig, ("averaging",))
+    changes: dict[str, Any] = {}
+    if training.optimizer.name == "sgd":
+        changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
@@ -170,11 +160,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
     if found.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
-
-
-def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
-    unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
-    return _with(optimizer, _defaults(OptimizerConfig, unread))
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -193,15 +193,6 @@ def _rounds(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected("training.rounds", run.training.rounds, allowed)
 
 
-def _cap(run: RunSections) -> Iterator[SubjectDPError]:
-    """In sound mode accounting cannot use a smaller bound than the cap that is enforced."""
-    mechanism, sound = mechanism_of(run), run.privacy.mode == AccountingMode.SOUND
-    cap, bound = run.partition.max_items_per_subject, run.privacy.max_items_per_subject
-    if sound and mechanism.counts_items and cap is not None and bound is not None and bound < cap:
-        allowed = f"at least partition.max_items_per_subject ({cap}) when privacy.mode is sound"
-        yield expected("privacy.max_items_per_subject", bound, allowed)
-
-
 def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
     mechanism, steps = mechanism_of(run), run.training.local_steps
     several = mechanism.clipping is Clipping.PER_SUBJECT_UPDATE or not mechanism.one_step_per_round
@@ -220,18 +211,13 @@ def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
 
 
 def _plain_sgd(run: RunSections) -> Iterator[SubjectDPError]:
-    optimizer = run.training.optimizer
-    plain = optimizer.name == "sgd" and optimizer.weight_decay == 0.0
-    if plain:
-        return
+    name, reasons = run.training.optimizer.name, []
     if run.joint.noise == NoiseDistribution.SKELLAM:
-        allowed = "sgd without weight decay when joint.noise is skellam (updates are sums of noisy integers)"
-        yield expected("training.optimizer", optimizer.name, allowed)
+        reasons.append("joint.noise is skellam (updates are sums of noisy integers)")
     if run.joint.fused_steps:
-        allowed = (
-            "sgd without weight decay when joint.fused_steps are given (an update is the sum of its steps)"
-        )
-        yield expected("training.optimizer", optimizer.name, allowed)
+        reasons.append("joint.fused_steps are given (an update is the sum of its steps)")
+    for reason in reasons if name != "sgd" else ():
+        yield expected("training.optimizer.name", name, f"sgd when {reason}")
 
 
 _RULES: tuple[Rule, ...] = (
@@ -244,7 +230,6 @@ _RULES: tuple[Rule, ...] = (
     _names_subjects,
     _rounds,
     _privacy,
-    _cap,
     _one_local_step,
     _one_batch_rule,
     _plain_sgd,

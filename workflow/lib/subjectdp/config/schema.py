@@ -131,7 +131,9 @@ def _algorithm_keys() -> tuple[str, ...]:
 
 
 def _sweep_block() -> dict[str, Any]:
-    names: dict[str, Any] = {"anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^model\.parameters\."}]}
+    names: dict[str, Any] = {
+        "anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^(model\.parameters|data\.expected)\."}]
+    }
     return {"type": "object", "propertyNames": names}
 
 

@@ -278,9 +278,9 @@ def test_several_problems_are_told_at_once() -> None:
         {"name": "bad", "run": {"privacy": {"epsilon": 0, "delta": 2}, "training": {"batch_size": 0}}}
     )
     assert [line.split()[1] for line in message.split("\n")] == [
-        "privacy.epsilon",
-        "privacy.delta",
-        "training.batch_size",
+        "run.privacy.epsilon",
+        "run.privacy.delta",
+        "run.training.batch_size",
     ]
 
 

@@ -168,13 +168,17 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
     if isinstance(inner, ConfigError):
         return str(inner).split("\n")
     path = [str(part) for part in details["loc"]]
-    field, key = _find(model, path)
-    key = f"{prefix}.{key}" if prefix else key
+    field, own_key = _find(model, path)
+    key = f"{prefix}.{own_key}" if prefix else own_key
     if details["type"] == "extra_forbidden":
         parent = ".".join(path[:-1])
-        siblings = [k for k in dotted_keys(model) if k.rpartition(".")[0] == parent]
-        return [str(unknown_key(key, siblings, dotted_keys(model)))]
-    return [str(_value_error(details, key, field))]
+        known = dotted_keys(model)
+        if not parent and path[-1] in known:
+            return [f"Unknown key {key!r}. {as_nested(path[-1], details['input'])}"]
+        before = f"{prefix}." if prefix else ""
+        siblings = [f"{before}{k}" for k in known if k.rpartition(".")[0] == parent]
+        return [str(unknown_key(key, siblings, [f"{before}{k}" for k in known]))]
+    return [f"{_value_error(details, key, field)}{_right_form(own_key, details, field)}"]
 
 
 def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
@@ -207,12 +211,14 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> Co
     if kind == "missing":
         return ConfigError(f"Expected {key} to be given.")
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
-    problem = expected(key, _Shown(value), allowed)
-    return ConfigError(f"{problem}{_right_form(key, details['input'], field)}")
+    return _as_config(expected(key, value if isinstance(details["input"], str) else _Shown(value), allowed))
 
 
-def _right_form(key: str, value: Any, field: FieldInfo | None) -> str:
+def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:
     """How to write what was probably meant, if the value has a common wrong form."""
+    value = details["input"]
+    if details["type"] in ("literal_error", "enum", "missing"):
+        return ""
     origin = typing.get_origin(field.annotation) if field is not None else None
     if origin is list and isinstance(value, str):
         return f" Write {key}: [{shown(value)}]."

@@ -20,7 +20,7 @@ import yaml
 
 from dry_runs import dry_run
 from subjectdp.config import fingerprint, load_scenario_from_mapping
-from subjectdp.config.source_content import source_content
+from subjectdp.config.fingerprint import source_content
 
 pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subjectdp.accounting.make_plan import draft_plan, make_plan
-from subjectdp.config.plan_inputs import mechanism_of, plan_settings
-from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.resolve import mechanism_of, plan_settings, resolve_defaults
 from subjectdp.plan.plan import PrivacyPlan
 
 if TYPE_CHECKING:

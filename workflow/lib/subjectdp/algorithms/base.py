@@ -128,7 +128,7 @@ class Algorithm:
     """An algorithm: name in configurations, label in figures, privacy facts, pseudo-code.
 
     ``reads`` names those configuration keys and sections of :data:`SPECIAL_KEYS` that the algorithm reads. Another
-    value than the default of a key that is not read is refused (``config.rules``; decision 0022 has the exceptions).
+    value than the default of a key that is not read is refused (``config.run``; decision 0022 has the exceptions).
     """
 
     name: str

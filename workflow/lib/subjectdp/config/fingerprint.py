@@ -27,7 +27,7 @@ import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.paths import RESULTS, data_dir, prepared_file
-from subjectdp.config.run_ids import data_key
+from subjectdp.config.resolve import data_key
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.local_files import HASHES, describe

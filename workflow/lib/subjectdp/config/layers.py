@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.config.messages import MOST_LINES, config_error, dotted_keys, join_errors, unknown_key
-from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
+from subjectdp.config.run import VARIANTS_OF_ALGORITHM
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected, unknown

@@ -15,10 +15,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from subjectdp.config.layers import RUN_KEYS, Layer, RunBuilder, check_overrides, overlaid
-from subjectdp.config.messages import MOST_LINES, as_nested, config_error, join_errors, unknown_key
+from subjectdp.config.messages import (
+    MOST_LINES,
+    as_nested,
+    config_error,
+    error_located_in,
+    join_errors,
+    unknown_key,
+)
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import DataConfig, Section
-from subjectdp.config.where import error_located_in
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.plan.ranges import LARGEST_INTEGER, NaturalNumber

@@ -14,8 +14,7 @@ from pydantic.fields import FieldInfo
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.layers import RUN_KEYS
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
-from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.io.atomic import write_text

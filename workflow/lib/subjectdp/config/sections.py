@@ -4,8 +4,8 @@ Every key has a default, a range and a description. ``config/README.md``, ``conf
 ``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written as text
 (YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number.
 
-Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults), ``run_ids``,
-``plan_inputs``, ``rules`` (between keys), ``run`` (``RunConfig``), ``scenario``.
+Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
+settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
 """
 
 from __future__ import annotations
@@ -353,7 +353,12 @@ class TrainingConfig(Section):
 
 
 class ModelConfig(Section):
-    """The model that is trained."""
+    """The model that is trained; the text ``name`` is accepted in place of the mapping."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
     name: ModelName | None = Field(
         default=None,

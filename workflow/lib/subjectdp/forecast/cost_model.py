@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.plan_inputs import mechanism_of, plan_settings
+from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.leaf_files import leaf_sizes
 from subjectdp.models.catalogue import MODELS

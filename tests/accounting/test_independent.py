@@ -32,14 +32,13 @@ def small(silos: int, k: int) -> FederationFacts:
     return FederationFacts((800,) * silos, (100,) * silos, (k,) * silos, True, k, silos)
 
 
-@pytest.mark.parametrize("before_average", [False, True])
-def test_central_sub_dp_as_published(before_average: bool) -> None:
-    """θ moves by the mean over S silos of (Σ Clip)/B + N(0, σ²C²); placed before the average, the noise is divided too.
+def test_central_sub_dp_as_published() -> None:
+    """θ moves by the mean over S silos of (Σ Clip)/B + N(0, σ²C²).
 
-    In units of C/(SB) a subject shifts it by its items in all mini-batches, Bin(Sk, q), and the noise is σB√S or σ√S.
+    In units of C/(SB) a subject shifts it by its items in all mini-batches, Bin(Sk, q), and the noise is σB√S.
     """
     silos, k, batch, rounds, effective = 4, 2, 40, 30, 2.0
-    sigma = effective / silos**0.5 / (1 if before_average else batch)
+    sigma = effective / silos**0.5 / batch
     made = make_plan(
         CENTRAL,
         small(silos, k),
@@ -48,7 +47,6 @@ def test_central_sub_dp_as_published(before_average: bool) -> None:
             batch_size=batch,
             local_steps=1,
             noise_multiplier=sigma,
-            noise_before_average=before_average,
         ),
     )
     expected = composed(binomial(silos * k, batch / 800), effective, made.rounds)

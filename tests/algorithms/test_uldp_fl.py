@@ -20,7 +20,7 @@ from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config import load_run
-from subjectdp.config.plan_inputs import mechanism_of, plan_settings
+from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError
 from subjectdp.plan.plan import Clipping, PrivacyPlan
 from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings

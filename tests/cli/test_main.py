@@ -55,8 +55,8 @@ def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str],
     code, out, err = run(capsys, "scenario", str(file))
     assert (code, out) == (2, "")
     assert [line.split()[:3] for line in err.splitlines()] == [
-        ["error:", "Expected", "privacy.epsilon"],
-        ["error:", "Expected", "privacy.delta"],
+        ["error:", "Expected", "run.privacy.epsilon"],
+        ["error:", "Expected", "run.privacy.delta"],
     ]
 
 

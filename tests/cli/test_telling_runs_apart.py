@@ -9,7 +9,7 @@ import pytest
 
 from subjectdp.cli.main import build_parser, main
 from subjectdp.config import load_run
-from subjectdp.config.differences import settings_apart
+from subjectdp.config.run import settings_apart
 
 CHANGES = (
     {},

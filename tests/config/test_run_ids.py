@@ -52,15 +52,6 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"algorithm": "local_item_dp", "privacy": {"horizontal": "steps_times_s"}},
     ),
     (
-        "cap of the partition",
-        {"algorithm": "user_ldp", "partition": {"max_items_per_subject": 8}},
-        {
-            "algorithm": "user_ldp",
-            "partition": {"max_items_per_subject": 8},
-            "privacy": {"max_items_per_subject": 8},
-        },
-    ),
-    (
         "folder of a file",
         {"data": {"source": "leaf_json", "path": "here/a.zip"}},
         {"data": {"source": "leaf_json", "path": "/there/a.zip"}},
@@ -120,8 +111,6 @@ OTHER_VALUES: dict[str, Any] = {
     "privacy.delta": 1e-6,
     "privacy.clip_norm": 2,
     "privacy.noise_multiplier": 1,
-    "privacy.max_items_per_subject": 50,
-    "privacy.noise_placement": "before_average",
     "privacy.accountant": "rdp",
     "training.rounds": 99,
     "training.batch_size": 511,
@@ -131,8 +120,7 @@ OTHER_VALUES: dict[str, Any] = {
     "training.optimizer.name": "momentum",
     "training.optimizer.learning_rate": 0.2,
     "training.optimizer.momentum": 0.8,
-    "training.optimizer.beta2": 0.9,
-    "training.optimizer.weight_decay": 0.1,
+    "training.averaged_rounds": 0.25,
     "training.evaluate_every": 2,
     "training.evaluation_items": 100,
     "model.name": "small_cnn",
@@ -162,7 +150,7 @@ OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clin
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
-    from subjectdp.config.overrides import normalised, set_dotted
+    from subjectdp.config.layers import normalised, set_dotted
 
     base: dict[str, Any] = normalised(ALL_READ)
     if key == "privacy.mode":
@@ -187,11 +175,10 @@ def test_no_key_is_forgotten() -> None:
     from subjectdp.config.messages import section_of
 
     leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
-    ignored = {key for key in leaves if key.startswith(("performance.", "data.expected."))}
+    ignored = {key for key in leaves if key.startswith(("performance.", "data.expected"))}
     joint = {f"joint.{key}" for key in (*JOINT_VALUES, *JOINT_ALONE)}
     subject = {f"subject.{key}" for key in SUBJECT_VALUES}
-    averaging = {"training.averaging.name", "training.averaging.fraction"}
-    special = joint | subject | averaging
+    special = joint | subject
     assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | set(OF_TABLES) | special | ignored
 
 
@@ -202,14 +189,6 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
     assert first.data_key != second.data_key and first.run_id != second.run_id
     moved = load_run({"data": data | {"path": "elsewhere/patients.csv"}})
     assert moved.run_id == first.run_id
-
-
-def test_an_average_over_rounds_reads_its_fraction() -> None:
-    def identity(**averaging: Any) -> str:
-        return load_run({"training": {"averaging": averaging}}).run_id
-
-    assert len({identity(), identity(name="tail"), identity(name="tail", fraction=0.25)}) == 3
-    assert identity(fraction=0.25) == identity(), "without an average nothing is read"
 
 
 @pytest.mark.parametrize("key", JOINT_VALUES)
@@ -249,7 +228,7 @@ def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
             run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
         ),
         (
-            "sgd without weight decay when joint.fused_steps",
+            "sgd when joint.fused_steps",
             run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}},
         ),
     ):

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from subjectdp.config import expansion, load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
-from subjectdp.config.overrides import merge, set_dotted
+from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, resolve_defaults
+from subjectdp.config import scenario as scenario_module
+from subjectdp.config.layers import merge, set_dotted
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario, load_scenario_from_layers
 from subjectdp.errors import ConfigError
@@ -164,13 +165,13 @@ def test_axis_of_a_whole_section() -> None:
     scenario = load_scenario_from_mapping(
         {
             "name": "test",
-            "run": {"training": {"optimizer": {"weight_decay": 0.5}}},
+            "run": {"training": {"optimizer": {"momentum": 0.5}}},
             "sweep": [{"training.optimizer": optimizers, "model.parameters.hidden": 64}],
         }
     )
     seen = [run.training.optimizer for run in scenario.runs]
-    assert [(o.name, o.learning_rate, o.weight_decay) for o in seen] == [
-        ("sgd", 0.3, 0.5),
+    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [
+        ("sgd", 0.3, 0.9),
         ("adam", 0.001, 0.5),
     ]
     assert scenario.runs[0].model.parameters == {"hidden": 64}
@@ -444,7 +445,7 @@ def test_seeds_of_one_run_are_checked_once_and_equal_runs_checked_alone(
         checked.append(content)
         return load_run(content)
 
-    monkeypatch.setattr(expansion, "load_run", counted)
+    monkeypatch.setattr(scenario_module, "load_run", counted)
     block = {
         "algorithm": ["fed_avg", "local_item_dp"],
         "training.rounds": [3, 4],

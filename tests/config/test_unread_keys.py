@@ -9,8 +9,8 @@ import pytest
 from config.test_run_ids import JOINT_VALUES, OTHER_VALUES, SUBJECT_VALUES
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config import RunConfig, load_run
+from subjectdp.config.layers import normalised, set_dotted
 from subjectdp.config.messages import section_of, walk_fields
-from subjectdp.config.overrides import normalised, set_dotted
 from subjectdp.errors import ConfigError
 
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")
@@ -23,14 +23,10 @@ VALUES: dict[str, Any] = {
     "privacy.predicted_subjects": 3500,
     "training.local_steps": 3,
     "training.silo_choice": "random",
-    "training.averaging.name": "tail",
-    "training.averaging.fraction": 0.25,
 }
 OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alters a guarantee where it does not
     "joint.bits",
     "training.optimizer.momentum",
-    "training.optimizer.beta2",
-    "training.averaging.fraction",
     "training.silo_choice",
 }
 WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms
@@ -80,7 +76,6 @@ def test_a_key_changes_the_id_or_is_refused(name: str, key: str) -> None:
         ("local_item_dp", "joint.colluding_silos", 1),
         ("subject_sampling", "joint.own_noise_only", True),
         ("subject_sampling", "subject.weights", "fixed"),
-        ("user_ldp", "privacy.noise_placement", "before_average"),
         ("fed_avg", "joint.noise", "skellam"),
         ("capped_item_dp", "subject.trust", "secure_aggregation"),
         ("subject_release", "joint.fused_steps", [2] * 16),

@@ -38,7 +38,7 @@ class Options:
     test_fraction: float | None = None
     duplicate_first_image_bug: bool = False
     embedded: EmbeddedSize = field(default_factory=lambda: EmbeddedSize(3, 30, 0))
-    expected: Any = None
+    expected: dict[str, int] = field(default_factory=dict)
 
 
 def _run(tmp_path: Path, options: Options) -> dict[str, Any]:

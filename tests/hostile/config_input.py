@@ -19,7 +19,7 @@ from hypothesis.strategies import SearchStrategy
 from hostile.mutations import generator, mutate
 from hostile.outcomes import Case, Failure, Invalid, text_or_invalid
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping, paths
-from subjectdp.config.overrides import RUN_KEYS
+from subjectdp.config.layers import RUN_KEYS
 from subjectdp.errors import SubjectDPError
 
 FIRST, OVERLAY = "scenario.yaml", "overlay.yaml"

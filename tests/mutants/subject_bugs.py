@@ -215,7 +215,7 @@ SUBJECTS = (
     ),
     mutant(
         "keys that an algorithm does not read are dropped",
-        "config/rules.py",
+        "config/run.py",
         "wrong_variant or unread + [",
         "wrong_variant or [",
         "config/test_unread_keys.py::test_a_key_that_is_not_read_is_refused",

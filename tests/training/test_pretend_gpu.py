@@ -128,7 +128,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 2},
         "joint": {"clipping": "update"},
     },
-    "an average": {"training": {"averaging": {"name": "tail"}}},
+    "an average": {"training": {"averaged_rounds": 0.5}},
     "Adam": {"training": {"optimizer": {"name": "adam", "learning_rate": 0.01}}},
     "fixed features": {"model": {"name": "scattering_head", "parameters": {}}},
     "a network": {},

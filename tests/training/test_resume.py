@@ -115,7 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 1, "evaluate_every": 2, "optimizer": {"name": "momentum"}},
         "privacy": {"mode": "sound"},
     },
-    "an average over rounds": {"training": {"averaging": {"name": "tail"}}},
+    "an average over rounds": {"training": {"averaged_rounds": 0.5}},
     "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
     "integer noise": {
         "algorithm": "joint_noise",
@@ -348,7 +348,7 @@ def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) ->
 def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -> None:
     world.killed("run", 3)
     (world.folder / "run").rename(world.folder / "moved")
-    folder = world.train("moved", performance={"evaluation_batch_size": 7})
+    folder = world.train("moved", performance={"threads": 2})
     assert resumed_after(folder) == [2]
 
 

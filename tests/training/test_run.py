@@ -152,8 +152,3 @@ def test_evaluation_on_a_part_of_the_items_is_the_same_part_for_a_seed(tmp_path:
     for output in outputs:
         accuracy = float(pd.read_parquet(output / "rounds.parquet").test_accuracy.iloc[0])
         assert accuracy * 5 == pytest.approx(round(accuracy * 5))
-
-
-def test_a_stated_bound_below_the_items_of_a_subject_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SubjectDPError, match=r"privacy.max_items_per_subject to be at least \d+"):
-        run(tmp_path, "run", partition={"max_items_per_subject": None}, privacy={"max_items_per_subject": 2})

@@ -20,7 +20,7 @@ import yaml
 
 from dry_runs import dry_run
 from subjectdp.config import fingerprint, load_scenario_from_mapping
-from subjectdp.config.source_content import source_content
+from subjectdp.config.fingerprint import source_content
 
 pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")
@@ -210,7 +210,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {"partition": 4, "figure_partition": 1, **trained(5)},
     ),
     "settings of speed": (
-        Edit("scenario.yaml", "run:\n  performance: {evaluation_batch_size: 77}\n", "run:\n"),
+        Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"),
         {},
     ),
 }

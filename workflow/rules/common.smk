@@ -30,14 +30,14 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
 from subjectdp.config import fingerprint, load_scenario, load_scenario_from_mapping
-from subjectdp.config.fingerprint import training_stages
-from subjectdp.config.layers import overlaid
-from subjectdp.config.paths import under
-from subjectdp.config.source_content import (
+from subjectdp.config.fingerprint import (
     made_from,
     source_addresses,
     source_content,
+    training_stages,
 )
+from subjectdp.config.layers import overlaid
+from subjectdp.config.paths import under
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.forecast.cost_model import forecast_seconds

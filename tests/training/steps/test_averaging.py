@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from subjectdp.config.sections import AveragingConfig
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.run import train_run
@@ -22,9 +21,8 @@ MODELS = torch.randn(ROUNDS, 5, generator=torch.Generator().manual_seed(1))
 INITIAL = torch.full((5,), 100.0)  # must leave no trace
 
 
-def averages(rounds: int = ROUNDS, **settings: Any) -> list[torch.Tensor]:
-    section = AveragingConfig.model_validate(settings)
-    running = IterateAverage(section, rounds, INITIAL)
+def averages(part: float) -> list[torch.Tensor]:
+    running = IterateAverage(part, ROUNDS, INITIAL)
     found = []
     for round_, model in enumerate(MODELS, start=1):
         running.update(model, round_)
@@ -32,22 +30,18 @@ def averages(rounds: int = ROUNDS, **settings: Any) -> list[torch.Tensor]:
     return found
 
 
-def test_none_is_the_newest_model() -> None:
-    assert all(torch.equal(one, model) for one, model in zip(averages(name="none"), MODELS, strict=True))
-
-
 @pytest.mark.parametrize(("fraction", "first"), [(1.0, 1), (0.5, 6), (0.34, 7), (0.01, 9)])
 def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
-    for round_, average in enumerate(averages(name="tail", fraction=fraction), start=1):
+    for round_, average in enumerate(averages(fraction), start=1):
         wanted = MODELS[first - 1 : round_].mean(0) if round_ >= first else MODELS[round_ - 1]
         torch.testing.assert_close(average, wanted)
 
 
-def trained(folder: Path, name: str, rounds: int, averaging: dict[str, Any]) -> tuple[np.ndarray, Any]:
+def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[np.ndarray, Any]:
     import pandas as pd
 
     config = small_world.config(
-        training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaging": averaging},
+        training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaged_rounds": part},
         privacy={"noise_multiplier": 1.0},
     )
     prepared, partition = small_world.build(folder, config)
@@ -64,8 +58,8 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
     monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
     monkeypatch.setattr(build, "noise_name", lambda *_: "shared")  # which else is each run's own
-    newest = [trained(tmp_path, f"newest{rounds}", rounds, {}) for rounds in (1, 2, 3)]
-    mean, table = trained(tmp_path, "mean", 3, {"name": "tail", "fraction": 1.0})
+    newest = [trained(tmp_path, f"newest{rounds}", rounds, None) for rounds in (1, 2, 3)]
+    mean, table = trained(tmp_path, "mean", 3, 1.0)
     vectors = np.stack([vector for vector, _ in newest])
     np.testing.assert_allclose(mean, vectors.mean(0), rtol=1e-5, atol=1e-7)
     assert np.abs(mean - vectors[2]).max() > 1e-3, "the average differs from the newest model"

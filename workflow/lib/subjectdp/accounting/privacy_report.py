@@ -178,8 +178,7 @@ def _when(plan: PrivacyPlan) -> str:
         return "in every local step"
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return "once a round, on the sum over silos"
-    where = "sum" if plan.settings.noise_before_average else "average, after the division"
-    return f"once a round and silo, on the silo's {where}"
+    return "once a round and silo, on the silo's average, after the division"
 
 
 def _published(record: dict[str, Any]) -> Iterable[str]:

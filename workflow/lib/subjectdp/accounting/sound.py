@@ -124,8 +124,7 @@ def noise_copies(plan: PrivacyPlan) -> float:
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
-    outside = 1.0 if plan.settings.noise_before_average else expected_batch(plan.settings, mean)
-    return math.sqrt(participants(plan)) * outside
+    return math.sqrt(participants(plan)) * expected_batch(plan.settings, mean)
 
 
 def least_noise(silos: Sequence[SiloSchedule]) -> float:

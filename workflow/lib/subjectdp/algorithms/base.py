@@ -50,7 +50,7 @@ DP_SGD = Mechanism(
 noise of constant σ and is divided by the public B, q = B/|D_i|, no composition over silos."""
 
 
-SPECIAL_KEYS = ("privacy.horizontal", "privacy.noise_placement", "joint", "subject")
+SPECIAL_KEYS = ("privacy.horizontal", "joint", "subject")
 """Configuration keys and sections that only some algorithms read."""
 
 
@@ -128,7 +128,7 @@ class Algorithm:
     """An algorithm: name in configurations, label in figures, privacy facts, pseudo-code.
 
     ``reads`` names those configuration keys and sections of :data:`SPECIAL_KEYS` that the algorithm reads. Another
-    value than the default of a key that is not read is refused (``config.rules``; decision 0022 has the exceptions).
+    value than the default of a key that is not read is refused (``config.run``; decision 0022 has the exceptions).
     """
 
     name: str

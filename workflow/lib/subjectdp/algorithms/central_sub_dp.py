@@ -9,8 +9,8 @@
 | G̃ | ``total`` | 14, 18 |
 
 As published the noise N(0, σ_Z²C²) stands outside the 1/B, which makes it B times larger than the sum's sensitivity
-needs; the setting ``privacy.noise_placement`` puts it inside. In sound mode the server sums the clipped gradients of
-all silos, adds one noise of constant σ and divides by a public constant (D-24).
+needs. In sound mode the server sums the clipped gradients of all silos, adds one noise of constant σ and divides by a
+public constant (D-24).
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ from subjectdp.plan.plan import PrivacyUnit, PublishedSampling, TrustModel
 def local_step(step: LocalStep) -> Vector:
     """Lines 2-10 and 17: the silo's clipped sum with the server's noise, averaged."""
     batch = step.sample_batch()
-    total = step.clipped_sum(batch)
-    noise_multiplier = step.noise_multiplier(batch)
-    if step.noise_before_average:
-        return step.add_noise(total, noise_multiplier).div_(step.divisor(batch))
-    return step.add_noise(total / step.divisor(batch), noise_multiplier)
+    average = step.clipped_sum(batch) / step.divisor(batch)
+    return step.add_noise(average, step.noise_multiplier(batch))
 
 
 def aggregate(server: Server, gradients: Iterable[Vector]) -> None:
@@ -75,5 +72,4 @@ ALGORITHM = declare(
         RoundRule(local_step, aggregate, SiloTask.ONE_STEP),
         RoundRule(clipped_step, aggregate_with_noise, SiloTask.ONE_STEP, server_noise=True),
     ),
-    reads=("privacy.horizontal", "privacy.noise_placement"),
 )

@@ -65,10 +65,6 @@ class LocalStep(Protocol):
     def clip(self, vector: Vector) -> Vector:
         """A vector scaled to L2 norm at most C."""
 
-    @property
-    def noise_before_average(self) -> bool:
-        """CentralSubDP: True puts the noise inside the 1/B."""
-
     def noise_multiplier(self, batch: Batch) -> float:
         """σ of the step; data dependent only where the plan's noise rule says so. Of k fused steps the last has it."""
 

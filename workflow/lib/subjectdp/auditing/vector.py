@@ -102,10 +102,6 @@ class VectorStep:
         self.plan, self.silo, self._batch, self._normal = plan, silo, batch, normal
         self._clip_norm = plan.settings.clip_norm
 
-    @property
-    def noise_before_average(self) -> bool:
-        return self.plan.settings.noise_before_average
-
     def sample_batch(self) -> VectorBatch:
         return self._batch()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import label
-from subjectdp.config.differences import settings_apart
 from subjectdp.config.paths import PROGRESS
+from subjectdp.config.run import settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.io.checksummed_json import SEAL, is_intact
 from subjectdp.io.locks import holder

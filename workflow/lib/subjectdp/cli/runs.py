@@ -24,7 +24,7 @@ from subjectdp.cli.run_folders import (
     recorded_runs,
 )
 from subjectdp.config import load_scenario
-from subjectdp.config.differences import settings_apart
+from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.io.printing import print_json, print_table

@@ -69,6 +69,6 @@ def _keys(found: UntunedSchedule, options: argparse.Namespace) -> dict[str, Any]
             "rounds": found.rounds,
             "local_steps": None,
             "optimizer": {"name": "sgd", "learning_rate": float(f"{found.learning_rate:.3g}")},
-            "averaging": {"name": "tail", "fraction": 0.5},
+            "averaged_rounds": 0.5,
         },
     }

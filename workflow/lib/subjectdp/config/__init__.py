@@ -1,9 +1,8 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.resolve import data_key, partition_id, resolve_defaults, run_id
 from subjectdp.config.run import RunConfig, load_run
-from subjectdp.config.run_ids import data_key, partition_id, run_id
 from subjectdp.config.scenario import (
     Scenario,
     expand_runs,

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,10 +26,14 @@ from typing import Any
 import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.kept_facts import KeptFacts
-from subjectdp.data.catalogue import DATASETS
-from subjectdp.errors import unknown
-from subjectdp.io.atomic import sha256_of
+from subjectdp.config.paths import RESULTS, data_dir, prepared_file
+from subjectdp.config.resolve import data_key
+from subjectdp.config.sections import DataConfig
+from subjectdp.data.catalogue import DATASETS, Source
+from subjectdp.data.local_files import HASHES, describe
+from subjectdp.data.sources import load_sources
+from subjectdp.errors import StorageError, SubjectDPError, unknown
+from subjectdp.io.atomic import sha256_of, write_bytes
 from subjectdp.models.catalogue import MODELS
 from subjectdp.places import LIBRARY
 
@@ -73,6 +79,7 @@ _FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
 _MODEL_MODULES = {
     name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()
 }
+_MOST_KEPT = 2000  # facts of files; above, those that nobody asked for are dropped
 _LOGGERS, _LEVELS = ("log", "_LOGGER"), ("debug", "info", "warning", "error", "exception")
 
 
@@ -179,11 +186,41 @@ def _expanded(entry: str) -> set[str]:
     return {package, *(module for module in modules if module.startswith(f"{package}."))}
 
 
+class _Kept:
+    """What has been read of the library's files, by their content: reading them anew takes half a second or more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._made_by = path, f"{sys.version} {grimp.__version__} {sha256_of(__file__)}"
+        self._facts, self._asked, self._new = dict[str, Any](), set[str](), False
+        try:
+            content = json.loads(path.read_text())
+            self._facts = dict(content["facts"]) if content["made_by"] == self._made_by else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+
+    def fact(self, source: bytes, compute: Callable[[], Any]) -> Any:
+        """The JSON-able fact that ``compute`` reads from ``source``."""
+        key = hashlib.sha256(source).hexdigest()
+        self._asked.add(key)
+        if key not in self._facts:
+            self._facts[key], self._new = compute(), True
+        return self._facts[key]
+
+    def write(self) -> None:
+        """Keeps new facts for other processes, if there are any and the library can be written to."""
+        if not self._new:
+            return
+        if len(self._facts) > _MOST_KEPT:
+            self._facts = {key: self._facts[key] for key in self._asked}
+        with suppress(OSError, StorageError):
+            text = json.dumps({"made_by": self._made_by, "facts": self._facts})
+            write_bytes(self._path, text.encode())
+            self._new = False
+
+
 @cache
-def _kept(library: Path) -> KeptFacts:
-    """What has been read of the library's files: beside their byte code, since reading them takes half a second."""
-    made_by = f"{sys.version} {grimp.__version__} {sha256_of(__file__)}"
-    return KeptFacts(library / PACKAGE / "__pycache__" / "fingerprints.json", made_by)
+def _kept(library: Path) -> _Kept:
+    return _Kept(library / PACKAGE / "__pycache__" / "fingerprints.json")
 
 
 @cache
@@ -219,41 +256,24 @@ def _digest(file: Path) -> str:
 
 def meaning(source: str) -> str:
     """The syntax tree of ``source`` as text, without what changes no result."""
-    parts: list[str] = []
-    _write(ast.parse(source), parts)
-    return " ".join(parts)
+    return ast.dump(_Meaning().visit(ast.parse(source)))
 
 
-def _write(value: Any, parts: list[str]) -> None:
-    """Appends the text of a tree. Twice as fast as ``ast.dump`` after a ``NodeTransformer``; Snakemake waits for it."""
-    if isinstance(value, list):
-        parts.append("[")
-        for item in value:
-            if not _is_cosmetic(item):
-                _write(item, parts)
-        parts.append("]")
-    elif not isinstance(value, ast.AST):
-        parts.append(repr(value))
-    elif isinstance(value, ast.Raise) and isinstance(value.exc, ast.Call):
-        parts.append("(Raise")  # an error's kind counts, its message does not
-        _write(value.exc.func, parts)
-        parts.append(")")
-    elif not isinstance(value, ast.expr_context):  # implied by the place
-        parts.append(f"({type(value).__name__}")
-        for field in value._fields:
-            _write(getattr(value, field, None), parts)
-        parts.append(")")
+class _Meaning(ast.NodeTransformer):
+    """Drops docstrings, lines for the log, messages of errors and the keyword argument ``description``."""
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        value = node.value
+        text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        return None if text or _logs(value) else self.generic_visit(node)
 
-def _is_cosmetic(node: Any) -> bool:
-    """A docstring, a line for the log, or the keyword argument ``description``."""
-    if isinstance(node, ast.Expr):
-        return _is_text(node.value) or _logs(node.value)
-    return isinstance(node, ast.keyword) and node.arg == "description"
+    def visit_keyword(self, node: ast.keyword) -> ast.AST | None:
+        return None if node.arg == "description" else self.generic_visit(node)
 
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):  # an error's kind counts
+            return ast.Raise(ast.Call(node.exc.func, [], []), None)
+        return self.generic_visit(node)
 
 
 def _logs(node: ast.expr) -> bool:
@@ -262,3 +282,47 @@ def _logs(node: ast.expr) -> bool:
     if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
         return False
     return called.value.id in _LOGGERS and called.attr in _LEVELS
+
+
+# --- what the data's sources hold -----------------------------------------------------------------------------
+
+
+def source_content(data: DataConfig, results: str = RESULTS) -> str:
+    """What the prepared data depend on, besides their configuration and the code that prepares them.
+
+    embedded: the fingerprint of the code that generates the archives. upstream: names, formats and hashes in
+    config/datasets.yaml; the hash of a file without one is recorded when it comes and enforced from then on.
+    leaf_json: names, sizes and hashes of the files; those recorded where they are no longer there.
+    """
+    if data.source == Source.EMBEDDED:
+        return fingerprint(f"generate:{data.dataset}")
+    if data.source == Source.UPSTREAM:
+        return _upstream_content(data.dataset)
+    try:
+        found = describe(Path(data.path or ""), Path(data_dir("", results)) / HASHES)
+        return f"{found['bytes']} bytes, sha256 {found['sha256']}"
+    except (OSError, SubjectDPError):  # fetching tells what is wrong
+        return made_from(data, results).get("content", "")
+
+
+def source_addresses(data: DataConfig) -> str:
+    """The mirrors of a data set in config/datasets.yaml; empty for data that need none."""
+    if data.source != Source.UPSTREAM:
+        return ""
+    files = load_sources(data.dataset)[1]
+    return json.dumps([(file.name, [mirror.url for mirror in file.mirrors]) for file in files])
+
+
+def made_from(data: DataConfig, results: str = RESULTS) -> dict[str, str]:
+    """The ``content`` and ``code`` that the prepared data were made from; empty if there are none."""
+    try:
+        meta = json.loads(Path(prepared_file(data_key(data), "meta.json", results)).read_text())
+        return dict(meta["made_from"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _upstream_content(dataset: str) -> str:
+    files = load_sources(dataset)[1]
+    served = [(file, sorted({(m.bytes or 0, m.sha256 or "") for m in file.mirrors})) for file in files]
+    return json.dumps([(file.name, file.format, bodies) for file, bodies in served])

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the project's form: a line for each, with dotted key, value and what is allowed."""
+"""Pydantic's errors in the project's form: a line for each, with dotted key, value, what is allowed, file and line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -168,13 +172,17 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
     if isinstance(inner, ConfigError):
         return str(inner).split("\n")
     path = [str(part) for part in details["loc"]]
-    field, key = _find(model, path)
-    key = f"{prefix}.{key}" if prefix else key
+    field, own_key = _find(model, path)
+    key = f"{prefix}.{own_key}" if prefix else own_key
     if details["type"] == "extra_forbidden":
         parent = ".".join(path[:-1])
-        siblings = [k for k in dotted_keys(model) if k.rpartition(".")[0] == parent]
-        return [str(unknown_key(key, siblings, dotted_keys(model)))]
-    return [str(_value_error(details, key, field))]
+        known = dotted_keys(model)
+        if not parent and path[-1] in known:
+            return [f"Unknown key {key!r}. {as_nested(path[-1], details['input'])}"]
+        before = f"{prefix}." if prefix else ""
+        siblings = [f"{before}{k}" for k in known if k.rpartition(".")[0] == parent]
+        return [str(unknown_key(key, siblings, [f"{before}{k}" for k in known]))]
+    return [f"{_value_error(details, key, field)}{_right_form(own_key, details, field)}"]
 
 
 def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
@@ -207,12 +215,14 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> Co
     if kind == "missing":
         return ConfigError(f"Expected {key} to be given.")
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
-    problem = expected(key, _Shown(value), allowed)
-    return ConfigError(f"{problem}{_right_form(key, details['input'], field)}")
+    return _as_config(expected(key, value if isinstance(details["input"], str) else _Shown(value), allowed))
 
 
-def _right_form(key: str, value: Any, field: FieldInfo | None) -> str:
+def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:
     """How to write what was probably meant, if the value has a common wrong form."""
+    value = details["input"]
+    if details["type"] in ("literal_error", "enum", "missing"):
+        return ""
     origin = typing.get_origin(field.annotation) if field is not None else None
     if origin is list and isinstance(value, str):
         return f" Write {key}: [{shown(value)}]."
@@ -262,3 +272,85 @@ def shown(value: Any) -> Any:
 
 def _as_config(problem: Exception) -> ConfigError:
     return problem if isinstance(problem, ConfigError) else ConfigError(str(problem))
+
+
+_KEY = re.compile(r"'?((?:[a-z][a-z0-9_]*)(?:\[\d+\])?(?:[.:][a-z0-9_]+(?:\[\d+\])?)*)'?")
+_INDEX = re.compile(r"\[\d+\]$")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A key or a list's entry in a file; ``key`` is dotted, ``value`` the text of a scalar."""
+
+    key: str
+    value: str | None
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@contextmanager
+def error_located_in(files: Sequence[Path | str]) -> Iterator[None]:
+    """Adds file and line to each line of a ConfigError of the block, where a file has the key that it is about."""
+    try:
+        yield
+    except ConfigError as problem:
+        places = [place for file in files for place in _places(file)]
+        lines = [_with_place(line, places) for line in str(problem).split("\n")]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _with_place(line: str, places: Sequence[_Place]) -> str:
+    place = next((found for key in _keys(line) if (found := _place_of(key, line, places)) is not None), None)
+    return line if place is None else f"{line} ({place})"
+
+
+def _keys(line: str) -> Iterator[str]:
+    """The words of a message that may be keys: the one it is about, then others that it names."""
+    if names_value := re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line):
+        yield f"{names_value[1]}.{names_value[2]}"
+    if about := re.match(
+        r"(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line
+    ):
+        yield about[1]
+    yield from (word for word in _KEY.findall(line) if "." in word)
+
+
+def _place_of(key: str, line: str, places: Sequence[_Place]) -> _Place | None:
+    """The last place of ``key`` or its section (``algorithm: name``), first one with a value that the message shows."""
+    parts = key.split(".")
+    for wanted in (key, ".".join(parts[:-1])):
+        matching = [p for p in places if wanted and (p.key == wanted or p.key.endswith(f".{wanted}"))]
+        matching += [
+            p for p in places if wanted and _INDEX.sub("", p.key).endswith(wanted) and _INDEX.search(p.key)
+        ]
+        shown = [p for p in matching if p.value is not None and re.search(rf"\b{re.escape(p.value)}\b", line)]
+        if matching:
+            return (shown or matching)[-1]
+    return None
+
+
+def _places(file: Path | str) -> Iterator[_Place]:
+    """Every key of a YAML file with its line, in the file's order; nothing of a file that is not YAML."""
+    try:
+        root = yaml.compose(Path(file).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return
+    if root is not None:
+        yield from _below(root, "", str(file))
+
+
+def _below(node: yaml.Node, prefix: str, file: str) -> Iterator[_Place]:
+    children: list[tuple[str, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [
+            (f"{prefix}.{key.value}" if prefix else str(key.value), key, value) for key, value in node.value
+        ]
+    elif isinstance(node, yaml.SequenceNode):
+        children = [(f"{prefix}[{number}]", value, value) for number, value in enumerate(node.value)]
+    for name, start, value in children:
+        text = str(value.value) if isinstance(value, yaml.ScalarNode) else None
+        yield _Place(name, text, file, start.start_mark.line + 1)
+        yield from _below(value, name, file)

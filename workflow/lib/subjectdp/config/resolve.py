@@ -1,15 +1,31 @@
-"""Fills in defaults that depend on other keys, and sets keys that nothing reads back to their defaults.
+"""The canonical form of a run, its ids, and what the privacy plan takes from it.
 
-A resolved configuration is the canonical form of a run: two ways to write the same run resolve to the same object,
-hence to the same run id and the same ``config.json``.
+Resolving fills in defaults that depend on other keys, and sets keys that nothing reads back to their defaults: two ways
+to write the same run resolve to the same object, hence to the same run id and the same ``config.json``.
+
+Ids of prepared data, partitions and runs are a readable prefix and ten hex digits of a hash of what differs from the
+defaults in the resolved run. Writing a default out, or changing a value that the algorithm, source or optimiser does
+not read, gives the same id; so does a new key, as long as it is at its default. Left out:
+
+- ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
+- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` and ``table`` (moved
+  data keep their results, another file beside them gets its own), and nothing for ``upstream`` (the content is
+  verified by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
+
+``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, so that many partitions share one
+download and one preparation.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
@@ -26,6 +42,14 @@ from subjectdp.config.sections import (
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
+from subjectdp.plan.plan import (
+    Accountant,
+    Mechanism,
+    NoiseDistribution,
+    PlanSettings,
+    SamplingMethod,
+)
+from subjectdp.plan.subject_settings import SubjectSettings
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they
@@ -46,7 +70,6 @@ def resolve_defaults(run: _Run) -> _Run:
             "data": resolve_data(run.data),
             "partition": resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
-            "privacy": _with(run.privacy, _caps(run)),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
             "model": resolve_model(run),
@@ -141,13 +164,6 @@ def expand_variables(path: str) -> str:
     return os.path.expanduser(_VARIABLE.sub(value_of, path))
 
 
-def _caps(run: RunSections) -> dict[str, Any]:
-    """The bound that accounting uses is the enforced cap, where no other is given."""
-    if not algorithm(run.algorithm.name).is_private or run.privacy.max_items_per_subject is not None:
-        return {}
-    return {"max_items_per_subject": run.partition.max_items_per_subject}
-
-
 def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
     """Bits are read where noise is of integers; one step for each noise is none."""
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
@@ -156,11 +172,9 @@ def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
     training, found = run.training, algorithm(run.algorithm.name)
-    changes: dict[str, Any] = {
-        "optimizer": _resolve_optimizer(training.optimizer),
-    }
-    if training.averaging.name == "none":
-        changes |= _defaults(TrainingConfig, ("averaging",))
+    changes: dict[str, Any] = {}
+    if training.optimizer.name == "sgd":
+        changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
@@ -170,11 +184,6 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
     if found.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
-
-
-def _resolve_optimizer(optimizer: OptimizerConfig) -> OptimizerConfig:
-    unread = {"sgd": ("momentum", "beta2"), "momentum": ("beta2",), "adam": ()}[optimizer.name]
-    return _with(optimizer, _defaults(OptimizerConfig, unread))
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
@@ -192,3 +201,93 @@ def _same(one: Any, other: Any) -> bool:
     if one is other or isinstance(one, Section):
         return one is other
     return type(one) is type(other) and bool(one == other)
+
+
+ID_VERSION = 2
+"""Part of every hash; raised when a default or the meaning of a key changes."""
+
+_HASH_DIGITS = 10
+
+
+def data_key(data: DataConfig) -> str:
+    """Id of the prepared data, e.g. ``femnist-embedded-3f09a1c2d4``."""
+    return f"{data.dataset}-{data.source}-{_digest(_data(data, 'subjects', 'validation_fraction'))}"
+
+
+def partition_id(run: RunSections) -> str:
+    """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
+    partition = resolve_partition(run.partition)
+    shape = str(partition.distribution) + (
+        f"{partition.alpha:g}" if partition.distribution == "power" else ""
+    )
+    digest = _digest([run.seed, _data(run.data), partition.model_dump(exclude_defaults=True)])
+    return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
+
+
+def run_id(run: RunSections) -> str:
+    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+    return resolved_run_id(resolve_defaults(run))
+
+
+def resolved_run_id(resolved: RunSections) -> str:
+    """:func:`run_id` of a run whose defaults are filled in already."""
+    algorithm = resolved.algorithm
+    name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
+    others = resolved.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+    return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest([_data(resolved.data), others])}"
+
+
+def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
+    """What differs from the defaults, without the data's place and without ``left_out``."""
+    data = resolve_data(data)
+    found: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
+    if data.source.in_place and data.path is not None:
+        found["name"] = PurePath(data.path).name
+    return found
+
+
+def _digest(ingredients: Any) -> str:
+    text = json.dumps([ID_VERSION, ingredients], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def mechanism_of(run: RunSections) -> Mechanism:
+    """What the run's algorithm does in its mode, with the run's clipping and trust model."""
+    found = algorithm(run.algorithm.name, run.algorithm.variant)
+    chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
+    if run.joint.clipping == "update" and found.of_updates is not None:
+        chosen = found.of_updates
+    return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
+
+
+def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:
+    """The privacy and schedule settings of a run whose unread keys are at their defaults (``resolve``).
+
+    Settings with the name and the meaning of a key are taken from it; the others are translated here.
+    """
+    joint, training = run.joint, run.training
+    by_subject = (
+        algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
+    )
+    integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
+    steps = 1 if training.local_steps is None else training.local_steps
+    return PlanSettings(
+        **(
+            _same_names(PlanSettings, joint, training, run.privacy)
+            | {
+                "sampling": SamplingMethod.POISSON_SUBJECTS if by_subject else training.sampling,
+                "accountant": Accountant.RDP_INTEGER if integers else run.privacy.accountant,
+                "cache_dir": None if cache_dir is None else str(cache_dir),
+                "linear_updates": training.optimizer.name != "adam",
+                "noise_distribution": joint.noise,
+                "gradient_bits": joint.bits,
+                "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
+            }
+        )
+    )
+
+
+def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
+    """The keys of the sections that are settings of the same name."""
+    names = {field.name for field in fields(settings)}
+    return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}

@@ -1,29 +1,47 @@
-"""The configuration of one run: a constructed ``RunConfig`` is valid and knows its ids."""
+"""The configuration of one run: a constructed ``RunConfig`` is valid and knows its ids.
+
+Rules between keys are checked before anything is computed, and all reported at once. Those of the privacy plan are in
+:mod:`subjectdp.plan.rules`, where ``make_plan`` checks them too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Self
 
-from pydantic import ValidationError, field_validator, model_validator
+from pydantic import ValidationError, model_validator
 
-from subjectdp.config import run_ids
-from subjectdp.config.messages import config_error
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.rules import check_run
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.config import resolve
+from subjectdp.config.messages import config_error, unknown_key
+from subjectdp.config.resolve import (
+    mechanism_of,
+    plan_settings,
+    resolve_defaults,
+    resolve_model,
+    without_unread_keys,
+)
 from subjectdp.config.sections import RunSections
+from subjectdp.data.catalogue import DATASETS, Source
+from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
+from subjectdp.io.printing import flattened
+from subjectdp.models.catalogue import MODELS, model_names, model_parameters
+from subjectdp.plan import rules as plan_rules
+from subjectdp.plan.plan import (
+    AccountingMode,
+    Clipping,
+    Horizontal,
+    NoiseDistribution,
+    PrivacyUnit,
+)
 
 _CACHED_IDS = ("run_id", "partition_id", "data_key")
 
 
 class RunConfig(RunSections):
-    """One training run. Ranges are checked by field, combinations by ``rules.check_run``."""
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _model_from_text(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+    """One training run. Ranges are checked by field, combinations by :func:`check_run`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -32,18 +50,18 @@ class RunConfig(RunSections):
 
     @cached_property
     def run_id(self) -> str:
-        """Id of this run (see :mod:`subjectdp.config.run_ids`)."""
-        return run_ids.run_id(self)
+        """Id of this run (see :mod:`subjectdp.config.resolve`)."""
+        return resolve.run_id(self)
 
     @cached_property
     def partition_id(self) -> str:
         """Id of the partition that this run trains on."""
-        return run_ids.partition_id(self)
+        return resolve.partition_id(self)
 
     @cached_property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
-        return run_ids.data_key(self.data)
+        return resolve.data_key(self.data)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with the fields in ``update`` replaced, unchecked. Its ids are computed anew."""
@@ -55,7 +73,7 @@ class RunConfig(RunSections):
     def with_seed(self, seed: int) -> Self:
         """A resolved run with another seed, unchecked: nothing else of a run depends on its seed."""
         copy = self.model_copy(update={"seed": seed})
-        copy.__dict__.update(data_key=self.data_key, run_id=run_ids.resolved_run_id(copy))
+        copy.__dict__.update(data_key=self.data_key, run_id=resolve.resolved_run_id(copy))
         return copy
 
 
@@ -70,3 +88,254 @@ def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
     except ValidationError as problem:
         raise config_error(problem, RunConfig, prefix) from None
     return resolve_defaults(run)
+
+
+VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
+    name: known
+    for name in ALGORITHMS
+    if (known := tuple(v for v in algorithm(name).variants if v is not None))
+}
+"""Variants of the algorithms that have any; the first is the default."""
+
+WITHOUT_EFFECT = ("privacy.horizontal",)
+"""Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
+
+Rule = Callable[[RunSections], Iterator[SubjectDPError]]
+
+
+def check_run(run: RunSections) -> None:
+    """Raises one ConfigError, a line for each rule that ``run`` breaks."""
+    wrong_variant = list(_variant(run))  # without its mechanism no other rule can be checked
+    unread, read = list(_unread(run)), without_unread_keys(run)
+    problems = wrong_variant or unread + [problem for rule in _RULES for problem in rule(read)]
+    if problems:
+        raise ConfigError("\n".join(str(problem) for problem in problems))
+
+
+def _variant(run: RunSections) -> Iterator[SubjectDPError]:
+    name, variant = run.algorithm.name, run.algorithm.variant
+    if variant is None:
+        return
+    known = VARIANTS_OF_ALGORITHM.get(name, ())
+    if not known:
+        yield expected("algorithm.variant", variant, f"null ({name} has no variants)")
+    elif variant not in known:
+        yield unknown(f"algorithm.variant of {name}", variant, known)
+
+
+def _unread(run: RunSections) -> Iterator[SubjectDPError]:
+    """Keys of joint, subject and privacy that the algorithm does not read (decision 0022).
+
+    FedAvg claims no privacy: the section privacy has no effect on it.
+    """
+    found = algorithm(run.algorithm.name)
+    for section in ("privacy", "joint", "subject") if found.is_private else ("joint", "subject"):
+        given, default = getattr(run, section), RunSections.model_fields[section].default
+        for name in type(given).model_fields:
+            key, value, usual = f"{section}.{name}", getattr(given, name), getattr(default, name)
+            if value != usual and key not in WITHOUT_EFFECT and not found.reads_key(key):
+                yield expected(key, value, f"{_shown(usual)} when algorithm.name is {found.name} (not read)")
+
+
+def _shown(default: object) -> str:
+    return {"None": "null", "False": "false", "()": "[]"}.get(str(default), str(default))
+
+
+def _privacy(run: RunSections) -> Iterator[SubjectDPError]:
+    capped = run.partition.max_items_per_subject is not None
+    yield from plan_rules.problems(mechanism_of(run), plan_settings(run), run.partition.silos, capped)
+
+
+def _model_fits(run: RunSections) -> Iterator[SubjectDPError]:
+    fitting = model_names(DATASETS[run.data.dataset].kind)
+    if run.model.name is not None and run.model.name not in fitting:
+        allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
+        yield expected("model.name", run.model.name, allowed)
+
+
+def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
+    name = resolve_model(run).name
+    facts, given = MODELS[str(name)], run.model.parameters
+    for key, value in given.items():
+        if key not in facts.parameters:
+            yield unknown_key(
+                f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters]
+            )
+        elif not facts.parameters[key].allows(value):
+            allowed = f"{facts.parameters[key].allowed} when model.name is {name}"
+            yield expected(f"model.parameters.{key}", value, allowed)
+    chosen = model_parameters(str(name), given)
+    if facts.not_all_zero and not any(chosen[key] for key in facts.not_all_zero):
+        first, *others = facts.not_all_zero
+        yield expected(f"model.parameters.{first}", 0, f"at least 1 where {' and '.join(others)} is 0")
+    if facts.not_both and all(chosen[key] for key in facts.not_both):
+        first, other = facts.not_both
+        yield expected(f"model.parameters.{first}", chosen[first], f"0 where {other} is not 0")
+
+
+def _source(run: RunSections) -> Iterator[SubjectDPError]:
+    data, sources = run.data, DATASETS[run.data.dataset].sources
+    if data.source not in sources:
+        allowed = f"{' or '.join(sources)} when data.dataset is {data.dataset}"
+        yield expected("data.source", data.source, allowed)
+    if data.source.in_place and data.path is None:
+        wanted = (
+            "the CSV or parquet file" if data.source == Source.TABLE else "the folder or zip of LEAF's JSON"
+        )
+        yield expected("data.path", None, f"{wanted} when data.source is {data.source}")
+    if data.source == Source.TABLE and data.label is None:
+        yield expected("data.label", None, "the name of a column when data.source is table")
+    for key in ("label", "subject", "silo"):
+        if data.source != Source.TABLE and getattr(data, key) is not None:
+            yield expected(f"data.{key}", getattr(data, key), f"null when data.source is {data.source}")
+    if data.source == Source.EMBEDDED and data.path is not None:
+        yield expected("data.path", data.path, "null when data.source is embedded (did you mean leaf_json?)")
+    if data.source == Source.LEAF_JSON and data.duplicate_first_image_bug:
+        yield expected("data.duplicate_first_image_bug", True, "false when data.source is leaf_json")
+
+
+def _subjects(run: RunSections) -> Iterator[SubjectDPError]:
+    data = run.data
+    embedded = data.source == Source.EMBEDDED
+    most = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
+    if embedded and data.subjects is not None and data.subjects > most:
+        allowed = f"at most data.embedded.subjects ({most})"
+        yield expected("data.subjects", data.subjects, allowed)
+
+
+def _partition(run: RunSections) -> Iterator[SubjectDPError]:
+    partition = run.partition
+    if partition.silos_per_subject is not None and partition.silos_per_subject > partition.silos:
+        allowed = f"at most partition.silos ({partition.silos})"
+        yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
+    if partition.distribution != "power" and partition.alpha != 1.0:
+        allowed = f"1 when partition.distribution is {partition.distribution} (set it to power)"
+        yield expected("partition.alpha", partition.alpha, allowed)
+
+
+def _silos_of_source(run: RunSections) -> Iterator[SubjectDPError]:
+    """An inherent split needs silos in the source; a split that ignores subjects can bound none of them."""
+    partition, data = run.partition, run.data
+    if partition.distribution == "inherent":
+        named = DATASETS[data.dataset].silos or data.silo is not None
+        if not named:
+            wanted = "another, or data.silo" if data.source == Source.TABLE else "another"
+            allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
+            yield expected("partition.distribution", "inherent", allowed)
+    if partition.distribution in ("equal", "inherent") and partition.silos_per_subject not in (
+        None,
+        partition.silos,
+    ):
+        allowed = f"null when partition.distribution is {partition.distribution}"
+        yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
+
+
+def _names_subjects(run: RunSections) -> Iterator[SubjectDPError]:
+    """Subject-level algorithms need data that say whose an item is."""
+    data, mechanism = run.data, mechanism_of(run)
+    if not data.own_subjects or mechanism.claimed_unit is not PrivacyUnit.SUBJECT:
+        return
+    reason = f"algorithm.name is {mechanism.algorithm} (privacy unit: subject)"
+    if data.source == Source.TABLE:
+        yield expected("data.subject", None, f"the name of a column when {reason}")
+    else:
+        named = [name for name, facts in DATASETS.items() if not facts.own_subjects]
+        yield expected(
+            "data.dataset", data.dataset, f"one that names subjects ({', '.join(named)}) when {reason}"
+        )
+
+
+def _rounds(run: RunSections) -> Iterator[SubjectDPError]:
+    composed = mechanism_of(run).horizontal_composition
+    published = run.privacy.mode == AccountingMode.AS_PUBLISHED
+    if not (composed and published) or run.privacy.horizontal != Horizontal.ROUNDS_OVER_SQRT_S:
+        return
+    limits = (run.partition.silos, run.partition.silos_per_subject, run.training.silos_per_round)
+    involved = min(limit for limit in limits if limit is not None)
+    least = math.isqrt(involved - 1) + 1
+    if run.training.rounds < least:
+        allowed = f"at least {least} (rounds_over_sqrt_s executes floor(R/sqrt({involved})) rounds)"
+        yield expected("training.rounds", run.training.rounds, allowed)
+
+
+def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
+    mechanism, steps = mechanism_of(run), run.training.local_steps
+    several = mechanism.clipping is Clipping.PER_SUBJECT_UPDATE or not mechanism.one_step_per_round
+    if several or steps in (None, 1):
+        return
+    allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
+    yield expected("training.local_steps", steps, allowed)
+
+
+def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
+    """A mini-batch has a size or a fraction; its default size stands for none."""
+    training, usual = run.training, type(run.training).model_fields["batch_size"].default
+    if training.sampling_fraction is not None and training.batch_size != usual:
+        allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
+        yield expected("training.batch_size", training.batch_size, allowed)
+
+
+def _plain_sgd(run: RunSections) -> Iterator[SubjectDPError]:
+    name, reasons = run.training.optimizer.name, []
+    if run.joint.noise == NoiseDistribution.SKELLAM:
+        reasons.append("joint.noise is skellam (updates are sums of noisy integers)")
+    if run.joint.fused_steps:
+        reasons.append("joint.fused_steps are given (an update is the sum of its steps)")
+    for reason in reasons if name != "sgd" else ():
+        yield expected("training.optimizer.name", name, f"sgd when {reason}")
+
+
+_RULES: tuple[Rule, ...] = (
+    _model_fits,
+    _model_parameters,
+    _source,
+    _subjects,
+    _partition,
+    _silos_of_source,
+    _names_subjects,
+    _rounds,
+    _privacy,
+    _one_local_step,
+    _one_batch_rule,
+    _plain_sgd,
+)
+
+
+_APART = ("data.dataset", "algorithm.name", "algorithm.variant")
+
+
+def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas.
+
+    Defaults are left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
+    run configurations as manifests hold them, of this version or an older one.
+    """
+    flat = {run_id: _flat(config) for run_id, config in configs.items()}
+    usual = _flat(RunConfig().model_dump(mode="json"))
+    values: dict[tuple[Any, ...], set[str]] = {}
+    for found in flat.values():
+        for key, value in found.items():
+            values.setdefault((*_family(found), key), set()).add(repr(value))
+
+    def text(found: dict[str, Any]) -> str:
+        told = [
+            f"{key.rpartition('.')[2]}={_setting(value)}"
+            for key, value in found.items()
+            if len(values[(*_family(found), key)]) > 1 and value != usual.get(key)
+        ]
+        return ", ".join(told)
+
+    return {run_id: text(found) for run_id, found in flat.items()}
+
+
+def _family(flat: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(flat.get(key) for key in _APART)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings by dotted key."""
+    return dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
+
+
+def _setting(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,17 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from subjectdp.config.expansion import Expansion, expand, values_of_axis
-from subjectdp.config.layers import Layer, layer_of, overlaid
-from subjectdp.config.messages import as_nested, config_error, join_errors, unknown_key
-from subjectdp.config.overrides import RUN_KEYS, check_overrides
-from subjectdp.config.run import RunConfig
+from subjectdp.config.layers import RUN_KEYS, Layer, RunBuilder, check_overrides, overlaid
+from subjectdp.config.messages import (
+    MOST_LINES,
+    as_nested,
+    config_error,
+    error_located_in,
+    join_errors,
+    unknown_key,
+)
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import DataConfig, Section
-from subjectdp.config.where import error_located_in
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
-from subjectdp.plan.ranges import NaturalNumber
+from subjectdp.plan.ranges import LARGEST_INTEGER, NaturalNumber
 
 # The list of the figures is a file: this package may not import theirs.
 _FIGURES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding="utf-8").splitlines()[1:]
@@ -37,6 +42,44 @@ LARGEST_SWEEP = 100_000
 
 RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", "runs")
 """Folders under ``results`` that no scenario may be called."""
+
+
+Combination = tuple[tuple[str, str], ...]
+"""The values of a block's axes, as text, at one place of the sweep: (dotted key, value)."""
+
+
+def values_of_axis(value: Any) -> list[Any]:
+    """An axis is a list of values, or one value."""
+    return value if isinstance(value, list) else [value]
+
+
+class _RunMaker:
+    """The checked and resolved runs of a sweep. Seeds of one run share checks and defaults: neither reads the seed."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._builder = RunBuilder(layers)
+        self._known: dict[str, RunConfig] = {}  # by all of an assignment but its seed
+        self._sources: dict[str, DataConfig] = {}
+
+    def run(self, assignment: Mapping[str, Any]) -> RunConfig:
+        """The run of one combination. Raises ConfigError with a line for each problem."""
+        others = repr({key: value for key, value in assignment.items() if key != "seed"})
+        seed = assignment.get("seed")
+        if others in self._known and type(seed) is int and 0 <= seed <= LARGEST_INTEGER:
+            return self._known[others].with_seed(seed)
+        run = load_run(self._builder.content(assignment))
+        self._require_one_source(run)
+        if not self._builder.overrules("seed", assignment):
+            self._known[others] = run
+        return run
+
+    def _require_one_source(self, run: RunConfig) -> None:
+        """Refuses a run that shares its data key with another one, but not path and expected counts."""
+        data, first = run.data, self._sources.setdefault(run.data_key, run.data)
+        for key in ("path", "expected"):
+            value, other = getattr(data, key), getattr(first, key)
+            if value != other:
+                raise expected(f"data.{key}", value, f"the same as that of the other runs ({other!r})")
 
 
 class AuditConfig(Section):
@@ -98,19 +141,56 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
-        total = sum(math.prod(len(values_of_axis(value)) for value in block.values()) for block in self.sweep)
-        if total > LARGEST_SWEEP:
-            raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        return self._expansion.runs
+        return {run.run_id: run for run in self._combinations.values()}
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:
         """A line for each axis that changes nothing for an algorithm, so that combinations of a block are one run."""
-        return self._expansion.repetitions()
+        found: dict[tuple[str, str], dict[str, list[Combination]]] = {}
+        for (number, values), run in self._combinations.items():
+            of_block = found.setdefault((f"sweep[{number}]", run.algorithm.label), {})
+            of_block.setdefault(run.run_id, []).append(values)
+        lines = []
+        for (block, label), by_run in found.items():
+            repeated = [same for same in by_run.values() if len(same) > 1]
+            pairs = [(one, same[0]) for same in repeated for one in same]
+            idle = dict.fromkeys(
+                key
+                for one, first in pairs
+                for (key, value), (_, usual) in zip(one, first, strict=True)
+                if value != usual
+            )
+            if idle:
+                runs = f"{len(repeated)} run{'s' if len(repeated) > 1 else ''}"
+                lines.append(
+                    f"{block}, {label}: {', '.join(idle)} changes nothing, {len(pairs)} combinations are {runs}."
+                )
+        return tuple(lines)
 
     @cached_property
-    def _expansion(self) -> Expansion:
-        return expand(self.sweep, self._layers)
+    def _combinations(self) -> dict[tuple[int, Combination], RunConfig]:
+        """(block, values of its axes) -> resolved run; raises ConfigError with each problem once."""
+        blocks = [
+            {key: values_of_axis(value) for key, value in block.items() if key != "name"}
+            for block in self.sweep or [{}]
+        ]
+        total = sum(math.prod(map(len, axes.values())) for axes in blocks)
+        if total > LARGEST_SWEEP:
+            raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
+        maker, found, problems = _RunMaker(self._layers), dict[Any, RunConfig](), dict[str, None]()
+        for number, axes in enumerate(blocks):
+            for values in itertools.product(*axes.values()):
+                assignment = dict(zip(axes, values, strict=True))
+                try:
+                    run = maker.run(assignment)
+                    found[number, tuple((key, repr(value)) for key, value in assignment.items())] = run
+                except ConfigError as problem:
+                    problems.update(dict.fromkeys(str(problem).split("\n")))
+                if len(problems) > MOST_LINES:
+                    break
+        if problems:
+            raise join_errors(problems)
+        return found
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
         """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""
@@ -178,7 +258,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         scenario = Scenario.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, Scenario) from None
-    scenario._layers = tuple(layer_of(content) for content in contents)
+    scenario._layers = tuple(map(Layer.of, contents))
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     check_overrides(scenario.run, scenario.datasets, scenario.algorithms, scenario.sweep)

@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
+from subjectdp.config.layers import RUN_KEYS
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
-from subjectdp.config.overrides import RUN_KEYS
-from subjectdp.config.rules import VARIANTS_OF_ALGORITHM
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.io.atomic import write_text
@@ -131,7 +130,9 @@ def _algorithm_keys() -> tuple[str, ...]:
 
 
 def _sweep_block() -> dict[str, Any]:
-    names: dict[str, Any] = {"anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^model\.parameters\."}]}
+    names: dict[str, Any] = {
+        "anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^(model\.parameters|data\.expected)\."}]
+    }
     return {"type": "object", "propertyNames": names}
 
 

@@ -4,8 +4,8 @@ Every key has a default, a range and a description. ``config/README.md``, ``conf
 ``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written as text
 (YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number.
 
-Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults), ``run_ids``,
-``plan_inputs``, ``rules`` (between keys), ``run`` (``RunConfig``), ``scenario``.
+Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
+settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
 """
 
 from __future__ import annotations
@@ -78,20 +78,6 @@ class EmbeddedConfig(Section):
     )
 
 
-class ExpectedCounts(Section):
-    """Counts that the whole source must have, before ``data.subjects`` trims it; null: unchecked."""
-
-    users: Count | None = Field(default=None, description="Subjects (writers, characters) in the source.")
-    items: Count | None = Field(default=None, description="Items (images, text windows) in the source.")
-    classes: Count | None = Field(default=None, description="Classes that can be predicted.")
-    groups: Count | None = Field(default=None, description="Plays (Shakespeare).")
-    vocabulary: Count | None = Field(default=None, description="Symbols of the vocabulary (Shakespeare).")
-    users_after_split: Count | None = Field(
-        default=None,
-        description="Subjects that still have training and test items after the split at test_fraction.",
-    )
-
-
 class DataConfig(Section):
     """Which data set, from where, and how it is split."""
 
@@ -152,8 +138,13 @@ class DataConfig(Section):
     embedded: EmbeddedConfig = Field(
         default=EmbeddedConfig(), description="Size of the generated data (embedded)."
     )
-    expected: ExpectedCounts = Field(
-        default=ExpectedCounts(), description="Counts the whole source must have; a mismatch stops the run."
+    expected: dict[
+        Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], Count
+    ] = Field(
+        default={},
+        description="Counts that the whole source must have, before data.subjects trims it; a mismatch stops the run. "
+        "users (writers, characters), items, classes, groups (plays), vocabulary, users_after_split (with training and "
+        "test items).",
     )
 
 
@@ -228,15 +219,6 @@ class PrivacyConfig(Section):
         default=None,
         description="Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: "
         "calibrated to epsilon and delta.",
-    )
-    max_items_per_subject: Count | None = Field(
-        default=None,
-        description="The bound k that accounting uses; null: partition.max_items_per_subject, else the "
-        "observed maximum (as_published only).",
-    )
-    noise_placement: Literal["after_average", "before_average"] = Field(
-        default="after_average",
-        description="central_sub_dp: noise outside (as published) or inside the mean over B.",
     )
     accountant: Literal[
         Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV
@@ -322,18 +304,6 @@ class OptimizerConfig(Section):
     name: Literal["sgd", "momentum", "adam"] = Field(default="sgd", description="Local optimiser.")
     learning_rate: Positive = Field(default=0.1, description="Local learning rate.")
     momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
-    beta2: Decay = Field(default=0.999, description="beta2 (adam).")
-    weight_decay: NonNegative = Field(default=0.0, description="Weight decay.")
-
-
-class AveragingConfig(Section):
-    """Average of the global model over rounds, which is evaluated and saved; post-processing without privacy cost."""
-
-    name: Literal["none", "tail"] = Field(
-        default="none",
-        description="none: the last model; tail: plain mean of the models of the last part of the rounds.",
-    )
-    fraction: Probability = Field(default=0.5, description="tail: part of the rounds that is averaged.")
 
 
 class TrainingConfig(Section):
@@ -367,8 +337,10 @@ class TrainingConfig(Section):
         "own rounds), or drawn anew in every round as in the papers (charged for the draws; integer noise all rounds).",
     )
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
-    averaging: AveragingConfig = Field(
-        default=AveragingConfig(), description="Average over rounds that is evaluated and saved."
+    averaged_rounds: Probability | None = Field(
+        default=None,
+        description="The mean of the models of this last part of the rounds is evaluated and saved, which costs no "
+        "privacy; null: the last model.",
     )
     evaluate_every: Count = Field(
         default=1, description="Evaluate after every so many rounds, and after the last."
@@ -381,7 +353,12 @@ class TrainingConfig(Section):
 
 
 class ModelConfig(Section):
-    """The model that is trained."""
+    """The model that is trained; the text ``name`` is accepted in place of the mapping."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
     name: ModelName | None = Field(
         default=None,
@@ -412,7 +389,6 @@ class PerformanceConfig(Section):
         description="Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the "
         "CPU and 1,024 on a GPU.",
     )
-    evaluation_batch_size: Count = Field(default=1024, description="Items evaluated at once.")
     checkpoint_every: NaturalNumber = Field(
         default=0, description="Checkpoint after every so many rounds; 0: by time alone."
     )

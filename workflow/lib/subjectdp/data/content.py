@@ -153,12 +153,12 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
     }
 
 
-def check_expected(counts: Mapping[str, Any], wanted: Mapping[str, int | None]) -> None:
-    """DataError listing each count of ``wanted`` (None: not checked) that differs from ``counts``."""
+def check_expected(counts: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
+    """DataError listing each count of ``wanted`` that differs from ``counts``."""
     differences = [
         f"{key}: expected {value}, found {counts.get(key, 'no such count')}"
         for key, value in wanted.items()
-        if value is not None and counts.get(key) != value
+        if counts.get(key) != value
     ]
     if differences:
         raise DataError(

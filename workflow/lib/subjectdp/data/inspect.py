@@ -49,7 +49,7 @@ class SourceOptions:
     subject: str | None = None
     silo: str | None = None
     embedded: EmbeddedSize = field(default_factory=EmbeddedSize)
-    expected: None = None
+    expected: Mapping[str, int] = field(default_factory=dict)
 
 
 def inspect_source(options: SourceOptions) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def prepare_dataset(
     inputs = _read_record(source_folder, data)
     fraction = chosen_test_fraction(data)
     content = read_source(data, source_folder)
-    check_expected(count_content(content, fraction), _expected_counts(data))
+    check_expected(count_content(content, fraction), data.expected)
     meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, made_from)
     counts, seconds = meta["counts"], time.monotonic() - started
     group = facts_of(data.dataset).group
@@ -155,12 +155,3 @@ def _read_record(folder: Path, data: DataOptions) -> list[InputFile]:
         if not file.exists() or describe(file, _hashes(folder)) != recorded:
             raise DataError(f"{file} is not the file that was fetched (missing or changed): fetch it again.")
     return inputs
-
-
-def _expected_counts(data: DataOptions) -> Mapping[str, int | None]:
-    """``data.expected`` as a mapping: a pydantic model, a mapping, or None."""
-    wanted = data.expected
-    if wanted is None:
-        return {}
-    dump = getattr(wanted, "model_dump", None)
-    return dict(wanted) if isinstance(wanted, Mapping) else dict(dump()) if dump is not None else vars(wanted)

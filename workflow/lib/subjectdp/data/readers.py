@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from subjectdp.data import leaf_json, table
 from subjectdp.data.catalogue import DATASETS, DatasetFacts, Source
@@ -46,7 +47,7 @@ class DataOptions(Protocol):
     @property
     def embedded(self) -> EmbeddedOptions: ...
     @property
-    def expected(self) -> object: ...
+    def expected(self) -> Mapping[Any, int]: ...
 
 
 def facts_of(dataset: str) -> DatasetFacts:

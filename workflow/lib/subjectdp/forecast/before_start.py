@@ -12,10 +12,9 @@ from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config import paths
-from subjectdp.config.messages import join_errors
+from subjectdp.config.messages import error_located_in, join_errors
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.config.where import error_located_in
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cost_model import expected_items

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.plan_inputs import mechanism_of, plan_settings
+from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.leaf_files import leaf_sizes
 from subjectdp.models.catalogue import MODELS
@@ -88,9 +88,10 @@ def expected_subjects(data: DataConfig) -> int:
     if data.source == "embedded":
         known = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
     elif sizes := sizes_at_hand(data):
-        known = data.expected.users_after_split or len(sizes)
+        known = data.expected.get("users_after_split", len(sizes))
     else:
-        known = data.expected.users_after_split or data.expected.users or DATASETS[data.dataset].subjects
+        found = data.expected
+        known = found.get("users_after_split") or found.get("users") or DATASETS[data.dataset].subjects
     return known if data.subjects is None else min(known, data.subjects)
 
 
@@ -108,7 +109,7 @@ def _items_of_subject(data: DataConfig) -> float:
         return 1.0
     if data.source == "embedded":
         return float(data.embedded.items_per_subject)
-    users, items = data.expected.users, data.expected.items
+    users, items = data.expected.get("users"), data.expected.get("items")
     if DATASETS[data.dataset].kind != "text" and users is not None and items is not None:
         return items / users
     return DATASETS[data.dataset].items_per_subject

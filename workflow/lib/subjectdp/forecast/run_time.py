@@ -17,9 +17,8 @@ from subjectdp.accounting.epsilon import load_accountant
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
-from subjectdp.config.differences import settings_apart
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError

@@ -259,7 +259,6 @@ class PlanSettings:
     noise_multiplier: NonNegative | None = (
         None  # override of the calibration; of the sum (accounting.sound.shares)
     )
-    noise_before_average: bool = False  # CentralSubDP: noise inside the 1/B
     accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None
     own_noise_only: bool = (

@@ -97,7 +97,7 @@ def make_federation(
         seed=run.seed if inputs.secret is None else inputs.secret,
         noise_name=noise_name(plan, run.run_id, partition, run.model.name, run.performance),
         optimiser=run.training.optimizer,
-        averaging=run.training.averaging,
+        averaged_rounds=run.training.averaged_rounds,
     )
 
 

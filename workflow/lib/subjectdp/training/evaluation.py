@@ -23,7 +23,9 @@ class Score:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, data: ResidentData, addresses: NDArray[np.int32], batch_size: int) -> Score:
+def evaluate(
+    model: nn.Module, data: ResidentData, addresses: NDArray[np.int32], batch_size: int = 1024
+) -> Score:
     """Scores a model on the items at ``addresses``, batch by batch, added up in their order."""
     if len(addresses) == 0:
         return Score(float("nan"), float("nan"))
@@ -37,9 +39,7 @@ def evaluate(model: nn.Module, data: ResidentData, addresses: NDArray[np.int32],
     return Score(correct / len(addresses), loss_sum / len(addresses))
 
 
-def evaluate_federation(
-    federation: Federation, theta: Tensor, addresses: NDArray[np.int32], batch_size: int
-) -> Score:
+def evaluate_federation(federation: Federation, theta: Tensor, addresses: NDArray[np.int32]) -> Score:
     """Scores the model ``theta`` (P,), which is in the engine afterwards."""
     federation.engine.flat.load(theta)
-    return evaluate(federation.engine.flat.model, federation.data, addresses, batch_size)
+    return evaluate(federation.engine.flat.model, federation.data, addresses)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.sections import (
-    AveragingConfig,
     OptimizerConfig,
     PerformanceConfig,
 )
@@ -43,7 +42,7 @@ class Federation:
         seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
         noise_name: tells the noise of runs apart, see :func:`noise_name`.
         optimiser: of a silo's local steps, and of a server that descends.
-        averaging: of the global models over the rounds.
+        averaged_rounds: last part of the rounds whose mean model is reported; None: the last model is.
 
     Raises:
         ConfigError: integer noise with an optimiser or a ring that does not fit.
@@ -58,7 +57,7 @@ class Federation:
     seed: int = field(repr=False)
     noise_name: str
     optimiser: OptimizerConfig
-    averaging: AveragingConfig = AveragingConfig()
+    averaged_rounds: float | None = None
 
     def __post_init__(self) -> None:
         check_linear(self.plan, self.optimiser)

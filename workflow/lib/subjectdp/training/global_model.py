@@ -24,8 +24,8 @@ class GlobalModel:
         self.vector = federation.engine.flat.vector.clone()
         self._optimiser = make_optimiser(self.vector, federation.optimiser)
         self._average: IterateAverage | None = None
-        if federation.averaging.name != "none":
-            self._average = IterateAverage(federation.averaging, federation.plan.rounds, self.vector)
+        if federation.averaged_rounds is not None:
+            self._average = IterateAverage(federation.averaged_rounds, federation.plan.rounds, self.vector)
 
     @property
     def reported(self) -> Tensor:

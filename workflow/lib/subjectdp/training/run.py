@@ -219,8 +219,7 @@ def _evaluate(run: Run, round_: int, seconds: float) -> None:
     """Scores the reported model, records the round and reports progress."""
 
     def score(items: NDArray[np.int32]) -> Score:
-        size = run.config.performance.evaluation_batch_size
-        return evaluate_federation(run.federation, run.model.reported, items, size)
+        return evaluate_federation(run.federation, run.model.reported, items)
 
     test, validation = (score(items) for items in run.evaluated)
     progress = run.recorder.add_round(round_, test, validation, seconds)

@@ -1,1 +1,1 @@
-"""The run's items on its device: inputs, fixed features, augmentation."""
+"""The run's items on its device: inputs, fixed features."""

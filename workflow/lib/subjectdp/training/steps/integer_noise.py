@@ -42,9 +42,9 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
         ConfigError: an optimiser whose updates are no multiples of the grid, or an update that no ring holds.
         PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
     """
-    if optimiser.name != "sgd" or optimiser.weight_decay != 0.0:
-        allowed = "sgd without weight decay with Skellam noise (updates must be sums of noisy integers)"
-        raise expected("training.optimizer", optimiser.name, allowed, ConfigError)
+    if optimiser.name != "sgd":
+        allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
+        raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
     if plan.clip_norm is None:
         raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
     settings = plan.settings

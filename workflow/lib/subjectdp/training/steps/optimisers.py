@@ -25,14 +25,11 @@ Optimiser = PlainSGD | torch.optim.Optimizer
 
 def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
     """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
-    rate, decay = settings.learning_rate, settings.weight_decay
     if settings.name == "adam":
-        betas = (settings.momentum, settings.beta2)
-        return torch.optim.Adam([vector], lr=rate, betas=betas, weight_decay=decay)
-    momentum = settings.momentum if settings.name == "momentum" else 0.0
-    if momentum == 0 and decay == 0:
-        return PlainSGD(rate)
-    return torch.optim.SGD([vector], lr=rate, momentum=momentum, weight_decay=decay)
+        return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
+    if settings.name == "sgd" or settings.momentum == 0:
+        return PlainSGD(settings.learning_rate)
+    return torch.optim.SGD([vector], lr=settings.learning_rate, momentum=settings.momentum)
 
 
 def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:

@@ -118,10 +118,6 @@ class SiloStep:
     def _noised_by_server(self) -> bool:
         return self.plan.mechanism.server_noise and self.silo != SERVER
 
-    @property
-    def noise_before_average(self) -> bool:
-        return self.plan.settings.noise_before_average
-
     def draw_ahead(self) -> None:
         """Draws the mini-batch and derives the key of the noise, which are otherwise made when they are needed."""
         self.sample_batch()

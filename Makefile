@@ -11,7 +11,7 @@
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
 #   make faults         kills, full disks, damaged files, broken mirrors: nothing may be lost or silently wrong
 #   make docs           the docs as a site in site/, which opens without a server
-#   make architecture   draws the packages of the library and their imports into docs/architecture.md
+#   make architecture   draws the packages of the library and their imports into docs/extending.md
 #   make help           this text
 # Variables: CORES (default: all), PYTHON (3.11 to 3.13), SCENARIO (for plan), ARGS (passed to the command).
 
@@ -117,7 +117,7 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo "Docs: site/index.html"
 
-# Draws the packages of the library and their imports into docs/architecture.md.
+# Draws the packages of the library and their imports into docs/extending.md.
 architecture: venv
 	PYTHONPATH=tests:workflow/lib $(BIN)/python -m architecture
 

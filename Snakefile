@@ -2,7 +2,7 @@
 #   snakemake --cores 2                                                    the embedded scenario
 #   snakemake --cores 2 --configfile config/scenarios/NAME.yaml            another one; more files are overlays
 #   snakemake --cores 2 figure1 --configfile config/scenarios/paper.yaml   one figure
-# Other workflows import workflow/Snakefile as a module (docs/operations.md).
+# Other workflows import workflow/Snakefile as a module (docs/running.md).
 
 
 include: "workflow/Snakefile"

@@ -1,4 +1,4 @@
-"""Constants of the rule "Without tuning" (docs/beyond.md), from generated writers alone: no private item, no ε.
+"""Constants of the rule "Without tuning" (docs/own-algorithms.md), from generated writers alone: no private item, no ε.
 
     npm ci --prefix workflow/envs/typefaces --ignore-scripts
     python -m benchmarks.untuned_rule workflow/envs/typefaces/node_modules

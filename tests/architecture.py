@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/architecture.md: the packages, their arrows, their sizes and their circles.
+"""Writes the generated part of docs/extending.md: the packages, their arrows, their sizes and their circles.
 
     PYTHONPATH=tests:workflow/lib python -m architecture
 
@@ -17,7 +17,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "subjectdp"
 LIBRARY = ROOT / "workflow" / "lib" / PACKAGE
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "extending.md"
 BEGIN, END = "<!-- generated: make architecture -->", "<!-- end of the generated part -->"
 
 Arrows = dict[str, set[str]]

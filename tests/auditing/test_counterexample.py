@@ -117,7 +117,8 @@ def test_impossible_cases_are_refused(bad: tuple[int, int, float, float]) -> Non
 
 
 def test_the_table_has_the_columns_that_the_figure_reads() -> None:
-    from subjectdp.figures.each.joint_counterexample import COLUMNS
+    from subjectdp.figures.attacks import CASE_COLUMNS
 
     table = counterexample.table([Case(2, 2, 1.0, 2.0)], runs=400)
-    assert tuple(table.columns) == COLUMNS == tuple(f.name for f in fields(counterexample.Outcome))
+    assert list(table.columns) == [f.name for f in fields(counterexample.Outcome)]
+    assert set(CASE_COLUMNS) <= set(table.columns)

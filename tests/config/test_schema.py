@@ -89,13 +89,3 @@ def test_schema_accepts_the_shipped_scenarios(file: Path) -> None:
 )
 def test_schema_refuses(content: dict[str, Any]) -> None:
     assert list(validator().iter_errors(content))
-
-
-def test_names_of_figures_are_those_of_the_catalogue() -> None:
-    """The configuration may not import the catalogue, which needs matplotlib."""
-    import typing
-
-    from subjectdp.config.scenario import Figure
-    from subjectdp.figures.catalogue import FIGURES
-
-    assert set(typing.get_args(Figure)) == set(FIGURES)

@@ -2,7 +2,7 @@
 
 A fault takes a workspace with prepared data and no run, the number of the trial (which varies the fault) and the
 outcome of the undisturbed run; it returns what it saw in a few words, or raises ``NotRecovered``. Recovery is by the
-commands of docs/operations.md and by nothing else.
+commands of docs/running.md and by nothing else.
 """
 
 from __future__ import annotations

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
+from figures.made_up import MADE
 from subjectdp.figures import panels
+from subjectdp.results.inputs import FigureInputs
 
 
-@pytest.fixture
-def as_published() -> None:
-    """For tests of the files: they are saved in every format."""
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], FigureInputs]:
+    """The made-up inputs of a figure; each kind is made once."""
+    found: dict[object, FigureInputs] = {}
+
+    def inputs_of(figure: str) -> FigureInputs:
+        make = MADE[figure]
+        if make not in found:
+            found[make] = make(tmp_path_factory.mktemp(figure))
+        return found[make]
+
+    return inputs_of
 
 
-@pytest.fixture(autouse=True)
-def light(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(panels, "_TYPICAL_DPI", 40)
-    if "as_published" not in request.fixturenames:
-        monkeypatch.setattr(panels, "_SAVED", {"svg": panels._SAVED["svg"]})
+@pytest.fixture(scope="session", autouse=True)
+def light() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panels, "_TYPICAL_DPI", 40)
+        yield

@@ -20,6 +20,7 @@ EARLIER = {
     "beyond-uldp-local.png",
     "beyond-uldp.png",
     "excess-loss-femnist-180.png",
+    "figure1-femnist-180-linear.png",
     "figure1-femnist-180.png",
     "figure1-papers-light.png",
     "figure1-shakespeare-ngram.png",
@@ -28,7 +29,6 @@ EARLIER = {
     "joint-figure2-embedded.png",
     "joint-figure3-embedded.png",
     "joint-real.png",
-    "privacy.png",
 }
 
 

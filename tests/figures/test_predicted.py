@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from figures.fake_runs import Fake, write_runs
 from subjectdp.cli.main import main
-from subjectdp.figures.catalogue import make_figure
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import collect_scenario
@@ -43,21 +41,6 @@ def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) 
     assert table["seeds"].tolist() == [2, 2, 2]
     stated = {n for n in table["predicted_subjects"] if not math.isnan(n)}
     assert stated == {500.0, 3500.0}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["privacy", "accuracy_privacy", "figure1_v3", "cost"])
-def test_every_figure_of_runs_says_so_first(name: str, tmp_path: Path) -> None:
-    make_figure(name, scenario(tmp_path / "p", (None, 3500)), tmp_path / "f")
-    facts = json.loads((tmp_path / "f" / f"{name}.json").read_text())
-    assert facts["notes"][0].startswith(
-        "PREDICTED NOISE: trained with the noise on the average that 3,500 subjects"
-    )
-    series = set(pd.read_csv(tmp_path / "f" / f"{name}.csv")["series"].astype(str))
-    assert any("[noise of 3,500 subjects]" in one for one in series)
-    make_figure(name, scenario(tmp_path / "q", (None,)), tmp_path / "g")
-    plain = json.loads((tmp_path / "g" / f"{name}.json").read_text())
-    assert not any("PREDICTED" in note for note in plain["notes"])
 
 
 def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:

@@ -161,7 +161,7 @@ ACCOUNTING = (
         "results/select.py",
         """rows["subject_guarantee"] == "conditional")""",
         """rows["subject_guarantee"] == "none")""",
-        "figures/test_figures_privacy.py::test_a_conditional_epsilon_is_marked",
+        "figures/test_values.py::test_a_conditional_epsilon_is_marked",
     ),
     mutant(
         "k off by one",

@@ -70,7 +70,7 @@ def test_a_lower_bound_is_below_the_accountants_value(tmp_path: Path) -> None:
 
 
 def test_the_bounds_of_the_audit_are_those_of_its_page() -> None:
-    page = (FILE.parents[1] / "docs" / "audits.md").read_text(encoding="utf-8")
+    page = (FILE.parents[1] / "docs" / "findings.md").read_text(encoding="utf-8")
     for name, bound in AUDITED.items():
         assert bound > 4
         label = {"local_group_dp": "LocalGroupDP", "higrad_avg_dp:v3": "HiGradAvgDP v3"}[name]

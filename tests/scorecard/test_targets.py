@@ -113,7 +113,7 @@ def test_the_papers_settings_are_theirs(targets: dict[str, Target]) -> None:
 
 
 def test_tolerances_follow_the_stated_rule(targets: dict[str, Target]) -> None:
-    """docs/scorecard.md: 2 points for accuracies, 3 or 5 % for differences, half a unit or 1 % for counts."""
+    """docs/findings.md: 2 points for accuracies, 3 or 5 % for differences, half a unit or 1 % for counts."""
     for target in targets.values():
         if target.kind is Kind.RELATIVE:
             assert target.tolerance == (5 if target.printed == 0 else 3)

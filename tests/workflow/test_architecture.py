@@ -1,4 +1,4 @@
-"""docs/architecture.md is current, and modules import one another in no circles but the named ones."""
+"""docs/extending.md is current, and modules import one another in no circles but the named ones."""
 
 from __future__ import annotations
 

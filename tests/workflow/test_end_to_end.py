@@ -120,7 +120,7 @@ def test_the_report_opens_in_a_browser(smoke, report, tmp_path):
 
 LIBRARY = Path("workflow/lib/subjectdp")
 EDITS = {
-    "plotting": (LIBRARY / "figures/four_panels.py", {"figure", "results_page"}),
+    "plotting": (LIBRARY / "figures/papers.py", {"figure", "results_page"}),
     "collection": (
         LIBRARY / "results/collect.py",
         {"collect", "runs_summary", "scorecard", "results_page", "figure"},
@@ -147,7 +147,7 @@ def test_an_edited_module_reruns_exactly_the_stages_that_use_it(smoke, module, s
 
 
 def test_the_reason_is_the_code(smoke):
-    with appended(smoke.root / LIBRARY / "figures/four_panels.py", "\n_EDITED = 1\n"):
+    with appended(smoke.root / LIBRARY / "figures/papers.py", "\n_EDITED = 1\n"):
         assert "Params have changed since last execution" in smoke.snakemake("--dry-run", *SMOKE).stdout
 
 

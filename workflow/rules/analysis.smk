@@ -108,7 +108,7 @@ rule utility:
         "../scripts/utility.py"
 
 
-# Beyond the papers: noise on the averaged gradient, planned and measured (docs/beyond.md).
+# Beyond the papers: noise on the averaged gradient, planned and measured (docs/own-algorithms.md).
 rule noise:
     input:
         prepared=[

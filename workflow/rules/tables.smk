@@ -40,7 +40,7 @@ TABLES = {
         "title": f"Sound algorithms side by side: {SCENARIO.name}",
         "code": ["subjectdp.scorecard.leads"],
     },
-    # The papers' numbers beside the scenario's, with verdicts (docs/scorecard.md).
+    # The papers' numbers beside the scenario's, with verdicts (docs/findings.md).
     "scorecard": {
         "when": True,
         "inputs": {

@@ -1,6 +1,6 @@
 """Subject-granular differential privacy in federated learning: which ε each person really has.
 
-The public API is what ``__all__`` names; docs/use-as-a-library.md shows it. Names are loaded when they are first used,
+The public API is what ``__all__`` names; docs/library.md shows it. Names are loaded when they are first used,
 so that ``import subjectdp`` itself is light. Everything else is internal and may change.
 """
 

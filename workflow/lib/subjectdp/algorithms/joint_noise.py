@@ -14,7 +14,7 @@ Rate, clip norm and noise may differ between silos (γ_i, C_i, σ_i; the paper's
 Σ_i (C_i σ_i γ_i/γ_1)² and sensitivity max_i C_i γ_i/γ_1. Colluding silos' noise does not count (N-1 honest ones).
 
 The joint guarantee holds for one local step an aggregation; for S > 1 Theorem 4.7 has a counterexample (deviation
-D-48, docs/joint-noise.md). In sound mode either each silo's own noise carries the guarantee alone, or whole updates are
+D-48, docs/findings.md). In sound mode either each silo's own noise carries the guarantee alone, or whole updates are
 clipped (the last rule): S steps without noise, then Δ_i is clipped and noised once, so that no gradient follows noise.
 """
 

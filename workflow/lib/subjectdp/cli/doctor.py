@@ -241,7 +241,7 @@ def _slurm() -> Iterator[Finding]:
             check=True,
         )
     except SubjectDPError as problem:
-        yield Finding("slurm", Level.FAIL, str(problem), "docs/slurm.md lists the variables")
+        yield Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
     except subprocess.TimeoutExpired:
         detail = f"sinfo did not answer within {_SLURM_SECONDS} s: the controller is down"
         yield Finding("slurm", Level.WARNING, detail, "ask the site, or run locally")

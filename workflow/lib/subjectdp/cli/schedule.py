@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "schedule",
         description="Prints rounds, clip norm and rate of subject_release by a rule from public numbers, for a linear "
-        "head that starts from public data (docs/beyond.md), as keys of a scenario.",
+        "head that starts from public data (docs/own-algorithms.md), as keys of a scenario.",
     )
     parser.add_argument("--subjects", type=int, required=True, help="subjects N of the federation")
     parser.add_argument("--weights", type=int, required=True, help="trained weights p of the model")

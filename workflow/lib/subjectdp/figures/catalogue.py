@@ -1,11 +1,12 @@
-"""The figures by name. A new figure is one module with ``build(inputs, name)``, one line here, and a caption.
+"""The figures by name: figures.csv. A new figure is one function, one line there, and a caption (report/NAME.rst).
 
-The Snakefile reads this catalogue, so that it imports nothing heavy: modules are imported when a figure is made.
+The Snakefile reads this module, so that it imports nothing heavy: modules are imported when a figure is made.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import hashlib
 import importlib
 from dataclasses import dataclass, replace
@@ -20,92 +21,39 @@ if TYPE_CHECKING:
     from subjectdp.figures.panels import Sheet
     from subjectdp.results.inputs import FigureInputs
 
-_TRAINING = ("runs", "rounds", "steps")
-SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
-
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A figure's module, the inputs that it reads, and its place in the report."""
+    """The function that builds a figure, the inputs that it reads, and its place in the report."""
 
-    module: str  # below subjectdp.figures.each
+    builder: str  # MODULE.FUNCTION below subjectdp.figures
     needs: tuple[str, ...]  # fields of FigureInputs
     category: str  # of the report
     title: str
-    shown: Shown | None = None  # the runs that it shows; None: the module chooses
+    shown: Shown | None = None  # the runs that it shows; None: the function chooses
 
     @property
     def module_path(self) -> str:
         """The importable name of the figure's module: the entry module of its code fingerprint."""
-        return f"subjectdp.figures.each.{self.module}"
+        return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
-_V1, _V3, _SCALE = "Paper v1", "Paper v3", "The papers' scale, from sampling alone"
-_BEYOND = "Beyond the papers"
-# Algorithms that a paper's figures leave out; v1's show v3's HiGradAvgDP as well, beside its own.
-_HIDDEN_V1, _HIDDEN_V3 = ("JointNoise",), ("HiGradAvgDP (v1)", "JointNoise")
-_SHOWN_V1, _SHOWN_V3 = Shown(hidden=_HIDDEN_V1), Shown(hidden=_HIDDEN_V3)
-_OVER_ALPHA = Shown(vary=("alpha",), swept="alpha")
-_MODES = ("mode", "horizontal", "local_steps")
-FIGURES: dict[str, FigureEntry] = {
-    "figure1": FigureEntry("figure1", _TRAINING, _V1, "Figure 1: training and mini-batches", _SHOWN_V1),
-    "figure2": FigureEntry(
-        "figure2",
-        _TRAINING,
-        _V1,
-        "Figure 2: uneven subject distributions",
-        replace(_OVER_ALPHA, hidden=_HIDDEN_V1),
-    ),
-    "figure3": FigureEntry("figure3", _TRAINING, _V1, "Figure 3: Small-FEMNIST", _SHOWN_V1),
-    "figure1_v3": FigureEntry("figure1_v3", ("runs", "rounds"), _V3, "Figure 1: training", _SHOWN_V3),
-    "figure2_v3": FigureEntry("figure2_v3", ("runs", "steps"), _V3, "Figure 2: group sizes", _SHOWN_V3),
-    "figure3_v3": FigureEntry(
-        "figure2",
-        _TRAINING,
-        _V3,
-        "Figure 3: uneven subject distributions",
-        replace(_OVER_ALPHA, hidden=_HIDDEN_V3),
-    ),
-    "privacy": FigureEntry(
-        "privacy", ("runs",), "Privacy", "Published and sound ε", Shown(vary=_MODES, private=True)
-    ),
-    "accuracy_privacy": FigureEntry(
-        "accuracy_privacy", ("runs",), "Privacy", "Accuracy against sound ε", Shown(vary=(*_MODES, "epsilon"))
-    ),
-    "epsilon_over_rounds": FigureEntry(
-        "epsilon_over_rounds",
-        ("runs",),
-        "Privacy",
-        "Sound ε over rounds",
-        Shown(vary=("horizontal",), private=True),
-    ),
-    "audit": FigureEntry("audit", ("audit",), "Privacy", "Audits: lower bounds on ε"),
-    "beyond_epsilon": FigureEntry("beyond_epsilon", ("runs",), _BEYOND, "Accuracy against subject-level ε"),
-    "beyond_subjects": FigureEntry("beyond_subjects", ("runs",), _BEYOND, "Accuracy against subjects"),
-    "beyond_noise": FigureEntry("beyond_noise", ("noise",), _BEYOND, "Noise on the averaged gradient"),
-    "beyond_rounds": FigureEntry("beyond_rounds", ("runs", "rounds"), _BEYOND, "Accuracy over rounds"),
-    "beyond_spread": FigureEntry("beyond_spread", ("runs",), _BEYOND, "Subjects over the silos"),
-    "excess_loss": FigureEntry("excess_loss", ("utility",), _V3, "Section 4: bounds on the excess loss"),
-    "joint_noise": FigureEntry("joint_noise", ("runs", "rounds"), "Joint noise", "Joint noise over rounds"),
-    "joint_figure1": FigureEntry(
-        "joint_figure1", ("runs", "rounds"), "Joint noise", "Figure 1: one local step or one epoch"
-    ),
-    "joint_figure2": FigureEntry(
-        "joint_over_rounds", ("runs", "rounds"), "Joint noise", "Figure 2: CIFAR-10 features, by rounds"
-    ),
-    "joint_figure3": FigureEntry(
-        "joint_over_rounds", ("runs", "rounds"), "Joint noise", "Figure 3: ACS Income, by rounds"
-    ),
-    "joint_counterexample": FigureEntry(
-        "joint_counterexample", ("counterexample",), "Joint noise", "A counterexample to joint noise"
-    ),
-    "group_sizes_paper_scale": FigureEntry("paper_scale", ("statistics",), _SCALE, "Group sizes"),
-    "subjects_per_batch_paper_scale": FigureEntry(
-        "paper_scale", ("statistics",), _SCALE, "Subjects in mini-batches"
-    ),
-    "cost": FigureEntry("cost", ("runs",), "Cost", "Time and memory of a run"),
-    "partition": FigureEntry("partition", ("partitions",), "Data", "Items by subject and silo"),
-}
+def _read() -> dict[str, FigureEntry]:
+    with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as stream:
+        return {row["name"]: _entry(row) for row in csv.DictReader(stream)}
+
+
+def _entry(row: dict[str, str]) -> FigureEntry:
+    hidden = tuple(filter(None, row["hidden"].split("; ")))
+    shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
+    needs = tuple(row["needs"].split())
+    return FigureEntry(
+        row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown
+    )
+
+
+FIGURES = _read()
+SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
 def entry(name: str) -> FigureEntry:
@@ -113,12 +61,6 @@ def entry(name: str) -> FigureEntry:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES, DataError)
     return FIGURES[name]
-
-
-def outputs(name: str) -> list[str]:
-    """The file names that every figure has in its folder, besides those of its panels."""
-    entry(name)
-    return [name + suffix for suffix in SUFFIXES]
 
 
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
@@ -144,7 +86,8 @@ def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     """A figure's panels, legend and notes, of the runs that it shows; errors as in :func:`make_figure`."""
     figure = entry(name)
     own = inputs if figure.shown is None else replace(inputs, shown=figure.shown)
-    return _with_predictions(importlib.import_module(figure.module_path).build(own, name), inputs)
+    build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
+    return _with_predictions(build(own, name), inputs)
 
 
 def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:

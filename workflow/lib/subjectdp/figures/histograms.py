@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
 from subjectdp.errors import DataError, expected
-from subjectdp.figures.panels import VALUE_COLUMNS, Panel
-from subjectdp.figures.style import Style, in_order
+from subjectdp.figures.parts import highest, plotted
+from subjectdp.figures.style import Style
 from subjectdp.results.intervals import t_half_width
-from subjectdp.results.labels import dataset_name
 
 AXIS_LABELS = {
     "largest_group": "largest subject group in a mini-batch (items)",
@@ -33,101 +31,72 @@ def run_means(steps: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return (total / count).rename("value").rename_axis("run_id").reset_index()
 
 
-def bin_width(first: int, last: int) -> int:
-    """The least whole width for which at most 45 bins cover the whole numbers from ``first`` to ``last``."""
-    return -(-(last - first + 1) // _MAX_BARS)
-
-
 def counts_by_value(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """Mini-batches by value of ``quantity``, mean over the runs' seeds; a value that a seed lacks counts as 0.
 
-    ``x`` is the lower end of a bin (:func:`bin_width`). Columns :data:`VALUE_COLUMNS`, with the bin width in the index
-    name. Raises DataError without mini-batches.
+    ``x`` is the lower end of one of at most 45 bins of equal whole width, which is the name of the index. Columns
+    :data:`VALUE_COLUMNS`. Raises DataError without mini-batches.
     """
     part = steps[(steps["quantity"] == quantity) & steps["run_id"].isin(runs["run_id"])]
     if part.empty:
-        raise expected(
-            f"mini-batches counted by {quantity}", "none", "some for the runs of this figure", DataError
-        )
-    first, last = int(part["value"].min()), int(part["value"].max())
-    width = bin_width(first, last)
-    table = part.assign(x=first + (part["value"] - first) // width * width).pivot_table(
-        index="x", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0
+        wanted = "some for the runs of this figure"
+        raise expected(f"mini-batches counted by {quantity}", "none", wanted, DataError)
+    table, width = _binned(
+        part.pivot_table(index="value", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0)
     )
-    table = table.reindex(range(first, last + 1, width), fill_value=0)
     half = t_half_width(table.std(axis=1, ddof=1).to_numpy(), table.shape[1])
     mean = table.mean(axis=1).to_numpy()
     values = pd.DataFrame(
         {"x": table.index.astype(float), "mean": mean, "low": mean - half, "high": mean + half}
     )
-    values["seeds"], values["dataset"] = table.shape[1], runs["dataset"].iloc[0]
-    values["quantity"], values["series"] = f"minibatches_by_{quantity}", runs["label"].iloc[0]
-    return values[VALUE_COLUMNS].rename_axis(str(width))
+    facts = {"quantity": f"minibatches_by_{quantity}", "series": runs["label"].iloc[0]}
+    facts |= {"dataset": runs["dataset"].iloc[0], "seeds": table.shape[1]}
+    return plotted(values, **facts).rename_axis(str(width))
 
 
-def histogram_panel(
-    runs: pd.DataFrame, steps: pd.DataFrame, quantity: str, styles: dict[str, Style]
-) -> Panel:
-    """Bars of the mini-batches of a whole run by ``quantity``, with a line at the mean."""
-    dataset = str(runs["dataset"].iloc[0])
-    values = counts_by_value(runs, steps, quantity)
-    means = run_means(steps[steps["run_id"].isin(runs["run_id"])], quantity)["value"]
-    style = styles[in_order(runs["label"])[0]]
-    name = "group_size" if quantity == "largest_group" else "subjects"
-    return Panel(
-        f"{dataset}_{name}",
-        dataset_name(dataset),
-        Histogram(values, quantity, style, float(means.mean())).draw,
-        values,
-        bool(runs["synthetic"].any()),
-    )
+def shares(part: pd.DataFrame, quantity: str, dataset: str) -> pd.DataFrame:
+    """Share (%) of one setting's mini-batches by value, in bins as :func:`counts_by_value` has them."""
+    counts = part[quantity].value_counts()
+    table, width = _binned(100.0 * counts / counts.sum())
+    values = pd.DataFrame({"x": table.index.astype(float), "mean": table.to_numpy()})
+    facts = {"dataset": dataset, "quantity": f"share_by_{quantity}", "series": part["setting"].iloc[0]}
+    return plotted(values, **facts).rename_axis(str(width))
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Bars over the values of a quantity.
+def _binned(table: pd.Series | pd.DataFrame) -> tuple[Any, int]:
+    """Sums over at most 45 bins of equal whole width, by their lower ends; and the width."""
+    first, last = int(table.index.min()), int(table.index.max())
+    width = -(-(last - first + 1) // _MAX_BARS)
+    places = first + (table.index.to_numpy() - first) // width * width
+    return table.groupby(places).sum().reindex(range(first, last + 1, width), fill_value=0), width
 
-    Attributes:
-        values: Bins as :func:`counts_by_value` has them; error bars are drawn if they are few.
-        quantity: A key of :data:`AXIS_LABELS`.
-        style: Of the bars.
-        mean: Place of a solid line.
-        paper: The paper's value, a dotted line; None if it prints none.
-        ylabel: What the bars count.
+
+def draw_histogram(
+    axes: Axes, values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
+) -> None:
+    """Bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
+
+    A solid line stands at ``mean``, a dotted one at the number that a ``paper`` prints.
     """
-
-    values: pd.DataFrame
-    quantity: str
-    style: Style
-    mean: float
-    paper: float | None = None
-    ylabel: str = "mini-batches in a run"
-
-    def draw(self, axes: Axes) -> None:
-        """Fills ``axes``."""
-        values, width = self.values, int(str(self.values.index.name or 1))
-        x = values["x"].to_numpy(dtype=float) + (width - 1) / 2
-        self._draw_bars(axes, x, width)
-        mean = self.mean
-        axes.axvline(mean, color=_INK, linewidth=1.2, label=f"mean {mean:.{1 if mean >= 100 else 2}f}")
-        if self.paper is not None:
-            axes.axvline(self.paper, color=_INK, linewidth=1.2, linestyle=":", label=f"paper {self.paper:g}")
-        axes.set_ylim(0, float(np.nanmax(values["high"].fillna(values["mean"]))) * 1.22)
-        axes.set_xlabel(AXIS_LABELS[self.quantity])
-        axes.set_ylabel(self.ylabel)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
-        axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-        axes.yaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
-        )
-        axes.grid(visible=False, axis="x")
-        axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)
-
-    def _draw_bars(self, axes: Axes, x: NDArray[np.float64], width: int) -> None:
-        values, color = self.values, self.style.color
-        height = values["mean"].to_numpy(dtype=float)
-        axes.bar(x, height, width=0.86 * width, color=color, alpha=0.55, edgecolor=color, linewidth=0.6)
-        if values["low"].notna().any() and len(values) <= _MAX_ERROR_BARS:
-            error = np.clip(values["high"].to_numpy(dtype=float) - height, 0, None)
-            axes.errorbar(x, height, yerr=error, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
+    width = int(str(values.index.name or 1))
+    x = values["x"].to_numpy(dtype=float) + (width - 1) / 2
+    height, color = values["mean"].to_numpy(dtype=float), style.color
+    axes.bar(x, height, width=0.86 * width, color=color, alpha=0.55, edgecolor=color, linewidth=0.6)
+    if values["low"].notna().any() and len(values) <= _MAX_ERROR_BARS:
+        error = np.clip(values["high"].to_numpy(dtype=float) - height, 0, None)
+        axes.errorbar(x, height, yerr=error, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
+    axes.axvline(mean, color=_INK, linewidth=1.2, label=f"mean {mean:.{1 if mean >= 100 else 2}f}")
+    if paper is not None:
+        axes.axvline(paper, color=_INK, linewidth=1.2, linestyle=":", label=f"paper {paper:g}")
+    axes.set_ylim(0, highest(values) * 1.22)
+    axes.set_xlabel(AXIS_LABELS[quantity])
+    share = str(values["quantity"].iloc[0]).startswith("share")
+    axes.set_ylabel("share of mini-batches (%)" if share else "mini-batches in a run")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
+    )
+    axes.grid(visible=False, axis="x")
+    axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pandas as pd
@@ -109,7 +110,7 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
     folder = Path(folder)
-    letters = [_letter(index) for index in range(len(sheet.panels))]
+    letters = ascii_lowercase[: len(sheet.panels)]
     values = pd.concat(
         [p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)]
     )
@@ -118,20 +119,13 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
         paths = _save(figure, folder / sheet.name, source)
     table, facts = folder / f"{sheet.name}.csv", folder / f"{sheet.name}.json"
     write_frame(table, values[["panel", *VALUE_COLUMNS]])
-    write_json(facts, _facts(sheet, letters))
-    return [*paths, table, facts]
-
-
-def _letter(index: int) -> str:
-    return chr(ord("a") + index)
-
-
-def _facts(sheet: Sheet, letters: Sequence[str]) -> dict[str, Any]:
     panels = [
         {"letter": letter, "key": p.key, "heading": p.heading, "synthetic": p.synthetic}
         for p, letter in zip(sheet.panels, letters, strict=True)
     ]
-    return {"figure": sheet.name, "panels": panels, "notes": list(sheet.notes), "runs": sorted(sheet.runs)}
+    told = {"figure": sheet.name, "panels": panels, "notes": list(sheet.notes), "runs": sorted(sheet.runs)}
+    write_json(facts, told)
+    return [*paths, table, facts]
 
 
 def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
@@ -165,17 +159,8 @@ def _draw(panel: Panel, axes: Axes, letter: str) -> None:
     panel.draw(axes)
     axes.set_title(f"({letter}) {panel.heading}", loc="left")
     if panel.synthetic:
-        axes.text(
-            1.015,
-            1.0,
-            "synthetic data",
-            transform=axes.transAxes,
-            rotation=90,
-            ha="left",
-            va="top",
-            fontsize=7,
-            color="#A00000",
-        )
+        look: dict[str, Any] = {"rotation": 90, "ha": "left", "va": "top", "fontsize": 7, "color": "#A00000"}
+        axes.text(1.015, 1.0, "synthetic data", transform=axes.transAxes, **look)
 
 
 def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
@@ -204,13 +189,25 @@ class _Strip:
         per_column = math.ceil(len(self.legend) / self.columns)
         lines = max((entry.text.count("\n") + 1 for entry in legend), default=0)
         self.legend_height = per_column * (lines * 0.13 + 0.06) + 0.12 if legend else 0.0
-        self.notes = _wrap(" ".join(note.rstrip(".") + "." for note in notes), int(width / 0.0575))
+        text = " ".join(note.rstrip(".") + "." for note in notes)
+        self.notes = textwrap.wrap(text, max(30, int(width / 0.0575)))
         self.height = self.legend_height + 0.14 * len(self.notes) + 0.1
 
     def add(self, figure: Figure, height: float) -> None:
         """Places legend and notes at the bottom of ``figure``; ``height`` of the whole figure in inches."""
         if self.legend:
-            handles = [_handle(entry) for entry in self.legend]
+            handles = [
+                Line2D(
+                    [],
+                    [],
+                    color=entry.style.color,
+                    linestyle=entry.style.line,
+                    marker=entry.style.marker,
+                    markerfacecolor=entry.style.color if entry.filled else "white",
+                    label=entry.text,
+                )
+                for entry in self.legend
+            ]
             top = self.height / height
             box = figure.legend(
                 handles=handles,
@@ -227,24 +224,6 @@ class _Strip:
             0.5, 0.05 / height, "\n".join(self.notes), ha="center", va="bottom", fontsize=7.3, color="#404040"
         )
         text.set_in_layout(False)
-
-
-def _handle(entry: LegendEntry) -> Line2D:
-    style = entry.style
-    face = style.color if entry.filled else "white"
-    return Line2D(
-        [],
-        [],
-        color=style.color,
-        linestyle=style.line,
-        marker=style.marker,
-        markerfacecolor=face,
-        label=entry.text,
-    )
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(30, width))
 
 
 def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:

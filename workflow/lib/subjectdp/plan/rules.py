@@ -158,7 +158,7 @@ def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
 
 
 def _fused_steps(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
-    """Steps without noise in between are bounded as published only (docs/joint-noise.md)."""
+    """Steps without noise in between are bounded as published only (docs/findings.md)."""
     key, fused = "joint.fused_steps", list(settings.fused_steps)
     if not fused:
         return

@@ -45,7 +45,7 @@ METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_e
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 
 AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
-"""Lower bounds where noise or divisor depend on the data: the full audit's (docs/audits.md), at the claims' setting."""
+"""Lower bounds where noise or divisor depend on the data: the full audit's (docs/findings.md), at the one scale."""
 
 
 def write_paper_accounting(

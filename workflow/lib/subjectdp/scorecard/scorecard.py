@@ -1,7 +1,7 @@
 """The scorecard: each printed number of the papers, ours with its interval, the ε of the same runs, and a verdict.
 
 One row per target, in the order of the targets' file; targets that nothing in the scenario measures come last. The rule
-is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/scorecard.md.
+is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/findings.md.
 """
 
 from __future__ import annotations
@@ -76,15 +76,7 @@ def build(inputs: FigureInputs) -> pd.DataFrame:
 
     Raises ConfigError for a wrong file of targets, DataError for a damaged table.
     """
-    return scorecard(read_targets(inputs.path("targets")), evidence_of(inputs))
-
-
-def evidence_of(inputs: FigureInputs) -> Evidence:
-    """Reads a scenario's tables: runs and rounds, and accounting, statistics and utility if they are given.
-
-    Raises DataError for a damaged table.
-    """
-    return Evidence(
+    evidence = Evidence(
         runs=inputs.read_runs(),
         rounds=inputs.read_rounds(),
         table1=pd.DataFrame(rows_as_dicts()),
@@ -92,36 +84,22 @@ def evidence_of(inputs: FigureInputs) -> Evidence:
         statistics=None if inputs.statistics is None else inputs.read_statistics(),
         utility=None if inputs.utility is None else inputs.read("utility", UTILITY_COLUMNS),
     )
+    return scorecard(read_targets(inputs.path("targets")), evidence)
 
 
 def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
     verdict, reason = judge(target, measured)
-    row: dict[str, Any] = {
-        "target": target.id,
-        "paper": target.paper,
-        "place": target.place,
-        "statement": target.statement,
-        "verdict": verdict.value,
-        "reason": reason,
-        "unit": _unit(target),
-        "printed": target.printed,
-        "tolerance": target.tolerance,
-        "evidence": target.evidence.value,
-        "counted": not target.not_counted,
-    }
+    same = ("paper", "place", "statement", "printed", "tolerance")
+    row: dict[str, Any] = {name: getattr(target, name) for name in same}
+    row |= {"target": target.id, "verdict": verdict.value, "reason": reason, "unit": _unit(target)}
+    row |= {"evidence": target.evidence.value, "counted": not target.not_counted}
     if measured is None:
         return row
-    return row | {
-        "ours": _rounded(measured.mean),
-        "low": _rounded(measured.low),
-        "high": _rounded(measured.high),
-        "seeds": measured.seeds if measured.seeds > 0 else math.nan,
-        "epsilon_as_published": _rounded(measured.epsilon_published),
-        "epsilon_sound": _rounded(measured.epsilon_sound),
-        "epsilon_sound_subject": _rounded(measured.epsilon_sound_subject),
-        "scale": measured.scale,
-        "note": measured.note,
-    }
+    numbers = {"ours": "mean", "low": "low", "high": "high", "epsilon_as_published": "epsilon_published"}
+    numbers |= {name: name for name in ("epsilon_sound", "epsilon_sound_subject")}
+    row |= {column: _rounded(getattr(measured, name)) for column, name in numbers.items()}
+    seeds = measured.seeds if measured.seeds > 0 else math.nan
+    return row | {"seeds": seeds, "scale": measured.scale, "note": measured.note}
 
 
 def _unit(target: Target) -> str:

@@ -1,6 +1,6 @@
 """The papers' printed numbers and statements: config/targets.csv, read and checked, one row per target.
 
-Columns and tolerances are described in docs/scorecard.md, verdicts in :mod:`subjectdp.scorecard.verdicts`.
+Columns and tolerances are described in docs/findings.md, verdicts in :mod:`subjectdp.scorecard.verdicts`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verdict on a target: one pure function, the rule of docs/scorecard.md. No verdict is written by hand.
+"""The verdict on a target: one pure function, the rule of docs/findings.md. No verdict is written by hand.
 
 A number is compared by its interval: within the allowed range it is reproduced, entirely outside it differs; an
 interval across the edge is not decided at this scale.

@@ -1,7 +1,7 @@
 """The embedded data sets: synthetic files in the upstreams' own formats.
 
 They go through the same reading and partitioning as the real data, need no network, and are labelled synthetic wherever
-their results are shown. See docs/embedded-data.md.
+their results are shown. See docs/data.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,186 @@
+"""What every figure is: its files, its values, a picture that can be read, what it refuses; one drawing each."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from figures.made_up import MADE
+from subjectdp.config import scenario
+from subjectdp.errors import DataError
+from subjectdp.figures import panels
+from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, entry, make_figure
+from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
+from subjectdp.results.inputs import FigureInputs
+
+ROOT = Path(__file__).resolve().parents[2]
+EACH = pytest.mark.parametrize("name", FIGURES)
+Made = Callable[[str], FigureInputs]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as it is drawn."""
+
+    sheet: Sheet
+    figure: Figure
+    limits: dict[str, tuple[float, float, str]]
+
+
+def drawn(sheet: Sheet) -> Drawn:
+    """Draws a sheet, so that its texts have places."""
+    with panels.figure_style():
+        figure, limits = panels._combined(sheet, "abcdefghijkl"[: len(sheet.panels)])
+        FigureCanvasAgg(figure).draw()
+    return Drawn(sheet, figure, limits)
+
+
+@pytest.fixture(scope="module")
+def of(made: Made) -> Callable[[str], Drawn]:
+    return cache(lambda name: drawn(build_figure(name, made(name))))
+
+
+def test_the_list_is_the_configurations_and_all_are_made_up() -> None:
+    assert list(typing.get_args(scenario.Figure)) == list(FIGURES)
+    assert set(MADE) == set(FIGURES)
+
+
+@EACH
+def test_a_figure_has_a_function_known_inputs_and_a_caption(name: str) -> None:
+    assert find_spec(entry(name).module_path) is not None
+    assert set(entry(name).needs) <= set(FigureInputs.__dataclass_fields__)
+    assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()
+
+
+@pytest.mark.slow
+@EACH
+def test_its_values_and_facts_are_what_is_drawn(of: Callable[[str], Drawn], made: Made, name: str) -> None:
+    sheet = of(name).sheet
+    for panel in sheet.panels:
+        assert list(panel.values.columns) == VALUE_COLUMNS and not panel.values.empty
+        assert (panel.values["seeds"] >= 1).all() and panel.values["mean"].notna().all()
+        alone = panel.values["seeds"] == 1
+        assert panel.values.loc[alone, "low"].isna().all(), "one seed has no interval"
+    assert len({panel.key for panel in sheet.panels}) == len(sheet.panels)
+    inputs = made(name)
+    if sheet.runs and inputs.runs is not None:
+        runs = inputs.read_runs()
+        shown = runs[runs["run_id"].isin(sheet.runs)]
+        assert len(shown) == len(sheet.runs)
+        predicted = shown["predicted_subjects"].notna().any()
+        assert sheet.notes[0].startswith("PREDICTED NOISE: trained with the noise") == predicted
+
+
+@pytest.mark.slow
+@EACH
+def test_its_picture_can_be_read(of: Callable[[str], Drawn], name: str) -> None:
+    """Nothing overlaps or leaves the page, no type is small, labels are apart, generated data say so."""
+    figure = of(name).figure
+    assert figure.get_figwidth() <= panels.PAGE_WIDTH
+    shown = [text for text in figure.findobj(Text) if text.get_text()]
+    assert min(text.get_fontsize() for text in shown) >= 7
+    said = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert said.count("synthetic data") == sum(panel.synthetic for panel in of(name).sheet.panels)
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    own = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert len(own) == len(of(name).sheet.panels)
+    boxes = [axes.get_tightbbox(renderer) for axes in own]
+    boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
+    boxes.append(figure.texts[-1].get_window_extent(renderer))
+    for box in boxes:
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y0 >= -1
+    for one, two in combinations(boxes, 2):
+        assert not one.shrunk(0.98, 0.98).overlaps(two.shrunk(0.98, 0.98))
+    assert [colliding_labels(axes) for axes in own] == [[] for _ in own]
+
+
+def colliding_labels(axes: Axes) -> list[tuple[str, str]]:
+    """Neighbouring labels of the x-axis without room between them; slanted ones need none."""
+    renderer = axes.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    low, high = axes.get_xlim()
+    labels = [
+        label
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high and label.get_text() and not label.get_rotation()
+    ]
+    boxes = sorted(
+        ((label.get_window_extent(renderer), label.get_text()) for label in labels),
+        key=lambda pair: float(pair[0].x0),
+    )
+    pairs = zip(boxes, boxes[1:], strict=False)
+    return [(one, two) for (left, one), (right, two) in pairs if left.x1 + 2 > right.x0]
+
+
+@pytest.mark.slow
+@EACH
+def test_its_legend_names_every_series_by_its_look(of: Callable[[str], Drawn], name: str) -> None:
+    """A line of a panel has the colour of an entry (grey: a note); where rows name the series, no entry does."""
+    sheet, figure = of(name).sheet, of(name).figure
+    if not sheet.legend or name in ("privacy", "audit", "beyond_noise", "cost"):
+        return
+    named = {entry.style.color.lower() for entry in sheet.legend} | {"#404040", "#202020", "white", "c0"}
+    for axes in figure.axes:
+        assert {str(line.get_color()).lower() for line in axes.lines} <= named
+
+
+@EACH
+def test_missing_inputs_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=entry(name).needs[0]):
+        make_figure(name, FigureInputs(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_files_are_the_same_to_the_byte_when_made_again(made: Made, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        paths = make_figure("figure2_v3", made("figure2_v3"), tmp_path / folder)
+        assert [path.suffix for path in paths] == [".svg", ".png", ".pdf", ".csv", ".json"]
+        assert {path.name for path in paths} == {f"figure2_v3{suffix}" for suffix in SUFFIXES}
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+    facts = json.loads((tmp_path / "one" / "figure2_v3.json").read_text())
+    table = pd.read_csv(tmp_path / "one" / "figure2_v3.csv")
+    assert [panel["letter"] for panel in facts["panels"]] == sorted(set(table["panel"])) == ["a", "b"]
+
+
+def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "_TYPICAL_DPI", 200)
+    monkeypatch.setattr(panels, "_SAVED", {"png": {}})
+    for inches, pixels in ((4.0, 800), (16.0, panels.MAX_PIXELS)):
+        (path,) = panels._save(Figure(figsize=(1.0, inches)), tmp_path / "tall")
+        with Image.open(path) as picture:
+            assert picture.height == pixels
+
+
+@pytest.mark.slow
+def test_accuracy_panels_of_a_data_set_share_their_range(of: Callable[[str], Drawn]) -> None:
+    found = of("figure2")
+    scales = [panel.scale for panel in found.sheet.panels]
+    shared = [
+        axes.get_ylim()
+        for axes, scale in zip(found.figure.axes, scales, strict=True)
+        if scale == "accuracy_femnist"
+    ]
+    assert len(shared) == 2 and set(shared) == {found.limits["accuracy_femnist"][:2]}
+    assert np.isfinite(shared[0]).all()
+
+
+@pytest.mark.parametrize("name", ["figure9", "figur1"])
+def test_an_unknown_figure_is_refused_with_the_nearest(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Did you mean 'figure"):
+        make_figure(name, FigureInputs(), tmp_path)

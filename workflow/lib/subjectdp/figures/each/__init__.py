@@ -1,1 +1,0 @@
-"""One module per figure: ``build(inputs, name) -> Sheet``. Shared panels are in curves, histograms and sweeps."""

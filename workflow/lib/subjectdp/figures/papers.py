@@ -1,0 +1,277 @@
+"""The papers' figures: v1's Figures 1 to 3, v3's 1 to 3, and their mini-batches at full scale, from sampling alone.
+
+For each data set: accuracy and loss over rounds, and histograms of mini-batches by their largest group of one subject's
+items and by distinct subjects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from subjectdp.data.statistics import Setting, paper_settings
+from subjectdp.errors import DataError, expected
+from subjectdp.figures import parts
+from subjectdp.figures.histograms import AXIS_LABELS, counts_by_value, draw_histogram, run_means, shares
+from subjectdp.figures.panels import Panel, Sheet
+from subjectdp.figures.rounds import METRICS, curve_panel
+from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
+from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.intervals import bands
+from subjectdp.results.labels import dataset_name, datasets_in_order
+from subjectdp.results.select import sampling_runs
+
+COUNTED = {  # whose mini-batches are counted, in order of preference
+    "largest_group": ("LocalGroupDP",),
+    "subjects": ("HiGradAvgDP (v1)", "HiGradAvgDP (v3)", "LocalGroupDP"),
+}
+_SWEPT = {
+    "final_accuracy": "final test accuracy (%)",
+    "mean_largest_group": "mean largest group (items)",
+    "mean_subjects": "mean distinct subjects",
+}
+_MAX_CURVES = 5
+_SCALE_STYLES = {
+    "largest_group": ALGORITHM_STYLES["LocalGroupDP"],
+    "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"],
+}
+
+
+def training_and_batches(inputs: FigureInputs, name: str) -> Sheet:
+    """v1's Figure 1: four panels for each data set; DataError if there is none to draw."""
+    runs, notes = inputs.shown_runs()
+    rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_for(runs["label"])
+    rows = [_curves(part, rounds, styles) + _counts(part, steps, styles) for part in parts.by_dataset(runs)]
+    return _sheet(name, rows, runs, notes)
+
+
+def training(inputs: FigureInputs, name: str) -> Sheet:
+    """v3's Figure 1: accuracy and loss over rounds; DataError if there is nothing to draw."""
+    runs, notes = inputs.shown_runs()
+    rounds, styles = inputs.read_rounds(), styles_for(runs["label"])
+    return _sheet(name, [_curves(part, rounds, styles) for part in parts.by_dataset(runs)], runs, notes)
+
+
+def small_femnist(inputs: FigureInputs, name: str) -> Sheet:
+    """v1's Figure 3: the four panels, in two rows, of the FEMNIST runs; DataError if there are none."""
+    runs, notes = inputs.shown_runs()
+    runs = runs[runs["dataset"] == "femnist"]
+    if runs.empty:
+        raise expected("data sets of the scenario", "no femnist", "femnist for this figure", DataError)
+    styles = styles_for(runs["label"])
+    rows = [_curves(runs, inputs.read_rounds(), styles), _counts(runs, inputs.read_steps(), styles)]
+    return _sheet(name, rows, runs, notes)
+
+
+def group_sizes(inputs: FigureInputs, name: str) -> Sheet:
+    """v3's Figure 2: mini-batches by their largest group; DataError if there is nothing to draw."""
+    runs, notes = inputs.shown_runs()
+    steps, styles = inputs.read_steps(), styles_for(runs["label"])
+    panels = tuple(_counts(part, steps, styles)[0] for part in parts.by_dataset(runs))
+    shown = {str(panel.values["series"].iloc[0]) for panel in panels}
+    runs = runs[runs["label"].isin(shown)]
+    counted = f"Mini-batches of {', '.join(sorted(shown))} over all silos and rounds"
+    seeds = parts.seed_note(runs).replace("band", "bar")
+    return Sheet(name, (panels,), (), (counted, seeds, *notes), tuple(runs["run_id"]))
+
+
+def _curves(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> list[Panel]:
+    return [curve_panel(runs, rounds, metric, styles) for metric in METRICS]
+
+
+def _counts(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -> list[Panel]:
+    """Bars of the mini-batches of a whole run by group size and by subjects, with a line at the mean."""
+    panels = []
+    for quantity, preferred in COUNTED.items():
+        counted = sampling_runs(runs, preferred)
+        values = counts_by_value(counted, steps, quantity)
+        mean = float(run_means(steps[steps["run_id"].isin(counted["run_id"])], quantity)["value"].mean())
+        style = styles[in_order(counted["label"])[0]]
+        draw = partial(draw_histogram, values=values, quantity=quantity, style=style, mean=mean)
+        key = "group_size" if quantity == "largest_group" else "subjects"
+        panels.append(parts.dataset_panel(counted, key, draw, values))
+    return panels
+
+
+def _sheet(name: str, rows: Sequence[Sequence[Panel]], runs: pd.DataFrame, notes: list[str]) -> Sheet:
+    """A sheet with the algorithms' legend and the notes that every training figure carries."""
+    told = [
+        parts.seed_note(runs),
+        parts.privacy_footnote(runs),
+        _counted_note([p for row in rows for p in row]),
+        *notes,
+    ]
+    return Sheet(
+        name,
+        tuple(tuple(row) for row in rows),
+        parts.privacy_legend(runs, styles_for(runs["label"])),
+        tuple(note for note in told if note),
+        tuple(runs["run_id"]),
+    )
+
+
+def _counted_note(panels: list[Panel]) -> str:
+    """A note that names the runs whose mini-batches the panels count."""
+    words = []
+    for endings, name in ((("_group_size", "_largest_group"), "Group sizes"), (("_subjects",), "subjects")):
+        labels = {str(panel.values["series"].iloc[0]) for panel in panels if panel.key.endswith(endings)}
+        if labels:
+            words.append(f"{name} counted in the runs of {' and '.join(in_order(labels))}")
+    return ", ".join(words)
+
+
+def uneven(inputs: FigureInputs, name: str) -> Sheet:
+    """v1's Figure 2 = v3's Figure 3: for each data set accuracy, group size and subjects by α, then curves."""
+    runs, notes = inputs.shown_runs()
+    rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_for(runs["label"])
+    rows = [
+        row
+        for part in parts.by_dataset(runs)
+        for row in (_sweep_row(part, steps, styles), _curve_row(part, rounds, styles))
+    ]
+    base = runs[runs["alpha"] == runs.groupby("dataset")["alpha"].transform("min")]
+    seeds = parts.seed_note(runs.assign(place=runs["label"] + runs["alpha"].map(str)), "place")
+    told = f"{seeds}. ε in the legend at α = {parts.written(base['alpha'])}"
+    counted = _counted_note([panel for row in rows for panel in row])
+    return Sheet(
+        name,
+        tuple(rows),
+        parts.privacy_legend(base, styles),
+        (told, parts.privacy_footnote(base), counted, *notes),
+        tuple(runs["run_id"]),
+        row_height=2.1,
+        panel_width=2.33,
+    )
+
+
+def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
+    tables = {"final_accuracy": runs.assign(value=runs["final_test_accuracy"] * 100)}
+    places = runs.groupby("label")["alpha"].nunique()
+    widest = runs[runs["label"].isin(places[places == places.max()].index)]  # run at as many α as any other
+    for quantity, preferred in COUNTED.items():
+        means = run_means(steps, quantity)
+        counted = sampling_runs(widest, preferred)
+        tables[f"mean_{quantity}"] = counted.merge(means, on="run_id", validate="one_to_one")
+    return tuple(_sweep_panel(table, quantity, styles) for quantity, table in tables.items())
+
+
+def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
+    values = bands(runs, ["dataset", "label", "alpha"], "value")
+    values = parts.plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
+    draw = partial(_draw_sweep, values=values, styles=styles, label=_SWEPT[quantity])
+    return parts.dataset_panel(
+        runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None
+    )
+
+
+def _draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], label: str) -> None:
+    """Lines over α on a base-2 logarithmic axis with ticks at the values that were run."""
+    parts.draw_lines(axes, values, styles)
+    axes.set_xscale("log", base=2)
+    parts.ticks_at(axes, sorted(values["x"].unique()))
+    axes.set_xlabel("power α of the distribution")
+    axes.set_ylabel(label)
+    top = max(1.0, float(values["high"].fillna(values["mean"]).max()) * 1.08)
+    axes.set_ylim(0, min(top, 100.0) if "%" in label else top)
+
+
+def _curve_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
+    """Accuracy over rounds at five values of α at most, both ends among them."""
+    found = sorted(runs["alpha"].unique())
+    last, count = len(found) - 1, min(len(found), _MAX_CURVES)
+    picks = sorted({round(index * last / max(1, count - 1)) for index in range(count)})
+    return tuple(
+        curve_panel(
+            runs[runs["alpha"] == alpha],
+            rounds,
+            "test_accuracy",
+            styles,
+            words=f", α = {alpha:g}",
+            key=f"accuracy_alpha_{alpha:g}",
+        )
+        for alpha in (found[pick] for pick in picks)
+    )
+
+
+def at_paper_scale(inputs: FigureInputs, name: str) -> Sheet:
+    """Mini-batches at the papers' numbers of subjects and items, from sampling alone; nothing is trained.
+
+    A histogram for each setting at α = 1, and the mean over α for a data set with several. The papers' own numbers are
+    marked (:func:`subjectdp.data.statistics.paper_settings`).
+    """
+    quantity = "largest_group" if name.startswith("group_sizes") else "subjects"
+    table = inputs.read_statistics()
+    drawn = {str(setting): part for setting, part in table.groupby("setting")}
+    settings = sorted((s for s in paper_settings() if s.name in drawn), key=_place)
+    panels = [_histogram(s, drawn[s.name], quantity) for s in settings if s.alpha == 1.0]
+    for dataset in datasets_in_order(setting.dataset for setting in settings):
+        swept = [s for s in settings if s.dataset == dataset and not _is_small(s)]
+        if len({setting.alpha for setting in swept}) > 1:
+            panels.append(_means(swept, drawn, quantity))
+    least = int(table.groupby("setting")["step"].size().min())
+    notes = (
+        f"Sampling only, no training; at least {least:,} mini-batches a setting over its 16 silos",
+        "Dotted lines and open circles: the papers' numbers (v1 sections 4.1 to 4.3)",
+    )
+    columns = len(panels) if len(panels) <= 3 else -(-len(panels) // 2)
+    rows = tuple(tuple(panels[start : start + columns]) for start in range(0, len(panels), columns))
+    return Sheet(name, rows, (), notes, panel_width=4.0)
+
+
+def _is_small(setting: Setting) -> bool:
+    return setting.name.startswith("small")
+
+
+def _place(setting: Setting) -> tuple[bool, str, float]:
+    """FEMNIST, Shakespeare, Small-FEMNIST; each by α."""
+    return _is_small(setting), setting.dataset, setting.alpha
+
+
+def _published(setting: Setting, quantity: str) -> float | None:
+    return setting.published.largest_group if quantity == "largest_group" else setting.published.subjects
+
+
+def _heading(setting: Setting) -> str:
+    small = "Small-" if _is_small(setting) else ""
+    return f"{small}{dataset_name(setting.dataset)}, {setting.subjects:,} subjects"
+
+
+def _histogram(setting: Setting, part: pd.DataFrame, quantity: str) -> Panel:
+    values = shares(part, quantity, setting.dataset)
+    draw = partial(
+        draw_histogram,
+        values=values,
+        quantity=quantity,
+        style=_SCALE_STYLES[quantity],
+        mean=float(part[quantity].mean()),
+        paper=_published(setting, quantity),
+    )
+    return Panel(setting.name, _heading(setting), draw, values, False)
+
+
+def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity: str) -> Panel:
+    """Means over α of one data set."""
+    dataset = settings[0].dataset
+    means = [float(drawn[setting.name][quantity].mean()) for setting in settings]
+    values = parts.plotted(
+        pd.DataFrame({"x": [s.alpha for s in settings], "mean": means}),
+        dataset=dataset,
+        series=dataset_name(dataset),
+        quantity=f"mean_{quantity}",
+    )
+    stated = {s.alpha: value for s in settings if (value := _published(s, quantity)) is not None}
+    draw = partial(_draw_means, values=values, quantity=quantity, stated=stated)
+    return Panel(f"{dataset}_alpha", _heading(settings[0]), draw, values, False)
+
+
+def _draw_means(axes: Axes, values: pd.DataFrame, quantity: str, stated: dict[float, float]) -> None:
+    label = "mean " + AXIS_LABELS[quantity].replace(" in a mini-batch", "")
+    _draw_sweep(axes, values, {str(values["series"].iloc[0]): _SCALE_STYLES[quantity]}, label)
+    for x, mean in zip(values["x"], values["mean"], strict=True):
+        parts.write_beside(axes, f"{mean:.3g}", (x, mean), (0, -12), ha="center", va="top", color="black")
+    if stated:
+        axes.plot([*stated], [*stated.values()], "o", color="#202020", markersize=10, markerfacecolor="none")
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.15 * max(stated.values())))

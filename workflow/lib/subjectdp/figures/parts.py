@@ -1,0 +1,218 @@
+"""What the figures share: panels of a data set, plotted values, lines, marks and axes, legends and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
+from matplotlib.transforms import ScaledTranslation
+
+from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
+from subjectdp.figures.style import Style, in_order
+from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon
+from subjectdp.results.select import CONDITIONAL_NOTE, are_private, is_conditional, privacy_note
+
+GREY = "#404040"
+
+
+def by_dataset(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """The runs of each data set, in the papers' order."""
+    return [runs[runs["dataset"] == name] for name in datasets_in_order(runs["dataset"])]
+
+
+def dataset_panel(
+    rows: pd.DataFrame,
+    key: str,
+    draw: Callable[[Axes], None],
+    values: pd.DataFrame,
+    words: str = "",
+    **more: Any,
+) -> Panel:
+    """A panel of one data set's ``rows`` (columns dataset and synthetic).
+
+    ``words`` follow the data set's name in the heading; ``more`` are further fields of the panel.
+    """
+    dataset = str(rows["dataset"].iloc[0])
+    synthetic = bool(rows["synthetic"].any())
+    return Panel(f"{dataset}_{key}", dataset_name(dataset) + words, draw, values, synthetic, **more)
+
+
+def plotted(frame: pd.DataFrame, **columns: Any) -> pd.DataFrame:
+    """``frame`` with more ``columns``, as :data:`VALUE_COLUMNS`; one seed and no interval where it states none."""
+    frame = frame.assign(**columns)
+    absent = {name: value for name, value in _ABSENT.items() if name not in frame}
+    return frame.assign(**absent)[VALUE_COLUMNS]
+
+
+_ABSENT = {"low": np.nan, "high": np.nan, "seeds": 1}
+
+
+def written(values: Iterable[float]) -> str:
+    """Distinct numbers, rising, with commas."""
+    return ", ".join(f"{value:g}" for value in sorted(set(values)))
+
+
+def highest(values: pd.DataFrame) -> float:
+    """The upper end of the intervals, or the largest mean without any."""
+    return float(np.nanmax(values["high"].fillna(values["mean"])))
+
+
+def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, most_marks: int = 10_000) -> None:
+    """One series: a line with markers, and a band where there are several seeds (a bar at an isolated point)."""
+    part = part.sort_values("x")
+    x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
+    axes.plot(
+        x,
+        mean,
+        color=style.color,
+        linestyle=style.line,
+        marker=style.marker,
+        markevery=max(1, -(-len(part) // most_marks)),
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+    )
+    if part["low"].notna().any():
+        low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
+        axes.fill_between(x, low, high, color=style.color, alpha=0.14, linewidth=0)
+        known = np.concatenate([[False], np.isfinite(low), [False]])
+        isolated = known[1:-1] & ~known[:-2] & ~known[2:]
+        axes.vlines(x[isolated], low[isolated], high[isolated], color=style.color, alpha=0.5, linewidth=1.2)
+
+
+def draw_lines(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], most_marks: int = 10_000) -> None:
+    """All series, each by :func:`draw_band_line`."""
+    for name in in_order(values["series"]):
+        draw_band_line(axes, values[values["series"] == name], styles[name], most_marks)
+
+
+def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift: float = 0.0) -> None:
+    """Marks with error bars, joined by a line; ``hollow`` ones by a thin dotted line.
+
+    ``shift``: horizontal shift in points, so that equal values do not hide one another.
+    """
+    part = part.sort_values("x")
+    x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
+    half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
+    aside = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+    axes.errorbar(
+        x,
+        mean,
+        yerr=half if half.any() else None,
+        color=style.color,
+        linestyle=":" if hollow else style.line,
+        linewidth=1.1 if hollow else 1.5,
+        marker=style.marker,
+        markersize=6,
+        markerfacecolor="white" if hollow else style.color,
+        elinewidth=1.1,
+        capsize=2,
+        transform=axes.transData + aside,
+    )
+
+
+def shifts(names: Sequence[str]) -> dict[str, float]:
+    """Horizontal shift of each series' marks in points, centred at 0."""
+    return {name: 2.2 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
+
+
+def draw_rows(axes: Axes, names: Sequence[str]) -> dict[str, int]:
+    """A row for each name, the first on top, without lines between; returns their heights."""
+    places = {name: len(names) - 1 - index for index, name in enumerate(names)}
+    axes.set_ylim(-0.7, len(names) - 0.3)
+    axes.set_yticks(list(places.values()), list(places))
+    axes.grid(visible=False, axis="y")
+    return places
+
+
+def write_beside(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **more: Any
+) -> None:
+    """A small text beside a mark, ``offset`` in points."""
+    look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": GREY}
+    axes.annotate(text, place, xytext=offset, textcoords="offset points", **look | more)
+
+
+def decades(axis: Axis, subs: Sequence[float] = (1.0,), most: int | None = None) -> None:
+    """Ticks at ``subs`` times powers of ten, at most ``most``, as plain numbers."""
+    axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=most))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def plain(value: float) -> str:
+    """A number on a logarithmic axis."""
+    return format_epsilon(value) if value >= 1 else f"{value:g}"
+
+
+def ticks_at(axes: Axes, places: Sequence[float], ticks: str = "{:g}") -> None:
+    """A tick at each place of the horizontal axis and nowhere else."""
+    axes.xaxis.set_major_locator(FixedLocator(list(places)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(list(places), [ticks.format(place) for place in places])
+
+
+def logarithmic(axes: Axes, places: Sequence[float], label: str, ticks: str = "{:g}") -> None:
+    """A logarithmic horizontal axis with a tick at each place."""
+    axes.set_xscale("log")
+    low, high = min(places), max(places)
+    margin = max(1.15, (high / low) ** 0.06)
+    axes.set_xlim(low / margin, high * margin)
+    ticks_at(axes, places, ticks)
+    axes.set_xlabel(label)
+
+
+def rounds_axis(axes: Axes, values: pd.DataFrame, label: str = "training round") -> None:
+    """The horizontal axis of rounds or steps, from 0."""
+    axes.set_xlabel(label)
+    axes.set_xlim(0, float(values["x"].max()) * 1.02)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
+def privacy_legend(
+    runs: pd.DataFrame, styles: dict[str, Style], series: str = "label", order: Iterable[str] = ()
+) -> tuple[LegendEntry, ...]:
+    """An entry for each series: its name, and below it the ε that it claims and guarantees.
+
+    ``order``: of the series, else that of the algorithms.
+    """
+    return tuple(
+        LegendEntry(f"{name}\n{privacy_note(runs[runs[series] == name])}", styles[name])
+        for name in order or in_order(runs[series])
+    )
+
+
+def seed_note(runs: pd.DataFrame, series: str = "label") -> str:
+    """The number of seeds averaged in a figure, and the meaning of its bands."""
+    counts = runs.groupby(["dataset", series])["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    if high == 1:
+        return "One seed: no band"
+    seeds = str(high) if low == high else f"{low} to {high}"
+    single = "; no band where there is one seed" if low == 1 else ""
+    return f"Mean of {seeds} seeds, band: 95 % t-interval{single}"
+
+
+def privacy_footnote(runs: pd.DataFrame) -> str:
+    """The meaning of the ε in the legend, in one sentence."""
+    private = runs[are_private(runs)]
+    if private.empty:
+        return ""
+    names = datasets_in_order(private["dataset"])
+    order = f"; with a slash: {' / '.join(dataset_name(name) for name in names)}" if len(names) > 1 else ""
+    star = "* the papers' claim, no guarantee. " if (private["mode"] == "as_published").any() else ""
+    dagger = f"{CONDITIONAL_NOTE}. " if is_conditional(private) else ""
+    sound = f"Sound ε: what the same run guarantees an item, or a subject over all its silos{order}"
+    return f"{star}{dagger}{sound}; δ = {written(private['delta'])}"

@@ -48,8 +48,8 @@ from subjectdp.plan.plan import (
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
+    SubjectSettings,
 )
-from subjectdp.plan.subject_settings import SubjectSettings
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they

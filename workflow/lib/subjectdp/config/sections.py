@@ -20,12 +20,14 @@ from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
+    BudgetWeights,
     Horizontal,
     NoiseDistribution,
     NoiseSource,
     PlanSettings,
     SamplingMethod,
     SiloChoice,
+    SubjectSettings,
     TrustModel,
 )
 from subjectdp.plan.ranges import (
@@ -42,7 +44,6 @@ from subjectdp.plan.ranges import (
     Positive,
     Probability,
 )
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 Distribution = Literal["uniform", "power", "equal", "inherent"]
 if TYPE_CHECKING:

@@ -161,9 +161,9 @@ class Scenario(Section):
                 if value != usual
             )
             if idle:
-                runs = f"{len(repeated)} run{'s' if len(repeated) > 1 else ''}"
+                runs = f"{len(repeated)} distinct run{'s' if len(repeated) > 1 else ''}"
                 lines.append(
-                    f"{block}, {label}: {', '.join(idle)} changes nothing, {len(pairs)} combinations are {runs}."
+                    f"{block}, {label}: {', '.join(idle)} has no effect here: {len(pairs)} combinations, {runs}."
                 )
         return tuple(lines)
 

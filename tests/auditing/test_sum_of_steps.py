@@ -14,7 +14,7 @@ from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.auditing.sum_of_steps import least_epsilon
 from subjectdp.errors import PrivacyError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 Q_S = subject_sampling_probability(512 / 25_375, 8)
 SIGMA = 1.8155  # Opacus' RDP accountant, (4, 1e-5), 5,000 steps of q = 512 / 25,375
 

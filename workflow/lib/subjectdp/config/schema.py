@@ -71,7 +71,7 @@ def scenario_schema() -> dict[str, Any]:
 
 def scenario_schema_text() -> str:
     """The JSON schema as text."""
-    return json.dumps(scenario_schema(), indent=2) + "\n"
+    return json.dumps(scenario_schema(), indent=2).replace("\\n", " ") + "\n"
 
 
 def defaults_text() -> str:
@@ -168,8 +168,9 @@ def _yaml_value(value: Any) -> str:
 
 
 def _row(key: str, field: FieldInfo) -> str:
+    description = " ".join((field.description or "").split())
     if section_of(field) is not None:
-        return f"| `{key}` | a mapping of the keys below | | {field.description} |"
+        return f"| `{key}` | a mapping of the keys below | | {description} |"
     default = "required" if field.is_required() else f"`{_yaml_value(field.get_default())}`"
-    cells = (f"`{key}`", allowed_text(field), default, field.description or "")
+    cells = (f"`{key}`", allowed_text(field), default, description)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -2,7 +2,7 @@
 
 Every key has a default, a range and, as the text below it, a description. ``config/README.md``,
 ``config/defaults.yaml`` and ``config/config.schema.json`` are generated from this file. Unknown keys are refused.
-Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number.
+Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
 
 Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
 settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.

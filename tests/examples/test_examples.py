@@ -73,7 +73,7 @@ def test_the_how_to_page_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its Python from top to bottom, on the table that it shows, and its command line."""
-    text = (EXAMPLES.parent / "docs" / "use-as-a-library.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs" / "library.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (table,) = [block for kind, block in blocks if kind == "text"]
     (tmp_path / "counts.csv").write_text(table)
@@ -81,7 +81,7 @@ def test_the_how_to_page_runs_as_it_stands(
     names: dict[str, Any] = {}
     for kind, block in blocks:
         if kind == "python":
-            exec(compile(block, "use-as-a-library.md", "exec"), names)
+            exec(compile(block, "library.md", "exec"), names)
     assert names["engine"].steps == 10
     first = capsys.readouterr().out.splitlines()[0]
     (command,) = [block for kind, block in blocks if kind == "" and block.startswith("subjectdp account")]

@@ -348,7 +348,7 @@ def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) ->
 def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -> None:
     world.killed("run", 3)
     (world.folder / "run").rename(world.folder / "moved")
-    folder = world.train("moved", performance={"threads": 2})
+    folder = world.train("moved", performance={"lock_wait_minutes": 5})
     assert resumed_after(folder) == [2]
 
 

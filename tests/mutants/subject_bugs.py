@@ -216,8 +216,8 @@ SUBJECTS = (
     mutant(
         "keys that an algorithm does not read are dropped",
         "config/run.py",
-        "wrong_variant or unread + [",
-        "wrong_variant or [",
+        "[*unread, *_problems(read)]",
+        "[*_problems(read)]",
         "config/test_unread_keys.py::test_a_key_that_is_not_read_is_refused",
     ),
     mutant(

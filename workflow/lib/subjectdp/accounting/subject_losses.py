@@ -10,8 +10,7 @@ from __future__ import annotations
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, Turned, known_coin
 from subjectdp.noise.subject_weights import moved_at_one_silo
-from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
-from subjectdp.plan.subject_settings import BudgetWeights
+from subjectdp.plan.plan import BudgetWeights, PrivacyPlan, PrivacyUnit
 
 
 def budget_losses(

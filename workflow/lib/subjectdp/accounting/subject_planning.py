@@ -12,10 +12,10 @@ from subjectdp.plan.plan import (
     FederationFacts,
     Mechanism,
     PlanSettings,
+    Prediction,
     PrivacyPlan,
     SiloSchedule,
 )
-from subjectdp.plan.subject_settings import Prediction
 
 
 def check_prediction(facts: FederationFacts, settings: PlanSettings) -> None:

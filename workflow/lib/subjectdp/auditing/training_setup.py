@@ -23,7 +23,7 @@ from subjectdp.models.build import build_model
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import FederationFacts
-from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.device_data import ResidentData
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 

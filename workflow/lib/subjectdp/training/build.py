@@ -25,9 +25,8 @@ from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
+from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.items.device_data import FixedFeatures, ResidentData
-from subjectdp.training.items.feature_cache import FeatureCache
 
 
 @dataclass(frozen=True)

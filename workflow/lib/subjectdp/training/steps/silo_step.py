@@ -19,8 +19,8 @@ from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
 from subjectdp.sampling.batches import BatchStatistics, StepKey, batch_statistics, sample_items
 from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
+from subjectdp.training.device_data import ResidentData, to_device
 from subjectdp.training.federation import Federation
-from subjectdp.training.items.device_data import ResidentData, to_device
 from subjectdp.training.record.steplog import LoggedStep
 from subjectdp.training.steps.integer_noise import rounded_sum
 from subjectdp.training.steps.subject_updates import subject_update_sum

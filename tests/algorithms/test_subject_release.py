@@ -24,7 +24,7 @@ from subjectdp.plan.plan import (
     SubjectSettings,
     TrustModel,
 )
-from subjectdp.sampling.subjects import subjects_of_round
+from subjectdp.sampling.batches import subjects_of_round
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SOUND = AccountingMode.SOUND

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from subjectdp.api.counts import Counts, read_counts
     from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
     from subjectdp.api.report import Guarantee, PrivacyReport
-    from subjectdp.api.schedule import Schedule
+    from subjectdp.api.schedule import Schedule, untuned_schedule
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "clip_sum",
     "mechanism",
     "read_counts",
+    "untuned_schedule",
 ]
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "clip_sum": "engine",
     "mechanism": "accounting",
     "read_counts": "counts",
+    "untuned_schedule": "schedule",
 }
 
 

@@ -31,20 +31,14 @@ __all__ = [
     "untuned_schedule",
 ]
 
-_HOMES = {
-    "Counts": "counts",
-    "Guarantee": "report",
-    "PrivacyReport": "report",
-    "PrivacySettings": "engine",
-    "Schedule": "schedule",
-    "SubjectPrivacyEngine": "engine",
-    "account": "accounting",
-    "calibrate": "accounting",
-    "clip_sum": "engine",
-    "mechanism": "accounting",
-    "read_counts": "counts",
-    "untuned_schedule": "schedule",
+_MODULES = {
+    "accounting": "account calibrate mechanism",
+    "counts": "Counts read_counts",
+    "engine": "PrivacySettings SubjectPrivacyEngine clip_sum",
+    "report": "Guarantee PrivacyReport",
+    "schedule": "Schedule untuned_schedule",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,14 @@ from scipy import optimize, stats
 
 from accounting.plans import DELTA, POISSON, SUBJECT
 from subjectdp.accounting import renyi
-from subjectdp.accounting.capped import capped, capped_bound, capped_shift
-from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, pld_epsilon
+from subjectdp.accounting.epsilon import (
+    capped,
+    capped_bound,
+    capped_shift,
+    epsilon_of,
+    large_epsilon,
+    pld_epsilon,
+)
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.plan.plan import Clipping

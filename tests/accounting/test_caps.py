@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accounting import plans
-from subjectdp.accounting.group_size_caps import cap_table
+from subjectdp.accounting.averaged_noise import cap_table
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.errors import ConfigError

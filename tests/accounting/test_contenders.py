@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from opacus.accountants import RDPAccountant
 
-from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
 from subjectdp.accounting.renyi import (
     ORDERS,
     best_epsilon,
+    contenders,
     opacus_epsilon,
     renyi_epsilon,
     step_divergences,

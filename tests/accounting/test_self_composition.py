@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from subjectdp.accounting.mixture_pld import mixture_pld
-from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed, self_convolved
+from subjectdp.accounting.mixture_pld import composed, epsilon_at, mixture_pld, self_composed, self_convolved
 from subjectdp.accounting.shifts import Shift
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from accounting.test_subject_plans import gaussian_epsilon
-from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.accounting.averaged_noise import untuned_schedule
 from subjectdp.cli.main import main
 from subjectdp.config import load_scenario
 

@@ -6,7 +6,7 @@ from mutants.mutant import mutant
 
 SHIFTS, LOSSES, STATEMENTS, REPORTED = (
     "accounting/shifts.py",
-    "accounting/subject_losses.py",
+    "accounting/sound.py",
     "accounting/statements.py",
     "test_no_epsilon_is_below_the_reference_or_far_above",
 )
@@ -396,7 +396,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a budget is charged its silos' rounds under coins too",
-        "accounting/subject_losses.py",
+        "accounting/sound.py",
         "if len(shift.sensitivities) > 1:\n        return plan.rounds",
         "if len(shift.sensitivities) > 9:\n        return plan.rounds",
         T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
@@ -484,14 +484,14 @@ ACCOUNTING = (
 TAILS = (
     mutant(
         "the tail's share of delta is spent twice",
-        "accounting/capped.py",
+        "accounting/epsilon.py",
         "return (bound(moving, delta - missed)",
         "return (bound(moving, delta)",
         "accounting/test_capped.py::test_the_bound_spends_delta_once",
     ),
     mutant(
         "the tail of one step stands for that of all",
-        "accounting/capped.py",
+        "accounting/epsilon.py",
         "log_kept += part.steps * math.log1p(-missed)",
         "log_kept += math.log1p(-missed)",
         "accounting/test_capped.py::test_the_chance_that_any_step_exceeds_its_cap",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.capped import capped_bound
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
 from subjectdp.accounting.joint import claimed_epsilon
-from subjectdp.accounting.mixture_pld import largest_loss, step_pld
-from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
+from subjectdp.accounting.mixture_pld import composed, epsilon_at, largest_loss, self_composed, step_pld
 from subjectdp.accounting.shifts import Shift, single_steps
 from subjectdp.errors import PrivacyError, expected, unknown
 from subjectdp.plan.plan import Accountant, Adjacency
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
+
 
 ACCOUNTANTS = tuple(Accountant)
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
@@ -235,3 +236,43 @@ def get_epsilon(
         raise PrivacyError(f"Replace adjacency is not supported for {type(event).__name__}.")
     ledger.compose(event)
     return float(ledger.get_epsilon(delta))
+
+
+_SHARE = 0.05  # of δ, charged for the tails
+
+
+def capped_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
+    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
+
+    Shifts on a coin (``accounting.shifts``) stay as they are.
+    """
+    if type(shift) is not Shift:
+        return shift, 0.0
+    probabilities = np.asarray(shift.probabilities)
+    above = np.append(np.cumsum(probabilities[::-1])[::-1][1:], 0.0)
+    kept = int(np.argmax(above <= tail)) + 1
+    masses = probabilities[:kept] / probabilities[:kept].sum()
+    return Shift.of(shift.sensitivities[:kept], masses.tolist()), float(above[kept - 1])
+
+
+def capped(loss: PrivacyLoss, probability: float) -> tuple[PrivacyLoss, float]:
+    """The loss with each step's shift capped, and τ ≤ ``probability``, the chance that any of them exceeds its cap."""
+    tail = probability / sum(part.steps for part in loss)
+    parts, log_kept = [], 0.0
+    for part in loss:
+        shift, missed = capped_shift(part.shift, tail)
+        parts.append(replace(part, shift=shift))
+        log_kept += part.steps * math.log1p(-missed)
+    return tuple(parts), -math.expm1(log_kept)
+
+
+def capped_bound(
+    loss: PrivacyLoss, delta: float, bound: Callable[[PrivacyLoss, float], float], share: float = _SHARE
+) -> float:
+    """ε at δ by ``bound`` of the loss capped at the cost of ``share`` of δ.
+
+    ``bound`` takes a loss and a δ and returns an ε that holds for them.
+    """
+    parts, missed = capped(loss, share * delta)
+    moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
+    return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from subjectdp.accounting.epsilon import comparing_grid, loss_masses
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, merged
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.self_composition import hockey_sticks
+from subjectdp.accounting.mixture_pld import hockey_sticks
 from subjectdp.accounting.shifts import Joined
 from subjectdp.plan.plan import SiloSchedule
 

@@ -18,8 +18,16 @@ import numpy as np
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
 from subjectdp.accounting.events import PrivacyLoss
-from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
-from subjectdp.accounting.renyi import INTEGER_ORDERS, ORDERS, Floats, best_epsilon, step_divergences
+from subjectdp.accounting.renyi import (
+    INTEGER_ORDERS,
+    NEAR_ONE,
+    ORDERS,
+    Floats,
+    best_epsilon,
+    divergences_near_one,
+    integer_divergences,
+    step_divergences,
+)
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, PrivacyUnit

@@ -10,8 +10,7 @@ from typing import Any
 from scipy import special
 
 from subjectdp.accounting import renyi
-from subjectdp.accounting.cache import cached
-from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
 
-from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
 
@@ -59,7 +58,7 @@ def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False)
     """ε at δ: the sum of the parts' Rényi divergences (the larger direction of each), converted at the best order.
 
     An upper bound, about 5 % above the tight ε. ``integer_orders`` uses integer orders only, with bounds that hold for
-    Skellam noise too (``accounting.integer_orders``).
+    Skellam noise too (``accounting.renyi``).
     """
     return renyi_epsilon_log(loss, math.log(delta), integer_orders)
 
@@ -357,3 +356,101 @@ def _opacus_entry(shift: Shift, sigma: float, steps: int, kind: str) -> tuple[fl
     raise expected(
         f"mechanism for Opacus' {kind} accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError
     )
+
+
+NEAR_ONE: tuple[float, ...] = (1.0001, 1.0003, 1.001, 1.003, 1.01, 1.03, 1.1, 1.3, 1.7)
+
+
+def divergences_near_one(sigma: float, shift: Shift) -> Floats:
+    """Bounds on the Rényi divergence of one step, either direction, at the orders ``NEAR_ONE``."""
+    beyond = np.asarray(NEAR_ONE)[:, None] - 1
+    squares = (np.asarray(shift.sensitivities) / sigma) ** 2
+    moments: Floats = np.asarray(logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1))
+    bounds: Floats = moments / beyond[:, 0]
+    return bounds
+
+
+@lru_cache(maxsize=512)
+def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
+    if isinstance(shift, Turned):
+        return _turned(sigma, shift, orders)
+    if isinstance(shift, Told):
+        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
+    values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
+    moved = values > 0
+    chance = float(weights[moved].sum())
+    if chance == 0.0:
+        return np.zeros(len(orders))
+    chance = min(1.0, chance)
+    squares = values[moved] ** 2 / (2 * sigma**2)
+    log_weights = np.log(weights[moved] / weights[moved].sum())
+    return np.array([_integer_divergence(round(order), chance, squares, log_weights) for order in orders])
+
+
+def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
+    """E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
+    squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
+    powers = np.asarray(orders)[:, None]
+    moments: Floats = np.asarray(logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1))
+    divergences: Floats = moments / (np.asarray(orders) - 1)
+    return divergences
+
+
+def _integer_divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:
+    powers = np.arange(order + 1.0)
+    below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
+    together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
+    forward = _moment(order, chance, together[None, :])[0]
+    if len(squares) == 1:
+        return float(forward) / (order - 1)
+    alone = _moment(order, chance, powers * below * squares[:, None])
+    backward = logsumexp(log_weights + alone)
+    return max(float(forward), float(backward)) / (order - 1)
+
+
+def _moment(order: int, chance: float, log_moments: Floats) -> Floats:
+    """log Σ_l C(a,l) (1-p)^(a-l) p^l e^(moment_l) for each row of ``log_moments`` (rows, a + 1)."""
+    if chance == 1.0:
+        return np.asarray(log_moments[:, -1])
+    powers = np.arange(order + 1.0)
+    chosen = gammaln(order + 1) - gammaln(powers + 1) - gammaln(order - powers + 1)
+    law = chosen + (order - powers) * math.log1p(-chance) + powers * math.log(chance)
+    return np.asarray(logsumexp(law + log_moments, axis=1))
+
+
+_SLACK = 1e-9  # for rounding
+
+
+def contenders(
+    divergence: Callable[[float], float], orders: Iterable[float], log_delta: float
+) -> tuple[float, ...]:
+    """The orders, ascending, whose ε at δ is the smallest of all (to rounding); seldom more than one.
+
+    Bounds come from whole orders alone, where accountants sum a finite series of positive terms. At other orders an
+    accountant may stop early or give a number that is too large.
+
+    Args:
+        divergence: of all steps together, at an order above 1; infinite where an accountant has none.
+        orders: above 1, any number of them.
+        log_delta: log δ.
+    """
+    best = math.inf
+    found: dict[float, float] = {}
+    certain: dict[float, float] = {}
+    for order in sorted(orders, key=lambda order: (order != round(order), order)):
+        below = max((value for whole, value in certain.items() if whole < order), default=0.0)
+        offset = _offset(order, log_delta)
+        if below + offset > best + _SLACK * (1 + abs(best)):
+            continue
+        value = divergence(order)
+        if order == round(order) and math.isfinite(value):
+            certain[order] = value
+        found[order] = value + offset
+        best = min(best, found[order])
+    return tuple(sorted(order for order, bound in found.items() if bound <= best + _SLACK * (1 + abs(best))))
+
+
+def _offset(order: float, log_delta: float) -> float:
+    """What the conversion adds to the divergence (Canonne, Kamath, Steinke, arXiv 2004.00010, proposition 12)."""
+    return math.log1p(-1 / order) - (log_delta + math.log(order)) / (order - 1)

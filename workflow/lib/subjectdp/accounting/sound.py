@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
-from subjectdp.accounting import subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -27,8 +26,9 @@ from subjectdp.accounting.held_silos import (
     worst_of,
 )
 from subjectdp.accounting.renyi import quick_bounds
-from subjectdp.accounting.shifts import Shift, Told
+from subjectdp.accounting.shifts import Shift, Told, Turned, known_coin
 from subjectdp.errors import PrivacyError
+from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import (
     AccountingMode,
     Clipping,
@@ -41,6 +41,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.plan.rounds import expected_batch
+from subjectdp.plan.subject_settings import BudgetWeights
 
 FEW_LOSSES = 12  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
@@ -58,7 +59,7 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
     if plan.mechanism.shared_budget:
         copies = noise_copies(plan) if noise_is_summed(plan) else 1.0
-        return subject_losses.budget_losses(plan, unit, every_silo, copies)
+        return budget_losses(plan, unit, every_silo, copies)
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     if noise_is_summed(plan):
         return _summed_losses(plan, silos, unit, every_silo)
@@ -346,3 +347,55 @@ def expected_subjects(schedule: SiloSchedule) -> float:
     """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1 (items are sampled)."""
     mean = schedule.items / max(1, schedule.subjects)
     return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))
+
+
+def budget_losses(
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float
+) -> list[PrivacyLoss]:
+    """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
+
+    ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
+    silos, which nothing bounds.
+    """
+    sigma = min(silo.noise_multiplier for silo in plan.silos) * noise_copies
+    shift = _budget_shift(plan, unit, every_silo)
+    return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
+
+
+def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
+    """How one release is moved."""
+    settings, schedule = plan.settings, plan.silos[0]
+    shift = unit_shift(
+        plan.mechanism.clipping,
+        unit,
+        settings.sampling,
+        max(silo.sampling_probability for silo in plan.silos),
+        schedule.max_items_per_subject,
+        schedule.items,
+    )
+    q = shift.probabilities[-1]
+    if unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED:
+        # It may turn its own silo's part around, and no other part changes.
+        shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))
+    elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
+        # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
+        shift = Turned.by(q, _moved_at_one_silo(plan))
+    return (
+        known_coin(shift) if settings.colluding_silos and q < 1 else shift
+    )  # every silo knows the common coin
+
+
+def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
+    """Rounds that count as if a subject's whole budget were spent in each.
+
+    Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
+    rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
+    on Gaussians: under coins (more than one atom) every round counts.
+    """
+    if len(shift.sensitivities) > 1:
+        return plan.rounds
+    return max(plan.rounds_of(silo) for silo in range(len(plan.silos)))
+
+
+def _moved_at_one_silo(plan: PrivacyPlan) -> float:
+    return moved_at_one_silo(plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)

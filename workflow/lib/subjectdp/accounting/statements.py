@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from subjectdp.accounting import published, sound
-from subjectdp.accounting.cache import versions
+from subjectdp.accounting.calibration import versions
 from subjectdp.accounting.epsilon import SEARCH
-from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.make_plan import predicted_plan
 from subjectdp.accounting.privacy_report import report_text
-from subjectdp.accounting.recorded import recorded, recorded_event
-from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Accountant,

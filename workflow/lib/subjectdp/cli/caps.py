@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subjectdp.accounting.group_size_caps import CapRow, cap_table
+from subjectdp.accounting.averaged_noise import CapRow, cap_table
 from subjectdp.cli.parser import add_json, add_target
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import expected
@@ -15,7 +15,7 @@ from subjectdp.io.printing import print_json
 from subjectdp.plan.plan import AccountingMode, Horizontal, PlanSettings, SamplingMethod
 
 if TYPE_CHECKING:
-    from subjectdp.accounting.group_size_caps import CapRow
+    from subjectdp.accounting.averaged_noise import CapRow
 
 
 _CAPS = [1, 2, 4, 8, 16]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from subjectdp.accounting.untuned import subjects_by_noise, untuned_schedule
+from subjectdp.accounting.averaged_noise import subjects_by_noise, untuned_schedule
 from subjectdp.cli.parser import add_json, add_target
 from subjectdp.errors import expected
 from subjectdp.io.printing import print_json
 
 if TYPE_CHECKING:
-    from subjectdp.accounting.untuned import UntunedSchedule
+    from subjectdp.accounting.averaged_noise import UntunedSchedule
 
 
 def add_parser(commands: Any) -> None:

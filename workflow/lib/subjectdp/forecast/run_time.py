@@ -12,7 +12,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting.cache import cached
+from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.epsilon import load_accountant
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons

@@ -43,7 +43,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Adds the generated pages."""
     pages = {"reference-cli.md": _command_line(), "reference-api.md": _api()}
     pages |= {target: (ROOT / source).read_text() for source, target in COPIED.items()}
-    pages[COPIED["config/README.md"]] = _PATTERN.sub(r"matching `\1`", readme_text())  # from the schema
+    pages[COPIED["config/README.md"]] = _PATTERN.sub(r"matching `\1`", readme_text(ROOT / "config"))
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files

@@ -21,7 +21,7 @@ from benchmarks.problem import Problem
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.pass_size import items_in_a_pass, saved_values
+from subjectdp.engine.probe import items_in_a_pass, saved_values
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.training.steps.optimisers import descend, make_optimiser

@@ -36,7 +36,7 @@ from subjectdp.io.atomic import write_bytes
 from subjectdp.models.handwriting import CLASSES, FEATURES, OUTPUTS, HandwritingFeatures, HandwritingNet, half
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.training.items.device_data import INK_SCALE, INK_SHIFT, ResidentData
+from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, ResidentData
 
 _PAPER = -INK_SHIFT / INK_SCALE  # value of paper in ``ResidentData``
 _SIDES, _LANCZOS = (SIDE, SIDE), Image.Resampling.LANCZOS

@@ -31,8 +31,7 @@ from subjectdp.config import load_scenario
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError
-from subjectdp.io.atomic import sha256_of
-from subjectdp.io.checksummed_json import SEAL, sealed
+from subjectdp.io.atomic import SEAL, sealed, sha256_of
 from subjectdp.places import CHECKOUT
 
 ALGORITHMS = ["user_ldp", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]

@@ -19,8 +19,16 @@ from accounting import plans
 from accounting.plans import ITEM, SUBJECT, plan, sound
 from accounting.reference import Release, added, binomial, epsilon, sampled
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit, SamplingMethod, SiloChoice, TrustModel
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.plan.plan import (
+    BudgetWeights,
+    Clipping,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+    SiloChoice,
+    SubjectSettings,
+    TrustModel,
+)
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 STILL = {0.0: 1.0}

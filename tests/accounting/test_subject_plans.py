@@ -26,15 +26,16 @@ from subjectdp.config import load_run
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import (
+    BudgetWeights,
     Clipping,
     FederationFacts,
     Mechanism,
     PlanSettings,
     PrivacyPlan,
     SamplingMethod,
+    SubjectSettings,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS

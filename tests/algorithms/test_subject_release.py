@@ -16,9 +16,15 @@ from algorithms import tiny
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, worlds
 from subjectdp.config.sections import OptimizerConfig
-from subjectdp.plan.plan import AccountingMode, Clipping, PrivacyPlan, TrustModel
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
-from subjectdp.sampling.subjects import subjects_of_round
+from subjectdp.plan.plan import (
+    AccountingMode,
+    BudgetWeights,
+    Clipping,
+    PrivacyPlan,
+    SubjectSettings,
+    TrustModel,
+)
+from subjectdp.sampling.batches import subjects_of_round
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SOUND = AccountingMode.SOUND

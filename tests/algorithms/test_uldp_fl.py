@@ -22,8 +22,7 @@ from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config import load_run
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.errors import ConfigError
-from subjectdp.plan.plan import Clipping, PrivacyPlan
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.plan.plan import BudgetWeights, Clipping, PrivacyPlan, SubjectSettings
 
 PAPER = (BudgetWeights.FIXED, BudgetWeights.PROPORTIONAL)  # ULDP-AVG and ULDP-AVG-w
 RUN = {"algorithm": "uldp_fl", "privacy": {"mode": "sound"}}

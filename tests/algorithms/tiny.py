@@ -25,8 +25,8 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     SamplingMethod,
     SiloSchedule,
+    SubjectSettings,
 )
-from subjectdp.plan.subject_settings import SubjectSettings
 from subjectdp.training.federation import Federation, noise_name
 from subjectdp.training.global_model import GlobalModel
 from subjectdp.training.record.steplog import LoggedStep, StepLog

@@ -19,8 +19,7 @@ from subjectdp.auditing.vector import SubjectFederation, VectorFederation, World
 from subjectdp.data.partition import Partition
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
-from subjectdp.plan.plan import AccountingMode, PrivacyPlan, TrustModel
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
+from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, SubjectSettings, TrustModel
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian

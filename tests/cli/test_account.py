@@ -23,7 +23,7 @@ from subjectdp.algorithms.registry import mechanism
 from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
-from subjectdp.io.checksummed_json import sealed
+from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
 SCHEDULE = "--steps-per-round 50 --sampling-probability 0.0201773 --max-items-per-subject 8 --delta 1e-5"

@@ -12,7 +12,7 @@ import pytest
 from cli.commands import SMOKE, run, run_json
 from subjectdp.cli.run_folders import clock, read_run_folder
 from subjectdp.config import load_scenario
-from subjectdp.io.checksummed_json import sealed
+from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.io.printing import flattened, print_json, print_table
 from subjectdp.training.evaluation import Score

@@ -13,8 +13,8 @@ import pytest
 from subjectdp.cli import run as run_command
 from subjectdp.cli import runs as runs_command
 from subjectdp.cli.main import main
-from subjectdp.cli.progress import Progress, Watcher, seconds_left, span
 from subjectdp.cli.run_folders import RunFolder, State
+from subjectdp.cli.runs import Progress, Watcher, seconds_left, span
 from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]

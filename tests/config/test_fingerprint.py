@@ -269,7 +269,7 @@ def test_descriptions_of_settings_are_cosmetic(copy: Path) -> None:
 
     assert changed_stages(copy, before, "config/sections", edit) == set()
     assert "train" in changed_stages(
-        copy, before, "config/sections", lambda text: text.replace("default=16", "default=8")
+        copy, before, "config/sections", lambda text: text.replace("NotBool] = 16", "NotBool] = 8")
     )
 
 

@@ -31,7 +31,7 @@ def test_generated_files_are_up_to_date() -> None:
 
 
 def test_writing_and_noticing_drift(tmp_path: Path) -> None:
-    assert {path.name for path in write_generated(tmp_path)} == set(generated_files())
+    assert {path.name for path in write_generated(tmp_path)} == set(generated_files(tmp_path))
     assert write_generated(tmp_path) == []
     (tmp_path / "defaults.yaml").write_text("name: defaults\n")
     assert [path.name for path in stale_files(tmp_path)] == ["defaults.yaml"]
@@ -40,7 +40,7 @@ def test_writing_and_noticing_drift(tmp_path: Path) -> None:
 def test_every_key_is_described() -> None:
     for key, field in walk_fields(RunConfig):
         assert field.description, key
-    readme = readme_text()
+    readme = readme_text(CONFIG)
     for key in LEAVES:
         assert f"| `{key}` |" in readme
 

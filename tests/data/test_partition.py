@@ -32,7 +32,7 @@ from subjectdp.data.splits import Splits, split_items
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
-from subjectdp.io.checksummed_json import sealed
+from subjectdp.io.atomic import sealed
 
 SUBJECTS = 30
 CAPPED = SpreadSettings(4, "power", 3.0, max_items_per_subject=5, silos_per_subject=3)

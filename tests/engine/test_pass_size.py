@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from subjectdp.engine.pass_size import items_in_a_pass, saved_values
+from subjectdp.engine.probe import items_in_a_pass, saved_values
 from subjectdp.models.build import build_model
 
 

@@ -13,8 +13,7 @@ import pandas as pd
 
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
-from subjectdp.io.atomic import sha256_of
-from subjectdp.io.checksummed_json import sealed
+from subjectdp.io.atomic import sealed, sha256_of
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 

@@ -18,8 +18,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from hostile.nist_input import chunk, png_with
-from hostile.outcomes import limit_memory, limited_time
+from hostile.limits import chunk, limit_memory, limited_time, png_with
 from source_files import png, write_zip
 from subjectdp.config import load_scenario
 from subjectdp.data import femnist, leaf_json, shakespeare

@@ -50,7 +50,7 @@ def test_it_is_refused_in_bounded_memory_and_time(outcomes: dict[str, Any], name
 def test_the_limits_of_the_test_are_enforced() -> None:
     """A reader that took memory or time without end would fail the tests above."""
     code = (
-        "from hostile.outcomes import limit_memory, limited_time, Hang\n"
+        "from hostile.limits import limit_memory, limited_time, Hang\n"
         "limit_memory(300 << 20)\n"
         "try:\n    bytes(400 << 20)\nexcept MemoryError:\n    print('memory')\n"
         "try:\n    with limited_time(0.2):\n        while True: pass\nexcept Hang:\n    print('time')\n"

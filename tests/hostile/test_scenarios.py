@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostile.config_input import TOKEN
-from hostile.outcomes import check_message, tree
+from hostile.limits import TOKEN, check_message, tree
 from subjectdp.cli.main import main
 from subjectdp.config import load_run, load_scenario
 from subjectdp.data.sources import load_sources

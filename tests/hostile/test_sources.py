@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from hostile.nist_input import chunk, png_with
-from hostile.outcomes import check_message, tree
-from hostile.zips import zipped
+from hostile.limits import check_message, chunk, png_with, tree, zipped
 from source_files import etext, leaf_femnist, leaf_shakespeare, nist_files, nist_folder, png, write_zip
 from subjectdp.config import data_key, load_run
 from subjectdp.data import femnist, images, leaf_json, shakespeare

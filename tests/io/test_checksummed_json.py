@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subjectdp.io.atomic import write_json
-from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
+from subjectdp.io.atomic import SEAL, is_intact, sealed, write_json
 
 NUMBERS = st.floats() | st.integers() | st.booleans() | st.none()
 CONTENT = st.dictionaries(

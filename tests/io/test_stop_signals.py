@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from subjectdp.io.job_log import job_log
-from subjectdp.io.stop_signals import SIGNALS, Stopped, stop_requests
+from subjectdp.io.job_log import SIGNALS, Stopped, job_log, stop_requests
 
 
 @pytest.mark.parametrize("signum", SIGNALS)

@@ -26,8 +26,7 @@ from subjectdp.models.build import build_model
 from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishFeatures
 from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import load_weights, provenance
-from subjectdp.training.items.device_data import FixedFeatures, ResidentData
-from subjectdp.training.items.feature_cache import FeatureCache
+from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
 
 TINY = TextSettings(steps=20, batch_size=16, seed=5)
 LINES = "\n  1 In the beginning was the word,\nand the word was good.\n  12 And it was so. \u00a7\n"

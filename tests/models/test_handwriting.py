@@ -46,7 +46,7 @@ from subjectdp.models.handwriting import (
 )
 from subjectdp.training import build
 from subjectdp.training import run as run_module
-from subjectdp.training.items.device_data import FixedFeatures, ResidentData
+from subjectdp.training.device_data import FixedFeatures, ResidentData
 from subjectdp.training.run import train_run
 from training import small_world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 WEIGHTS = "noise/subject_weights.py"
-SAMPLER, STEP = "sampling/subjects.py", "training/steps/silo_step.py"
+SAMPLER, STEP = "sampling/batches.py", "training/steps/silo_step.py"
 UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/make_plan.py"
 LOSSES, EVENTS = "accounting/sound.py", "accounting/events.py"
 
@@ -216,8 +216,8 @@ SUBJECTS = (
     mutant(
         "keys that an algorithm does not read are dropped",
         "config/run.py",
-        "wrong_variant or unread + [",
-        "wrong_variant or [",
+        "[*unread, *_problems(read)]",
+        "[*_problems(read)]",
         "config/test_unread_keys.py::test_a_key_that_is_not_read_is_refused",
     ),
     mutant(

@@ -12,7 +12,7 @@ CLIPPING, PLAN = "engine/clipping.py", "plan/plan.py"
 SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
 
 T_BATCHES, T_NOISE = "sampling/test_batches.py::", "noise/test_gaussian.py::"
-T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/normals.py"
+T_NORMALS, NORMALS = "noise/test_normals.py::", "noise/gaussian.py"
 T_GROUPS, T_LINEAR = "engine/test_groups.py::", "engine/test_linear_models.py::"
 T_LOGITS = "engine/test_logit_gradients.py::"
 T_CLIP = "engine/test_clipping.py::"
@@ -54,8 +54,8 @@ SAMPLING = (
     mutant(
         "every step of a round draws the same mini-batch",
         BATCHES,
-        "Purpose.ITEM_SAMPLING, key.round_, key.silo, key.step)",
-        "Purpose.ITEM_SAMPLING, key.round_, key.silo)",
+        "Purpose.ITEM_SAMPLING, key.round_, key.silo, key.step)\n    if method",
+        "Purpose.ITEM_SAMPLING, key.round_, key.silo)\n    if method",
         T_BATCHES + "test_no_batch_repeats_in_a_whole_run",
     ),
     mutant(

@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian, grid_of, summed_draws
+from subjectdp.noise.gaussian import PIECE, add_gaussian, add_secure_gaussian, grid_of, summed_draws
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.noise.normals import PIECE
 from subjectdp.noise.torch_keys import keyed_generator
 
 SIZE = 40_000

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectdp.noise.normals import LANES, PIECE, add_normals, cipher_blocks, normal_pairs, redraw_tails
+from subjectdp.noise.gaussian import LANES, PIECE, add_normals, cipher_blocks, normal_pairs, redraw_tails
 
 EXPAND = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 

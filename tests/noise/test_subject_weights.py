@@ -18,8 +18,7 @@ from subjectdp.noise.subject_weights import (
     moved_at_one_silo,
     reach,
 )
-from subjectdp.plan.plan import TrustModel
-from subjectdp.plan.subject_settings import BudgetWeights
+from subjectdp.plan.plan import BudgetWeights, TrustModel
 
 LOCAL, SUMMED = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION
 RULES = list(BudgetWeights)

@@ -11,8 +11,7 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.config import load_run
 from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError
 from subjectdp.plan import rules
-from subjectdp.plan.plan import Accountant, Mechanism, NoiseDistribution, SamplingMethod
-from subjectdp.plan.subject_settings import SubjectSettings
+from subjectdp.plan.plan import Accountant, Mechanism, NoiseDistribution, SamplingMethod, SubjectSettings
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 SOUND = {"mode": plans.SOUND}

@@ -12,7 +12,7 @@ import pytest
 
 from figures.fake_runs import Fake, grid, list_files, write_run, write_runs
 from subjectdp.errors import DataError
-from subjectdp.io.checksummed_json import sealed
+from subjectdp.io.atomic import sealed
 from subjectdp.results.collect import (
     QUANTITIES,
     RUN_COLUMNS,

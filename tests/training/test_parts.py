@@ -16,8 +16,8 @@ from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.places import LIBRARY
 from subjectdp.sampling.batches import BatchStatistics
+from subjectdp.training.device_data import ResidentData
 from subjectdp.training.evaluation import evaluate
-from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.record.steplog import LoggedStep, StepLog
 from subjectdp.training.steps.optimisers import descend, make_optimiser
 from training import small_world

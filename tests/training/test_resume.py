@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from subjectdp.errors import StorageError
-from subjectdp.io.stop_signals import Stopped, StopRequest
+from subjectdp.io.job_log import Stopped, StopRequest
 from subjectdp.training import run as run_module
 from subjectdp.training.record import checkpoints as checkpoints_module
 from subjectdp.training.record import secret

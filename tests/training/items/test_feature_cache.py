@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.data.store import load_prepared
-from subjectdp.training.items.device_data import FixedFeatures, ResidentData
-from subjectdp.training.items.feature_cache import FeatureCache
+from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
 from training import small_world
 
 CPU = torch.device("cpu")
@@ -25,7 +24,7 @@ def features(images: Tensor) -> Tensor:
 
 
 def test_kept_features_are_those_of_a_run_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.training.items.device_data._FEATURES_AT_ONCE", 16)
+    monkeypatch.setattr("subjectdp.training.device_data._FEATURES_AT_ONCE", 16)
     prepared_folder, _ = small_world.build(tmp_path, small_world.config())
     prepared = load_prepared(prepared_folder)
     used = np.array([3, len(prepared.labels) - 1, 40, 3], dtype=np.int32)
@@ -75,7 +74,5 @@ def test_other_data_and_models_have_other_files(tmp_path: Path, other: dict[str,
 def test_other_learned_weights_have_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash of the weights is a constant of the code, whose fingerprint is part of the key."""
     before = FeatureCache(tmp_path, {}, MODEL).path
-    monkeypatch.setattr(
-        "subjectdp.training.items.feature_cache.fingerprint", lambda stage: f"changed {stage}"
-    )
+    monkeypatch.setattr("subjectdp.training.device_data.fingerprint", lambda stage: f"changed {stage}")
     assert FeatureCache(tmp_path, {}, MODEL).path != before

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from subjectdp.training import build
 from subjectdp.training import run as run_module
+from subjectdp.training.global_model import IterateAverage
 from subjectdp.training.run import train_run
-from subjectdp.training.steps.averaging import IterateAverage
 from training import small_world
 
 ROUNDS = 9

@@ -21,13 +21,13 @@ from subjectdp.plan.plan import (
     Mechanism,
     NoiseRule,
     PlanSettings,
+    Prediction,
     PrivacyPlan,
     PrivacyUnit,
     SiloSchedule,
     TrustModel,
 )
 from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
-from subjectdp.plan.subject_settings import Prediction
 
 
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:

@@ -8,6 +8,7 @@ from typing import Any
 from subjectdp.accounting.sound import noise_of_the_sum, own_noise_alone, participants, shares
 from subjectdp.plan.plan import (
     AccountingMode,
+    BudgetWeights,
     Clipping,
     DivisorRule,
     NoiseDistribution,
@@ -17,7 +18,6 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import BudgetWeights
 
 _WIDTH = 32
 _NAMES = {

@@ -31,6 +31,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import (
     AccountingMode,
+    BudgetWeights,
     Clipping,
     NoiseDistribution,
     NoiseRule,
@@ -41,7 +42,6 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.plan.rounds import expected_batch
-from subjectdp.plan.subject_settings import BudgetWeights
 
 FEW_LOSSES = 12  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again

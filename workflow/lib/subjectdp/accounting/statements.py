@@ -18,6 +18,7 @@ from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Accountant,
     Adjacency,
+    BudgetWeights,
     Clipping,
     DivisorRule,
     Mechanism,
@@ -30,7 +31,6 @@ from subjectdp.plan.plan import (
     SiloChoice,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import BudgetWeights
 
 OBSERVERS = {
     TrustModel.LOCAL: "anyone who sees every noisy step of every silo, the server included",

@@ -25,9 +25,9 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SiloChoice,
+    SubjectSettings,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import SubjectSettings
 
 Result = TypeVar("Result")
 

@@ -14,6 +14,7 @@ from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
+    BudgetWeights,
     FederationFacts,
     Horizontal,
     Mechanism,
@@ -21,9 +22,9 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
+    SubjectSettings,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 Size = Literal["small", "full"]
 

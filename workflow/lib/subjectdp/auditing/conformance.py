@@ -29,6 +29,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import (
     AccountingMode,
+    BudgetWeights,
     Clipping,
     DivisorRule,
     FederationFacts,
@@ -39,9 +40,9 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
+    SubjectSettings,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 from subjectdp.training.federation import Federation
 from subjectdp.training.global_model import GlobalModel
 from subjectdp.training.record.steplog import StepLog

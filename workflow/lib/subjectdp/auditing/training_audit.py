@@ -40,10 +40,10 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     TrustModel,
 )
+from subjectdp.training.device_data import ResidentData
 from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation, noise_name
 from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.rounds import run_round
 

@@ -440,13 +440,11 @@ class SubjectFederation(VectorFederation):
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
-        budget, settings = plan.mechanism.shared_budget, plan.settings.subject
         counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
         self.weights = counts[:, 0].astype(float).tolist()
-        if budget:
-            weights = subject_weights.budget_weights(
-                counts, settings.weights, plan.mechanism.trust, plan.silos_per_subject
-            )
+        if plan.mechanism.shared_budget:
+            rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
+            weights = subject_weights.budget_weights(counts, *rule)
             self.weights = weights[:, 0].tolist()
 
     def coins(self, round_: int, silo: int, step: int) -> Tensor:
@@ -464,12 +462,11 @@ class SubjectFederation(VectorFederation):
 
     def releases(self) -> Iterator[tuple[int, Tensor]]:
         """As in the base class. With a shared budget: one release a round."""
-        if not self.plan.mechanism.shared_budget:
-            for round_ in range(1, self.plan.rounds + 1):
-                yield from self._local_releases(round_)
-            return
         for round_ in range(1, self.plan.rounds + 1):
-            yield 0, self._projected(round_)
+            if self.plan.mechanism.shared_budget:
+                yield 0, self._projected(round_)
+            else:
+                yield from self._local_releases(round_)
 
     def _projected(self, round_: int) -> Tensor:
         """The projection of a round's noisy sums onto the canary's contribution; its noise is that of one sum."""

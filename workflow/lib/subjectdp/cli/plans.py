@@ -31,9 +31,9 @@ from subjectdp.plan.plan import (
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
+    SubjectSettings,
     TrustModel,
 )
-from subjectdp.plan.subject_settings import SubjectSettings
 
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.cli.parser import Line
-from subjectdp.cli.progress import Watcher
+from subjectdp.cli.runs import Watcher
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import expected
 from subjectdp.forecast.before_start import check_before_start

@@ -13,7 +13,7 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
-from subjectdp.io.checksummed_json import SEAL, is_intact
+from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
 from subjectdp.results.labels import run_label
 

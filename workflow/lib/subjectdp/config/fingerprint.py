@@ -67,7 +67,7 @@ WITHOUT_EFFECT = (
     f"{PACKAGE}.data.progress",
     f"{PACKAGE}.errors",
     f"{PACKAGE}.io.locks",
-    f"{PACKAGE}.io.stop_signals",
+    f"{PACKAGE}.io.job_log",
     f"{PACKAGE}.places",
 )
 """Modules that change no result. No closure includes or follows them."""

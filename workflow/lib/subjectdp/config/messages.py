@@ -24,7 +24,6 @@ from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 MOST_LINES = 40
 """Problems that one message lists."""
 
-_MOST_SHOWN = 200
 _PLAIN = re.compile(r"[\w./:-]{1,60}")  # text that YAML takes without quotes
 
 _WORDS: dict[type, str] = {
@@ -207,15 +206,14 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, st
     return field, key
 
 
-def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> ConfigError:
-    value = shown(details["input"])
-    kind = details["type"]
-    if kind in ("literal_error", "enum") and isinstance(details["input"], str) and field is not None:
-        return _as_config(unknown(key, value, _names(field.annotation)))
+def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> str:
+    value, kind = details["input"], details["type"]
+    if kind in ("literal_error", "enum") and isinstance(value, str) and field is not None:
+        return str(unknown(key, value, _names(field.annotation)))
     if kind == "missing":
-        return ConfigError(f"Expected {key} to be given.")
+        return f"Expected {key} to be given."
     allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
-    return _as_config(expected(key, value if isinstance(details["input"], str) else _Shown(value), allowed))
+    return str(expected(key, value, allowed))
 
 
 def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:
@@ -225,19 +223,14 @@ def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str
         return ""
     origin = typing.get_origin(field.annotation) if field is not None else None
     if origin is list and isinstance(value, str):
-        return f" Write {key}: [{shown(value)}]."
+        return f" Write {key}: [{value[:200]}]."
     if origin is list and isinstance(value, Mapping):
         return f" Write a list: '- ' before its first key, {next(iter(value), 'name')}."
     if origin not in (list, tuple, dict) and isinstance(value, list) and "[" not in key:
         return f" Several values are an axis: sweep: [{{{key}: {in_words(value)}}}]."
-    return section_form(key, value, section_of(field) if field is not None else None)
-
-
-def section_form(key: str, value: object, section: type[BaseModel] | None) -> str:
-    """How to write a section of which only a value was given: ``privacy: {mode: sound}``."""
-    fields = section.model_fields.items() if section is not None and isinstance(value, str) else ()
-    for name, field in fields:
-        if value in _names(field.annotation):
+    section = section_of(field) if field is not None and isinstance(value, str) else None
+    for name, below in section.model_fields.items() if section is not None else ():
+        if value in _names(below.annotation):
             return f" Write {key.rpartition('.')[2]}: {{{name}: {value}}}."
     return ""
 
@@ -249,29 +242,6 @@ def _names(annotation: Any) -> list[str]:
     if typing.get_origin(annotation) is typing.Literal:
         return [str(value) for value in typing.get_args(annotation)]
     return [name for inner in typing.get_args(annotation) for name in _names(inner)]
-
-
-class _Shown(str):
-    """Text whose repr is itself: the value has been put into words already."""
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def shown(value: Any) -> Any:
-    """``value`` for a message: the repr on one line, cut where it is long; text stays text."""
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, Mapping):
-        text = "a mapping with keys " + ", ".join(str(k) for k in list(value)[:5])
-    else:
-        text = in_words(value)
-    text = " ".join(text.split())
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text)} characters)"
-
-
-def _as_config(problem: Exception) -> ConfigError:
-    return problem if isinstance(problem, ConfigError) else ConfigError(str(problem))
 
 
 _KEY = re.compile(r"'?((?:[a-z][a-z0-9_]*)(?:\[\d+\])?(?:[.:][a-z0-9_]+(?:\[\d+\])?)*)'?")

@@ -48,8 +48,8 @@ from subjectdp.plan.plan import (
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
+    SubjectSettings,
 )
-from subjectdp.plan.subject_settings import SubjectSettings
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they
@@ -192,15 +192,8 @@ def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
     """``section`` with ``changes``, or itself where they change nothing: sweeps resolve each run more than once."""
-    differing = {key: value for key, value in changes.items() if not _same(getattr(section, key), value)}
+    differing = {key: value for key, value in changes.items() if getattr(section, key) != value}
     return section.model_copy(update=differing) if differing else section
-
-
-def _same(one: Any, other: Any) -> bool:
-    """The same section, or equal values of one type: 1 and 1.0 are written differently into an id."""
-    if one is other or isinstance(one, Section):
-        return one is other
-    return type(one) is type(other) and bool(one == other)
 
 
 ID_VERSION = 2

@@ -7,7 +7,7 @@ Rules between keys are checked before anything is computed, and all reported at 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -100,16 +100,27 @@ VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
 WITHOUT_EFFECT = ("privacy.horizontal",)
 """Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
 
-Rule = Callable[[RunSections], Iterator[SubjectDPError]]
+Rule = tuple[object, str, Any, str]
+"""Whether a rule is broken, the key, its value, and what is allowed."""
 
 
 def check_run(run: RunSections) -> None:
     """Raises one ConfigError, a line for each rule that ``run`` breaks."""
     wrong_variant = list(_variant(run))  # without its mechanism no other rule can be checked
     unread, read = list(_unread(run)), without_unread_keys(run)
-    problems = wrong_variant or unread + [problem for rule in _RULES for problem in rule(read)]
+    problems = wrong_variant or [*unread, *_problems(read)]
     if problems:
         raise ConfigError("\n".join(str(problem) for problem in problems))
+
+
+def _problems(run: RunSections) -> Iterator[SubjectDPError]:
+    for table in (_model, _source, _partition, _schedule):
+        for broken, key, value, allowed in table(run):
+            if broken:
+                yield expected(key, value, allowed)
+    yield from _model_parameters(run)
+    capped = run.partition.max_items_per_subject is not None
+    yield from plan_rules.problems(mechanism_of(run), plan_settings(run), run.partition.silos, capped)
 
 
 def _variant(run: RunSections) -> Iterator[SubjectDPError]:
@@ -141,16 +152,10 @@ def _shown(default: object) -> str:
     return {"None": "null", "False": "false", "()": "[]"}.get(str(default), str(default))
 
 
-def _privacy(run: RunSections) -> Iterator[SubjectDPError]:
-    capped = run.partition.max_items_per_subject is not None
-    yield from plan_rules.problems(mechanism_of(run), plan_settings(run), run.partition.silos, capped)
-
-
-def _model_fits(run: RunSections) -> Iterator[SubjectDPError]:
-    fitting = model_names(DATASETS[run.data.dataset].kind)
-    if run.model.name is not None and run.model.name not in fitting:
-        allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
-        yield expected("model.name", run.model.name, allowed)
+def _model(run: RunSections) -> Iterator[Rule]:
+    fitting, name = model_names(DATASETS[run.data.dataset].kind), run.model.name
+    allowed = f"{' or '.join(fitting)} when data.dataset is {run.data.dataset}"
+    yield name not in (None, *fitting), "model.name", name, allowed
 
 
 def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
@@ -173,132 +178,82 @@ def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected(f"model.parameters.{first}", chosen[first], f"0 where {other} is not 0")
 
 
-def _source(run: RunSections) -> Iterator[SubjectDPError]:
-    data, sources = run.data, DATASETS[run.data.dataset].sources
-    if data.source not in sources:
-        allowed = f"{' or '.join(sources)} when data.dataset is {data.dataset}"
-        yield expected("data.source", data.source, allowed)
-    if data.source.in_place and data.path is None:
-        wanted = (
-            "the CSV or parquet file" if data.source == Source.TABLE else "the folder or zip of LEAF's JSON"
-        )
-        yield expected("data.path", None, f"{wanted} when data.source is {data.source}")
-    if data.source == Source.TABLE and data.label is None:
-        yield expected("data.label", None, "the name of a column when data.source is table")
+def _source(run: RunSections) -> Iterator[Rule]:
+    data, facts, when = run.data, DATASETS[run.data.dataset], f"when data.source is {run.data.source}"
+    of_table, embedded = data.source == Source.TABLE, data.source == Source.EMBEDDED
+    sources = f"{' or '.join(facts.sources)} when data.dataset is {data.dataset}"
+    yield data.source not in facts.sources, "data.source", data.source, sources
+    place = "the CSV or parquet file" if of_table else "the folder or zip of LEAF's JSON"
+    yield data.source.in_place and data.path is None, "data.path", None, f"{place} {when}"
+    yield of_table and data.label is None, "data.label", None, f"the name of a column {when}"
     for key in ("label", "subject", "silo"):
-        if data.source != Source.TABLE and getattr(data, key) is not None:
-            yield expected(f"data.{key}", getattr(data, key), f"null when data.source is {data.source}")
-    if data.source == Source.EMBEDDED and data.path is not None:
-        yield expected("data.path", data.path, "null when data.source is embedded (did you mean leaf_json?)")
-    if data.source == Source.LEAF_JSON and data.duplicate_first_image_bug:
-        yield expected("data.duplicate_first_image_bug", True, "false when data.source is leaf_json")
-
-
-def _subjects(run: RunSections) -> Iterator[SubjectDPError]:
-    data = run.data
-    embedded = data.source == Source.EMBEDDED
+        value = getattr(data, key)
+        yield not of_table and value is not None, f"data.{key}", value, f"null {when}"
+    yield embedded and data.path is not None, "data.path", data.path, f"null {when} (did you mean leaf_json?)"
+    doubled = data.source == Source.LEAF_JSON and data.duplicate_first_image_bug
+    yield doubled, "data.duplicate_first_image_bug", True, f"false {when}"
     most = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
-    if embedded and data.subjects is not None and data.subjects > most:
-        allowed = f"at most data.embedded.subjects ({most})"
-        yield expected("data.subjects", data.subjects, allowed)
+    allowed = f"at most data.embedded.subjects ({most})"
+    too_many = data.subjects is not None and data.subjects > most
+    yield embedded and too_many, "data.subjects", data.subjects, allowed
 
 
-def _partition(run: RunSections) -> Iterator[SubjectDPError]:
-    partition = run.partition
-    if partition.silos_per_subject is not None and partition.silos_per_subject > partition.silos:
-        allowed = f"at most partition.silos ({partition.silos})"
-        yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
-    if partition.distribution != "power" and partition.alpha != 1.0:
-        allowed = f"1 when partition.distribution is {partition.distribution} (set it to power)"
-        yield expected("partition.alpha", partition.alpha, allowed)
+def _partition(run: RunSections) -> Iterator[Rule]:
+    """An inherent split needs silos in the source; a split that ignores subjects can bound none of their silos.
+
+    Subject-level algorithms need data that say whose an item is.
+    """
+    partition, data, mechanism = run.partition, run.data, mechanism_of(run)
+    held, kind = partition.silos_per_subject, partition.distribution
+    key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
+    too_many = held is not None and held > partition.silos
+    yield too_many, key, held, f"at most partition.silos ({partition.silos})"
+    yield (
+        kind != "power" and partition.alpha != 1.0,
+        "partition.alpha",
+        partition.alpha,
+        f"1 {when} (set it to power)",
+    )
+    yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
+    of_table = data.source == Source.TABLE
+    named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None
+    wanted = "another, or data.silo" if of_table else "another"
+    allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
+    yield not named, "partition.distribution", "inherent", allowed
+    anonymous = data.own_subjects and mechanism.claimed_unit is PrivacyUnit.SUBJECT
+    reason = f"when algorithm.name is {mechanism.algorithm} (privacy unit: subject)"
+    yield anonymous and of_table, "data.subject", None, f"the name of a column {reason}"
+    known = ", ".join(name for name, facts in DATASETS.items() if not facts.own_subjects)
+    yield (
+        anonymous and not of_table,
+        "data.dataset",
+        data.dataset,
+        f"one that names subjects ({known}) {reason}",
+    )
 
 
-def _silos_of_source(run: RunSections) -> Iterator[SubjectDPError]:
-    """An inherent split needs silos in the source; a split that ignores subjects can bound none of them."""
-    partition, data = run.partition, run.data
-    if partition.distribution == "inherent":
-        named = DATASETS[data.dataset].silos or data.silo is not None
-        if not named:
-            wanted = "another, or data.silo" if data.source == Source.TABLE else "another"
-            allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
-            yield expected("partition.distribution", "inherent", allowed)
-    if partition.distribution in ("equal", "inherent") and partition.silos_per_subject not in (
-        None,
-        partition.silos,
-    ):
-        allowed = f"null when partition.distribution is {partition.distribution}"
-        yield expected("partition.silos_per_subject", partition.silos_per_subject, allowed)
-
-
-def _names_subjects(run: RunSections) -> Iterator[SubjectDPError]:
-    """Subject-level algorithms need data that say whose an item is."""
-    data, mechanism = run.data, mechanism_of(run)
-    if not data.own_subjects or mechanism.claimed_unit is not PrivacyUnit.SUBJECT:
-        return
-    reason = f"algorithm.name is {mechanism.algorithm} (privacy unit: subject)"
-    if data.source == Source.TABLE:
-        yield expected("data.subject", None, f"the name of a column when {reason}")
-    else:
-        named = [name for name, facts in DATASETS.items() if not facts.own_subjects]
-        yield expected(
-            "data.dataset", data.dataset, f"one that names subjects ({', '.join(named)}) when {reason}"
-        )
-
-
-def _rounds(run: RunSections) -> Iterator[SubjectDPError]:
-    composed = mechanism_of(run).horizontal_composition
-    published = run.privacy.mode == AccountingMode.AS_PUBLISHED
-    if not (composed and published) or run.privacy.horizontal != Horizontal.ROUNDS_OVER_SQRT_S:
-        return
-    limits = (run.partition.silos, run.partition.silos_per_subject, run.training.silos_per_round)
+def _schedule(run: RunSections) -> Iterator[Rule]:
+    """A round of an algorithm, and a mini-batch, which has a size or a fraction; its default size stands for none."""
+    training, mechanism, steps = run.training, mechanism_of(run), run.training.local_steps
+    fewer = mechanism.horizontal_composition and run.privacy.mode == AccountingMode.AS_PUBLISHED
+    fewer = fewer and run.privacy.horizontal == Horizontal.ROUNDS_OVER_SQRT_S
+    limits = (run.partition.silos, run.partition.silos_per_subject, training.silos_per_round)
     involved = min(limit for limit in limits if limit is not None)
     least = math.isqrt(involved - 1) + 1
-    if run.training.rounds < least:
-        allowed = f"at least {least} (rounds_over_sqrt_s executes floor(R/sqrt({involved})) rounds)"
-        yield expected("training.rounds", run.training.rounds, allowed)
-
-
-def _one_local_step(run: RunSections) -> Iterator[SubjectDPError]:
-    mechanism, steps = mechanism_of(run), run.training.local_steps
-    several = mechanism.clipping is Clipping.PER_SUBJECT_UPDATE or not mechanism.one_step_per_round
-    if several or steps in (None, 1):
-        return
+    allowed = f"at least {least} (rounds_over_sqrt_s executes floor(R/sqrt({involved})) rounds)"
+    yield fewer and training.rounds < least, "training.rounds", training.rounds, allowed
+    one = mechanism.one_step_per_round and mechanism.clipping is not Clipping.PER_SUBJECT_UPDATE
     allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
-    yield expected("training.local_steps", steps, allowed)
-
-
-def _one_batch_rule(run: RunSections) -> Iterator[SubjectDPError]:
-    """A mini-batch has a size or a fraction; its default size stands for none."""
-    training, usual = run.training, type(run.training).model_fields["batch_size"].default
-    if training.sampling_fraction is not None and training.batch_size != usual:
-        allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
-        yield expected("training.batch_size", training.batch_size, allowed)
-
-
-def _plain_sgd(run: RunSections) -> Iterator[SubjectDPError]:
-    name, reasons = run.training.optimizer.name, []
-    if run.joint.noise == NoiseDistribution.SKELLAM:
-        reasons.append("joint.noise is skellam (updates are sums of noisy integers)")
-    if run.joint.fused_steps:
-        reasons.append("joint.fused_steps are given (an update is the sum of its steps)")
-    for reason in reasons if name != "sgd" else ():
-        yield expected("training.optimizer.name", name, f"sgd when {reason}")
-
-
-_RULES: tuple[Rule, ...] = (
-    _model_fits,
-    _model_parameters,
-    _source,
-    _subjects,
-    _partition,
-    _silos_of_source,
-    _names_subjects,
-    _rounds,
-    _privacy,
-    _one_local_step,
-    _one_batch_rule,
-    _plain_sgd,
-)
+    yield one and steps not in (None, 1), "training.local_steps", steps, allowed
+    usual, size = type(training).model_fields["batch_size"].default, training.batch_size
+    two_rules = training.sampling_fraction is not None and size != usual
+    allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
+    yield two_rules, "training.batch_size", size, allowed
+    name, integers = training.optimizer.name, run.joint.noise == NoiseDistribution.SKELLAM
+    allowed = "sgd when joint.noise is skellam (updates are sums of noisy integers)"
+    yield integers and name != "sgd", "training.optimizer.name", name, allowed
+    allowed = "sgd when joint.fused_steps are given (an update is the sum of its steps)"
+    yield bool(run.joint.fused_steps) and name != "sgd", "training.optimizer.name", name, allowed
 
 
 _APART = ("data.dataset", "algorithm.name", "algorithm.variant")

@@ -85,52 +85,39 @@ class _RunMaker:
 class AuditConfig(Section):
     """How the algorithms are audited (rule ``audit``)."""
 
-    size: Literal["small", "full"] = Field(
-        default="full",
-        description="full: the papers' number of steps, ten minutes; small: few steps and runs, up to four minutes.",
-    )
-    seed: NaturalNumber = Field(default=0, description="Root seed of the audits.")
+    size: Literal["small", "full"] = "full"
+    """full: the papers' number of steps, ten minutes; small: few steps and runs, up to four minutes."""
+    seed: NaturalNumber = 0
+    """Root seed of the audits."""
 
 
 class Scenario(Section):
     """A checked scenario; its runs are resolved, in a stable order, each once."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = Field(
-        description="Name of the folder under results; lower case letters, digits, - and _."
-    )
-    description: Annotated[str, Field(max_length=2000)] = Field(
-        default="", description="What the scenario is for."
-    )
-    synthetic_note: Annotated[str, Field(max_length=2000)] | None = Field(
-        default=None, description="Text shown beside results that rest on generated data."
-    )
-    run: dict[str, Any] = Field(default={}, description="Partial run configuration, over the defaults.")
-    datasets: dict[str, Any] = Field(
-        default={}, description="Per data set: partial run configuration, over run."
-    )
-    algorithms: dict[str, Any] = Field(
-        default={},
-        description="Per algorithm (name or name:variant): partial run configuration, over datasets; may "
-        "hold datasets again, for one algorithm on one data set.",
-    )
-    sweep: list[dict[str, Any]] = Field(
-        default=[],
-        description="Blocks; the runs of a block are all combinations of its axes (dotted key: value or list "
-        "of values). A block's name is a label only. No block: one run.",
-    )
-    figures: list[Figure] = Field(
-        default=[],
-        description="Figures that the scenario draws. One that its runs cannot give is refused before anything starts.",
-    )
-    selections: dict[Figure, dict[str, Any]] = Field(
-        default={},
-        description="Per figure: the runs it shows, as dotted key: value (or list of values); null selects "
-        "what is null. A figure without an entry shows all runs; an entry of a figure that is not drawn does nothing.",
-    )
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    """Name of the folder under results; lower case letters, digits, - and _."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """What the scenario is for."""
+    synthetic_note: Annotated[str, Field(max_length=2000)] | None = None
+    """Text shown beside results that rest on generated data."""
+    run: dict[str, Any] = {}
+    """Partial run configuration, over the defaults."""
+    datasets: dict[str, Any] = {}
+    """Per data set: partial run configuration, over run."""
+    algorithms: dict[str, Any] = {}
+    """Per algorithm (name or name:variant): partial run configuration, over datasets; may hold datasets again, for one
+    algorithm on one data set."""
+    sweep: list[dict[str, Any]] = []
+    """Blocks; the runs of a block are all combinations of its axes (dotted key: value or list of values). A block's
+    name is a label only. No block: one run."""
+    figures: list[Figure] = []
+    """Figures that the scenario draws. One that its runs cannot give is refused before anything starts."""
+    selections: dict[Figure, dict[str, Any]] = {}
+    """Per figure: the runs it shows, as dotted key: value (or list of values); null selects what is null. A figure
+    without an entry shows all runs; an entry of a figure that is not drawn does nothing."""
 
-    audit: AuditConfig = Field(
-        default=AuditConfig(), description="The audits of the algorithms, made where a figure wants them."
-    )
+    audit: AuditConfig = AuditConfig()
+    """The audits of the algorithms, made where a figure wants them."""
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
     @cached_property
@@ -161,9 +148,9 @@ class Scenario(Section):
                 if value != usual
             )
             if idle:
-                runs = f"{len(repeated)} run{'s' if len(repeated) > 1 else ''}"
+                runs = f"{len(repeated)} distinct run{'s' if len(repeated) > 1 else ''}"
                 lines.append(
-                    f"{block}, {label}: {', '.join(idle)} changes nothing, {len(pairs)} combinations are {runs}."
+                    f"{block}, {label}: {', '.join(idle)} has no effect here: {len(pairs)} combinations, {runs}."
                 )
         return tuple(lines)
 

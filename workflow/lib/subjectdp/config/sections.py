@@ -1,8 +1,8 @@
 """The sections of a run's configuration: frozen pydantic models, one class a section.
 
-Every key has a default, a range and a description. ``config/README.md``, ``config/defaults.yaml`` and
-``config/config.schema.json`` are generated from this file. Unknown keys are refused. Numbers may be written as text
-(YAML 1.1 reads ``1e-5`` as text, and ``--config`` passes text); ``true`` is not a number.
+Every key has a default, a range and, as the text below it, a description. ``config/README.md``,
+``config/defaults.yaml`` and ``config/config.schema.json`` are generated from this file. Unknown keys are refused.
+Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
 
 Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
 settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
@@ -20,12 +20,14 @@ from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
+    BudgetWeights,
     Horizontal,
     NoiseDistribution,
     NoiseSource,
     PlanSettings,
     SamplingMethod,
     SiloChoice,
+    SubjectSettings,
     TrustModel,
 )
 from subjectdp.plan.ranges import (
@@ -42,7 +44,6 @@ from subjectdp.plan.ranges import (
     Positive,
     Probability,
 )
-from subjectdp.plan.subject_settings import BudgetWeights, SubjectSettings
 
 Distribution = Literal["uniform", "power", "equal", "inherent"]
 if TYPE_CHECKING:
@@ -58,24 +59,28 @@ else:
 class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )
 
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+ParameterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
 class EmbeddedConfig(Section):
     """Size of the synthetic archives that the project generates itself."""
 
-    subjects: Annotated[int, Field(ge=2, le=100_000), NotBool] = Field(
-        default=60, description="Writers or characters to generate."
-    )
-    items_per_subject: Annotated[int, Field(ge=5, le=100_000), NotBool] = Field(
-        default=120, description="Mean number of items (images, text windows) of a subject."
-    )
-    seed: NaturalNumber = Field(
-        default=0, description="Seed of the generator; independent of the run's seed."
-    )
+    subjects: Annotated[int, Field(ge=2, le=100_000), NotBool] = 60
+    """Writers or characters to generate."""
+    items_per_subject: Annotated[int, Field(ge=5, le=100_000), NotBool] = 120
+    """Mean number of items (images, text windows) of a subject."""
+    seed: NaturalNumber = 0
+    """Seed of the generator; independent of the run's seed."""
 
 
 class DataConfig(Section):
@@ -88,102 +93,73 @@ class DataConfig(Section):
         of_table = isinstance(value, dict) and value.get("source") == "table"
         return {"dataset": "table", **value} if of_table else value
 
-    dataset: Dataset = Field(
-        default="femnist",
-        description="A data set of the catalogue; table: a CSV or parquet file of one's own (data.source table).",
-    )
-    source: Source = Field(
-        default=Source.EMBEDDED,
-        description="Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON "
-        "(leaf_json), the original archives and e-text (upstream), or a file of one's own (table).",
-    )
-    path: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None,
-        description="leaf_json: the folder or zip with LEAF's JSON. table: the CSV or parquet file. upstream: a folder "
-        "with files fetched "
-        "beforehand, used instead of the network. Relative to the working directory; ${VAR} and "
-        "${VAR:-default} are replaced from the environment (SUBJECTDP_*, and names of places such as HOME "
-        "or SCRATCH), and an empty path is none. Of it, only the last component enters the ids (leaf_json, table).",
-    )
-    label: ColumnName | None = Field(default=None, description="table: the column of the label.")
-    subject: ColumnName | None = Field(
-        default=None,
-        description="table: the column that says whose an item is; null: each item is its own subject.",
-    )
-    silo: ColumnName | None = Field(
-        default=None,
-        description="table: the column that says at which silo an item lies (partition.distribution inherent).",
-    )
-    subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = Field(
-        default=None, description="Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."
-    )
-    test_fraction: OpenFraction | None = Field(
-        default=None,
-        description="Part of each subject's items held out for the test; null: 0.1 (Shakespeare), "
-        "0.2 (all others).",
-    )
-    validation_fraction: OpenFraction = Field(
-        default=0.2, description="Part of each subject's remaining items held out for validation."
-    )
+    dataset: Dataset = "femnist"
+    """A data set of the catalogue; table: a CSV or parquet file of one's own (data.source table)."""
+    source: Source = Source.EMBEDDED
+    """Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON (leaf_json), the original archives
+    and e-text (upstream), or a file of one's own (table)."""
+    path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """leaf_json: the folder or zip with LEAF's JSON. table: the CSV or parquet file. upstream: a folder with files
+    fetched beforehand, used instead of the network. Relative to the working directory; ${VAR} and ${VAR:-default} are
+    replaced from the environment (SUBJECTDP_*, and names of places such as HOME or SCRATCH), and an empty path is none.
+    Of it, only the last component enters the ids (leaf_json, table)."""
+    label: ColumnName | None = None
+    """table: the column of the label."""
+    subject: ColumnName | None = None
+    """table: the column that says whose an item is; null: each item is its own subject."""
+    silo: ColumnName | None = None
+    """table: the column that says at which silo an item lies (partition.distribution inherent)."""
+    subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = None
+    """Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."""
+    test_fraction: OpenFraction | None = None
+    """Part of each subject's items held out for the test; null: 0.1 (Shakespeare), 0.2 (all others)."""
+    validation_fraction: OpenFraction = 0.2
+    """Part of each subject's remaining items held out for validation."""
 
     @property
     def own_subjects(self) -> bool:
         """Whether the data name nobody, and each item is its own subject."""
         return DATASETS[self.dataset].own_subjects or (self.source == Source.TABLE and self.subject is None)
 
-    duplicate_first_image_bug: bool = Field(
-        default=False,
-        description="FEMNIST: repeat the first image of every writer but the first, as LEAF does.",
-    )
-    embedded: EmbeddedConfig = Field(
-        default=EmbeddedConfig(), description="Size of the generated data (embedded)."
-    )
+    duplicate_first_image_bug: bool = False
+    """FEMNIST: repeat the first image of every writer but the first, as LEAF does."""
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    """Size of the generated data (embedded)."""
     expected: dict[
         Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], Count
-    ] = Field(
-        default={},
-        description="Counts that the whole source must have, before data.subjects trims it; a mismatch stops the run. "
-        "users (writers, characters), items, classes, groups (plays), vocabulary, users_after_split (with training and "
-        "test items).",
-    )
+    ] = {}
+    """Counts that the whole source must have, before data.subjects trims it; a mismatch stops the run. users (writers,
+    characters), items, classes, groups (plays), vocabulary, users_after_split (with training and test items)."""
 
 
 class PartitionConfig(Section):
     """How the subjects' items are distributed over the silos."""
 
     # a partition stores a silo number as int16
-    silos: Annotated[int, Field(ge=1, le=32_767), NotBool] = Field(
-        default=16, description="Number of silos S."
-    )
-    distribution: Distribution = Field(
-        default="uniform",
-        description="Distribution of a subject's items over the silos: uniform, or power with exponent alpha over "
-        "an order of the silos drawn for each subject; equal: all items dealt at random in equal shares, whoever's "
-        "they are (iid clients); inherent: each item at the silo that the source names.",
-    )
-    alpha: Positive = Field(
-        default=1.0, description="Exponent of the power distribution; 1 is even, 16 very skewed."
-    )
-    max_items_per_subject: Count | None = Field(
-        default=None,
-        description="Enforced cap k on a subject's training items at one silo (the rest is dropped); "
-        "null: no cap. Sound subject-level accounting needs one.",
-    )
-    silos_per_subject: Count | None = Field(
-        default=None, description="Number of silos that may hold one subject's items; null: all."
-    )
+    silos: Annotated[int, Field(ge=1, le=32_767), NotBool] = 16
+    """Number of silos S."""
+    distribution: Distribution = "uniform"
+    """Distribution of a subject's items over the silos: uniform, or power with exponent alpha over an order of the
+    silos drawn for each subject; equal: all items dealt at random in equal shares, whoever's they are (iid clients);
+    inherent: each item at the silo that the source names."""
+    alpha: Positive = 1.0
+    """Exponent of the power distribution; 1 is even, 16 very skewed."""
+    max_items_per_subject: Count | None = None
+    """Enforced cap k on a subject's training items at one silo (the rest is dropped); null: no cap. Sound subject-level
+    accounting needs one."""
+    silos_per_subject: Count | None = None
+    """Number of silos that may hold one subject's items; null: all."""
 
 
 class AlgorithmConfig(Section):
     """The training algorithm; the text ``name:variant`` is accepted in place of the mapping."""
 
-    name: AlgorithmName = Field(default="fed_avg", description="Algorithm.")
-    variant: Annotated[str, Field(pattern=r"^v[0-9]+(_sampled)?$")] | None = Field(
-        default=None,
-        description="Version of the paper that defines it: v1 or v3 for higrad_avg_dp (null: v1); v3 or v1_sampled "
-        "for user_ldp (null: v1 with q = 1; v1_sampled: with q = B over the silo's items; v3: q = 1 and Theorem "
-        "3.11's bound on the noise); v0 for central_sub_dp; null for the others.",
-    )
+    name: AlgorithmName = "fed_avg"
+    """Algorithm."""
+    variant: Annotated[str, Field(pattern=r"^v[0-9]+(_sampled)?$")] | None = None
+    """Version of the paper that defines it: v1 or v3 for higrad_avg_dp (null: v1); v3 or v1_sampled for user_ldp (null:
+    v1 with q = 1; v1_sampled: with q = B over the silo's items; v3: q = 1 and Theorem 3.11's bound on the noise); v0
+    for central_sub_dp; null for the others."""
 
     @model_validator(mode="before")
     @classmethod
@@ -202,154 +178,111 @@ class AlgorithmConfig(Section):
 class PrivacyConfig(Section):
     """Privacy target and accounting; without effect on fed_avg, which claims no privacy."""
 
-    mode: AccountingMode = Field(
-        default=AccountingMode.AS_PUBLISHED,
-        description="Accounting and noise as the paper prints them, or as can be proven.",
-    )
-    horizontal: Horizontal = Field(
-        default=Horizontal.ROUNDS_OVER_SQRT_S,
-        description="How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) "
-        "rounds (published), noise for s times the steps (published), a sound composition over those "
-        "silos, or nothing (v0: all rounds, one silo's steps).",
-    )
-    epsilon: Positive = Field(default=4.0, description="Target epsilon of the whole run.")
-    delta: Delta = Field(default=1e-5, description="Target delta of the whole run.")
-    clip_norm: ClipNorm = Field(default=1.0, description="L2 bound C on one unit's contribution.")
-    noise_multiplier: NonNegative | None = Field(
-        default=None,
-        description="Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: "
-        "calibrated to epsilon and delta.",
-    )
+    mode: AccountingMode = AccountingMode.AS_PUBLISHED
+    """Accounting and noise as the paper prints them, or as can be proven."""
+    horizontal: Horizontal = Horizontal.ROUNDS_OVER_SQRT_S
+    """How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) rounds (published), noise
+    for s times the steps (published), a sound composition over those silos, or nothing (v0: all rounds, one silo's
+    steps)."""
+    epsilon: Positive = 4.0
+    """Target epsilon of the whole run."""
+    delta: Delta = 1e-5
+    """Target delta of the whole run."""
+    clip_norm: ClipNorm = 1.0
+    """L2 bound C on one unit's contribution."""
+    noise_multiplier: NonNegative | None = None
+    """Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: calibrated to
+    epsilon and delta."""
     accountant: Literal[
         Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV
-    ] = Field(
-        default=Accountant.PLD,
-        description="Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, "
-        "which the subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's.",
-    )
-    noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = Field(
-        default=NoiseSource.REPRODUCIBLE,
-        description="What sampling and noise are drawn from: the seed (reproducible; a model that is not for release), "
-        "or 256 bits of the operating system that no file keeps after the run (secure; slower noise, on the CPU).",
-    )
-    predicted_subjects: Count | None = Field(
-        default=None,
-        description="Experiment, sound mode only: train with the noise on the average that so many subjects would have "
-        "at epsilon; the run itself gives its own, fewer subjects a larger epsilon, which is stated. null: off.",
-    )
+    ] = Accountant.PLD
+    """Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, which the
+    subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's."""
+    noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = NoiseSource.REPRODUCIBLE
+    """What sampling and noise are drawn from: the seed (reproducible; a model that is not for release), or 256 bits of
+    the operating system that no file keeps after the run (secure; slower noise, on the CPU)."""
+    predicted_subjects: Count | None = None
+    """Experiment, sound mode only: train with the noise on the average that so many subjects would have at epsilon; the
+    run itself gives its own, fewer subjects a larger epsilon, which is stated. null: off."""
 
 
 class JointConfig(Section):
     """Noise under secure aggregation: joint_noise reads all keys, subject_release and uldp_fl who is honest (the two
     keys colluding_silos and own_noise_only)."""
 
-    noise: NoiseDistribution = Field(
-        default=PlanSettings.noise_distribution,
-        description="Gaussian noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). "
-        "skellam needs privacy.accountant rdp and plain sgd.",
-    )
-    bits: GradientBits = Field(
-        default=PlanSettings.gradient_bits,
-        description="skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to.",
-    )
-    clipping: Literal["item", "update"] = Field(
-        default="item",
-        description="item: each item's gradient is clipped and every local step noised, as in the paper. update: local "
-        "steps without noise, then a silo's whole update is clipped and noised once; sound for any number of local "
-        "steps, privacy unit: the silo.",
-    )
-    colluding_silos: NaturalNumber = Field(
-        default=0,
-        description="Colluding silos of a round, whose noise does not count; 1 for honest-but-curious silos (N-1).",
-    )
-    own_noise_only: bool = Field(
-        default=False,
-        description="Account for each silo's own noise alone, which is sound for any number of local steps.",
-    )
-    fused_steps: tuple[Count, ...] = Field(
-        default=(),
-        description="Local steps of each silo for every noised step of the others, with its clip norm divided by as "
-        "many and noise in the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: "
-        "all 1.",
-    )
+    noise: NoiseDistribution = PlanSettings.noise_distribution
+    """Gaussian noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). skellam needs
+    privacy.accountant rdp and plain sgd."""
+    bits: GradientBits = PlanSettings.gradient_bits
+    """skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to."""
+    clipping: Literal["item", "update"] = "item"
+    """item: each item's gradient is clipped and every local step noised, as in the paper. update: local steps without
+    noise, then a silo's whole update is clipped and noised once; sound for any number of local steps, privacy unit: the
+    silo."""
+    colluding_silos: NaturalNumber = 0
+    """Colluding silos of a round, whose noise does not count; 1 for honest-but-curious silos (N-1)."""
+    own_noise_only: bool = False
+    """Account for each silo's own noise alone, which is sound for any number of local steps."""
+    fused_steps: tuple[Count, ...] = ()
+    """Local steps of each silo for every noised step of the others, with its clip norm divided by as many and noise in
+    the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: all 1."""
 
 
 class SubjectConfig(Section):
     """Algorithms that sample whole subjects: subject_release (all keys), subject_sampling (the first two) and uldp_fl
     (sampling_probability and weights)."""
 
-    sampling_probability: Probability = Field(
-        default=SubjectSettings.sampling_probability,
-        description="Probability q_s that a subject takes part; 1: everybody does.",
-    )
-    items: Count | None = Field(
-        default=None,
-        description="Most items G of a sampled subject at a silo, drawn anew each time; null: all of them.",
-    )
-    trust: TrustModel = Field(
-        default=TrustModel.LOCAL,
-        description="Who sees what: every silo's noisy sum (local), their sum alone (secure_aggregation), or a trusted "
-        "server the silos' sums before it adds the noise (central).",
-    )
-    weights: BudgetWeights = Field(
-        default=SubjectSettings.weights,
-        description="How a subject's clip norm is split over its silos: equally, by its items there, or in one part "
-        "for each silo that may hold it (fixed: no silo asks another).",
-    )
+    sampling_probability: Probability = SubjectSettings.sampling_probability
+    """Probability q_s that a subject takes part; 1: everybody does."""
+    items: Count | None = None
+    """Most items G of a sampled subject at a silo, drawn anew each time; null: all of them."""
+    trust: TrustModel = TrustModel.LOCAL
+    """Who sees what: every silo's noisy sum (local), their sum alone (secure_aggregation), or a trusted server the
+    silos' sums before it adds the noise (central)."""
+    weights: BudgetWeights = SubjectSettings.weights
+    """How a subject's clip norm is split over its silos: equally, by its items there, or in one part for each silo that
+    may hold it (fixed: no silo asks another)."""
 
 
 class OptimizerConfig(Section):
     """Local optimiser, applied to the noisy gradient."""
 
-    name: Literal["sgd", "momentum", "adam"] = Field(default="sgd", description="Local optimiser.")
-    learning_rate: Positive = Field(default=0.1, description="Local learning rate.")
-    momentum: Decay = Field(default=0.9, description="Momentum (momentum), or beta1 (adam).")
+    name: Literal["sgd", "momentum", "adam"] = "sgd"
+    """Local optimiser."""
+    learning_rate: Positive = 0.1
+    """Local learning rate."""
+    momentum: Decay = 0.9
+    """Momentum (momentum), or beta1 (adam)."""
 
 
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
-    rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = Field(
-        default=100, description="Rounds R, before the horizontal rule shortens them."
-    )
-    local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = Field(
-        default=None,
-        description="Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size).",
-    )
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = Field(
-        default=512, description="Mini-batch size B (its expectation with Poisson sampling)."
-    )
-    sampling_fraction: Probability | None = Field(
-        default=None,
-        description="Poisson probability q of an item at every silo, for silos of very different sizes; an epoch is "
-        "ceil(1/q) steps. null: batch_size over the silo's items.",
-    )
-    sampling: Literal[SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE] = Field(
-        default=SamplingMethod.POISSON,
-        description="A coin for each item, or exactly batch_size items without replacement.",
-    )
-    silos_per_round: Count | None = Field(
-        default=None, description="Silos s that take part in a round; null: all."
-    )
-    silo_choice: SiloChoice = Field(
-        default=PlanSettings.silo_choice,
-        description="silos_per_round: the silos in turn, each as often as all others (public; its data are charged its "
-        "own rounds), or drawn anew in every round as in the papers (charged for the draws; integer noise all rounds).",
-    )
-    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Local optimiser.")
-    averaged_rounds: Probability | None = Field(
-        default=None,
-        description="The mean of the models of this last part of the rounds is evaluated and saved, which costs no "
-        "privacy; null: the last model.",
-    )
-    evaluate_every: Count = Field(
-        default=1, description="Evaluate after every so many rounds, and after the last."
-    )
-    evaluation_items: Count | None = Field(
-        default=None,
-        description="Evaluate on so many of the pooled test items, and of the validation items, drawn once a seed; "
-        "null: on all.",
-    )
+    rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = 100
+    """Rounds R, before the horizontal rule shortens them."""
+    local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = None
+    """Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size)."""
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = 512
+    """Mini-batch size B (its expectation with Poisson sampling)."""
+    sampling_fraction: Probability | None = None
+    """Poisson probability q of an item at every silo, for silos of very different sizes; an epoch is ceil(1/q) steps.
+    null: batch_size over the silo's items."""
+    sampling: Literal[SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE] = SamplingMethod.POISSON
+    """A coin for each item, or exactly batch_size items without replacement."""
+    silos_per_round: Count | None = None
+    """Silos s that take part in a round; null: all."""
+    silo_choice: SiloChoice = PlanSettings.silo_choice
+    """silos_per_round: the silos in turn, each as often as all others (public; its data are charged its own rounds), or
+    drawn anew in every round as in the papers (charged for the draws; integer noise all rounds)."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Local optimiser."""
+    averaged_rounds: Probability | None = None
+    """The mean of the models of this last part of the rounds is evaluated and saved, which costs no privacy; null: the
+    last model."""
+    evaluate_every: Count = 1
+    """Evaluate after every so many rounds, and after the last."""
+    evaluation_items: Count | None = None
+    """Evaluate on so many of the pooled test items, and of the validation items, drawn once a seed; null: on all."""
 
 
 class ModelConfig(Section):
@@ -360,69 +293,52 @@ class ModelConfig(Section):
     def _from_text(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
-    name: ModelName | None = Field(
-        default=None,
-        description="leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head or "
-        "handwriting_head (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: "
-        "LEAF's.",
-    )
-    parameters: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], bool | int | float | str] = (
-        Field(
-            default={},
-            max_length=32,
-            description="Arguments of the model's constructor that differ from its defaults.",
-        )
-    )
+    name: ModelName | None = None
+    """leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head or handwriting_head
+    (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: LEAF's."""
+    parameters: dict[ParameterName, bool | int | float | str] = Field(default={}, max_length=32)
+    """Arguments of the model's constructor that differ from its defaults."""
 
 
 class PerformanceConfig(Section):
     """Speed and memory only: nothing here changes a result or enters a run id."""
 
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
-        default="auto", description="auto, cpu, cuda or cuda:N."
-    )
-    threads: Annotated[int, Field(ge=1, le=1024), NotBool] = Field(
-        default=1, description="CPU threads of a run."
-    )
-    physical_batch_size: NaturalNumber = Field(
-        default=0,
-        description="Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the "
-        "CPU and 1,024 on a GPU.",
-    )
-    checkpoint_every: NaturalNumber = Field(
-        default=0, description="Checkpoint after every so many rounds; 0: by time alone."
-    )
-    checkpoint_minutes: NonNegative = Field(
-        default=5.0, description="Checkpoint where the last one is so many minutes old; 0: by rounds alone."
-    )
-    lock_wait_minutes: NonNegative = Field(
-        default=30.0,
-        description="How long to wait for another process that trains the same run, before giving up.",
-    )
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    threads: Annotated[int, Field(ge=1, le=1024), NotBool] = 1
+    """CPU threads of a run."""
+    physical_batch_size: NaturalNumber = 0
+    """Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the CPU and 1,024
+    on a GPU."""
+    checkpoint_every: NaturalNumber = 0
+    """Checkpoint after every so many rounds; 0: by time alone."""
+    checkpoint_minutes: NonNegative = 5.0
+    """Checkpoint where the last one is so many minutes old; 0: by rounds alone."""
+    lock_wait_minutes: NonNegative = 30.0
+    """How long to wait for another process that trains the same run, before giving up."""
 
 
 class RunSections(Section):
     """All sections of a run. :class:`subjectdp.config.run.RunConfig` checks the rules between them."""
 
-    seed: NaturalNumber = Field(
-        default=0,
-        description="Root seed of split, partition and initial model, and of sampling and noise where "
-        "privacy.noise_source is reproducible.",
-    )
-    data: DataConfig = Field(default=DataConfig(), description="Data set, source and split.")
-    partition: PartitionConfig = Field(default=PartitionConfig(), description="Subjects' items over silos.")
-    algorithm: AlgorithmConfig = Field(
-        default=AlgorithmConfig(), description="Algorithm, or the text name:variant."
-    )
-    privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="Privacy target and accounting.")
-    joint: JointConfig = Field(
-        default=JointConfig(), description="Noise under secure aggregation (joint_noise, subject_release)."
-    )
-    subject: SubjectConfig = Field(
-        default=SubjectConfig(), description="Sampled subjects (subject_release, subject_sampling, uldp_fl)."
-    )
-    training: TrainingConfig = Field(default=TrainingConfig(), description="Rounds, steps and optimisers.")
-    model: ModelConfig = Field(default=ModelConfig(), description="Model.")
-    performance: PerformanceConfig = Field(
-        default=PerformanceConfig(), description="Speed and memory; never part of a run id."
-    )
+    seed: NaturalNumber = 0
+    """Root seed of split, partition and initial model, and of sampling and noise where privacy.noise_source is
+    reproducible."""
+    data: DataConfig = DataConfig()
+    """Data set, source and split."""
+    partition: PartitionConfig = PartitionConfig()
+    """Subjects' items over silos."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """Algorithm, or the text name:variant."""
+    privacy: PrivacyConfig = PrivacyConfig()
+    """Privacy target and accounting."""
+    joint: JointConfig = JointConfig()
+    """Noise under secure aggregation (joint_noise, subject_release)."""
+    subject: SubjectConfig = SubjectConfig()
+    """Sampled subjects (subject_release, subject_sampling, uldp_fl)."""
+    training: TrainingConfig = TrainingConfig()
+    """Rounds, steps and optimisers."""
+    model: ModelConfig = ModelConfig()
+    """Model."""
+    performance: PerformanceConfig = PerformanceConfig()
+    """Speed and memory; never part of a run id."""

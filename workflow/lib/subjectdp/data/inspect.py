@@ -11,8 +11,7 @@ from typing import Any
 
 from subjectdp.data.catalogue import Source
 from subjectdp.data.content import check_content, count_content
-from subjectdp.data.prepare import chosen_test_fraction, fetch_sources, read_source
-from subjectdp.data.readers import facts_of
+from subjectdp.data.prepare import chosen_test_fraction, facts_of, fetch_sources, read_source
 from subjectdp.errors import DataError, expected, unknown
 
 _LINES = (

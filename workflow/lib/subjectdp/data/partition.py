@@ -29,7 +29,7 @@ from subjectdp.data.spread import (
 )
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
-from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
+from subjectdp.io.atomic import SEAL, is_intact, sealed
 from subjectdp.plan.plan import FederationFacts
 
 

@@ -26,7 +26,7 @@ from subjectdp.data.content import Content, Features, Labels, check_content, cou
 from subjectdp.data.splits import IMAGE, Integers, Silos
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
-from subjectdp.io.checksummed_json import SEAL, is_intact, sealed
+from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 Addresses = NDArray[np.integer[Any]]
 """Addresses of items, of any whole type."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from subjectdp.errors import StorageError
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
 
 _CHUNK = 1 << 20
 _CANNOT_WRITE = {
@@ -156,3 +157,24 @@ def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+SEAL = "seal"
+"""The key of the hash."""
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with its hash; keys are text and values JSON-able."""
+    return {**content, SEAL: _digest(content)}
+
+
+def is_intact(content: Any) -> bool:
+    """Whether ``content``, read from a file, is a mapping whose checksum fits."""
+    return isinstance(content, Mapping) and content.get(SEAL) == _digest(content)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != SEAL}
+    # through JSON once, as a reader gets it: tuples become lists, keys text
+    text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

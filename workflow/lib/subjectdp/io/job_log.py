@@ -7,14 +7,15 @@ import io
 import logging
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from subjectdp.errors import SubjectDPError
-from subjectdp.io.stop_signals import Stopped
 
 EXIT_USER_ERROR = 2
 
@@ -87,3 +88,52 @@ class _LogFile(io.TextIOBase):
         with suppress(OSError):
             self._file.close()
         super().close()
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Exception):
+    """The work ended early because a signal asked for it; ``exit_status`` is the shell's 128 + signal."""
+
+    def __init__(self, signum: int, message: str = "") -> None:
+        super().__init__(f"{signal.Signals(signum).name}{message}")
+        self.signum, self.exit_status = signum, 128 + signum
+
+
+class StopRequest:
+    """Whether a signal has come."""
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+
+    def check(self) -> None:
+        """Raises Stopped if a signal has come."""
+        if self.signum is not None:
+            raise Stopped(self.signum)
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Notes SIGTERM and SIGINT in the request that it yields, as long as the block lasts.
+
+    Outside of the main thread, where Python allows no signal handlers, the request never comes.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        request.signum = signum
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+
+    try:
+        for signum, handler in before.items():
+            if handler != signal.SIG_IGN:  # a job in the background of a shell ignores Ctrl-C
+                signal.signal(signum, note)
+        yield request
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,6 +1,6 @@
 """Gaussian noise with keyed randomness: each draw has its own stream.
 
-On the CPU the 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.normals`; hand-written, see decision
+On the CPU the 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.gaussian`; hand-written, see decision
 0021). On other devices 63 bits of it seed the device's counter-based generator, which is no cipher.
 
 Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import torch
+from numba import float32, int32, uint32
+from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.compiled import compiled, inner
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.torch_keys import keyed_generator
 
@@ -38,7 +42,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if total.device.type != "cpu":
         noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
         return total.add_(noise, alpha=std)
-    from subjectdp.noise.normals import LARGEST, add_normals  # runs without noise need not load the compiler
+    from subjectdp.noise.gaussian import LARGEST, add_normals  # runs without noise need not load the compiler
 
     if total.numel() > LARGEST:  # the cipher's counter would start again: the same noise twice
         raise expected("numbers under one key", total.numel(), f"at most {LARGEST}", PrivacyError)
@@ -76,3 +80,175 @@ def summed_draws(size: int, std: float, key: bytes) -> Tensor:
 def grid_of(std: float) -> float:
     """The grid of secure noise of that standard deviation, a power of two."""
     return 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
+
+
+LANES = 64  # blocks of the cipher that are computed in parallel by vector instructions
+WORDS = 16  # of a block
+PIECE = WORDS * LANES  # normal numbers per pass; all buffers of a pass fit in the first-level cache
+LARGEST = 1 << 33  # numbers per key: the counter has 32 bits and counts pairs in the tails' stream
+
+_RARE = 1 << 8  # a radius whose word is below it lies in the tail: 2^-24 of them, lengths beyond 5.77
+_TAILS = 1  # the nonce of the tails' stream; the bulk's is 0
+_C0, _C1, _C2, _C3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574  # "expand 32-byte k"
+
+
+@inner
+def _turned(word: Any, by: int) -> Any:
+    return uint32((word << uint32(by)) | (word >> uint32(32 - by)))
+
+
+@inner
+def _quarter(a: Any, b: Any, c: Any, d: Any) -> Any:
+    a = uint32(a + b)
+    d = _turned(d ^ a, 16)
+    c = uint32(c + d)
+    b = _turned(b ^ c, 12)
+    a = uint32(a + b)
+    d = _turned(d ^ a, 8)
+    c = uint32(c + d)
+    b = _turned(b ^ c, 7)
+    return a, b, c, d
+
+
+@inner
+def _double_round(x: Any) -> Any:
+    x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = x
+    x0, x4, x8, x12 = _quarter(x0, x4, x8, x12)
+    x1, x5, x9, x13 = _quarter(x1, x5, x9, x13)
+    x2, x6, x10, x14 = _quarter(x2, x6, x10, x14)
+    x3, x7, x11, x15 = _quarter(x3, x7, x11, x15)
+    x0, x5, x10, x15 = _quarter(x0, x5, x10, x15)
+    x1, x6, x11, x12 = _quarter(x1, x6, x11, x12)
+    x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
+    x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
+    return x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15
+
+
+@compiled
+def cipher_blocks(
+    key: NDArray[np.uint32], counter: np.uint32, nonce: np.uint32, words: NDArray[np.uint32]
+) -> None:
+    """Fills ``words`` (16, lanes): column l is the ChaCha8 block of ``counter`` + l under ``key`` (8,).
+
+    The four double rounds are written out because a loop over them prevents vectorisation.
+    """
+    k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
+    c0, c1, c2, c3, zero, kind = uint32(_C0), uint32(_C1), uint32(_C2), uint32(_C3), uint32(0), nonce
+    for lane in range(words.shape[1]):
+        count = uint32(counter + uint32(lane))
+        x = (c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, count, kind, zero, zero)
+        x = _double_round(_double_round(_double_round(_double_round(x))))
+        words[0, lane], words[1, lane] = uint32(x[0] + c0), uint32(x[1] + c1)
+        words[2, lane], words[3, lane] = uint32(x[2] + c2), uint32(x[3] + c3)
+        words[4, lane], words[5, lane] = uint32(x[4] + k0), uint32(x[5] + k1)
+        words[6, lane], words[7, lane] = uint32(x[6] + k2), uint32(x[7] + k3)
+        words[8, lane], words[9, lane] = uint32(x[8] + k4), uint32(x[9] + k5)
+        words[10, lane], words[11, lane] = uint32(x[10] + k6), uint32(x[11] + k7)
+        words[12, lane], words[13, lane] = uint32(x[12] + count), uint32(x[13] + kind)
+        words[14, lane], words[15, lane] = x[14], x[15]
+
+
+@inner
+def _sine(x: Any, square: Any) -> Any:
+    """sin x for |x| ≤ π/4."""
+    term = float32(-1.9515295891e-4) * square + float32(8.3321608736e-3)
+    return (term * square + float32(-1.6666654611e-1)) * square * x + x
+
+
+@inner
+def _cosine(square: Any) -> Any:
+    """cos x for |x| ≤ π/4."""
+    term = float32(2.443315711809948e-5) * square + float32(-1.388731625493765e-3)
+    term = (term * square + float32(4.166664568298827e-2)) * square * square
+    return term - float32(0.5) * square + float32(1)
+
+
+@inner
+def _logarithm(above: Any, exponent: Any) -> Any:
+    """ln(2^exponent (1 + above)) for 1 + above from √½ to √2."""
+    t = above
+    p = float32(7.0376836292e-2) * t + float32(-1.1514610310e-1)
+    p = p * t + float32(1.1676998740e-1)
+    p = p * t + float32(-1.2420140846e-1)
+    p = p * t + float32(1.4249322787e-1)
+    p = p * t + float32(-1.6668057665e-1)
+    p = p * t + float32(2.0000714765e-1)
+    p = p * t + float32(-2.4999993993e-1)
+    p = p * t + float32(3.3333331174e-1)
+    square = t * t
+    small = p * square * t + exponent * float32(-2.12194440e-4) - float32(0.5) * square
+    return (t + small) + exponent * float32(0.693359375)
+
+
+@compiled
+def normal_pairs(
+    radii: NDArray[np.uint32],
+    angles: NDArray[np.uint32],
+    mantissas: NDArray[np.float32],
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+) -> None:
+    """``first``, ``second`` (n,) = √(-2 ln u) · (cos θ, sin θ), u = (radii + ½)/2^32, θ = 2π angles/2^32.
+
+    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials.
+    """
+    bits = mantissas.view(np.int32)
+    for i in range(first.shape[0]):
+        mantissas[i] = float32(radii[i]) + float32(0.5)
+    for i in range(first.shape[0]):  # u = 2^e m with √½ ≤ m < √2
+        shifted = int32(bits[i] - int32(0x3F3504F3))
+        bits[i] = int32((shifted & int32(0x007FFFFF)) + int32(0x3F3504F3))
+        first[i] = float32(int32(shifted >> int32(23)) - int32(32))
+    for i in range(first.shape[0]):
+        length = np.sqrt(float32(-2) * _logarithm(mantissas[i] - float32(1), first[i]))
+        quarter = uint32(uint32(angles[i] + uint32(1 << 29)) >> uint32(30))
+        rest = int32(uint32(angles[i] - uint32(quarter << uint32(30))))
+        x = float32(rest) * float32(math.pi / 2**31)
+        sine, cosine = _sine(x, x * x), _cosine(x * x)
+        swapped = (quarter & uint32(1)) != uint32(0)
+        along, across = (sine, cosine) if swapped else (cosine, sine)
+        first[i] = along * (length if quarter == uint32(0) or quarter == uint32(3) else -length)
+        second[i] = across * (length if quarter < uint32(2) else -length)
+
+
+@compiled
+def redraw_tails(
+    key: NDArray[np.uint32],
+    offset: np.uint32,
+    radii: NDArray[np.uint32],
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+) -> None:
+    """Redraws tail radii (words below 2^8) with 53-bit uniforms, from a stream of their own.
+
+    Given that u is below 2^-24, it is 2^-24 times a uniform number. With 32 bits alone the distribution would end at
+    6.76 and be coarse before. ``offset``: index of the first pair, which is the block counter.
+    """
+    words = np.empty((16, 1), np.uint32)
+    for i in range(first.shape[0]):
+        if radii[i] < uint32(_RARE):
+            cipher_blocks(key, uint32(uint32(offset) + uint32(i)), uint32(_TAILS), words)
+            uniform = (
+                float(words[0, 0] >> uint32(5)) * 67108864.0 + float(words[1, 0] >> uint32(6)) + 0.5
+            ) / 2.0**53
+            longer = math.sqrt(-2.0 * (math.log(uniform) - 24.0 * math.log(2.0)))
+            length = math.sqrt(-2.0 * math.log((float(radii[i]) + 0.5) / 2.0**32))
+            first[i] = float32(first[i] * (longer / length))
+            second[i] = float32(second[i] * (longer / length))
+
+
+@compiled
+def add_normals(total: NDArray[Any], std: Any, key: NDArray[np.uint32]) -> None:
+    """``total`` (P,) += ``std`` · z, z standard normal from ``key`` (8,), piece by piece within the cache."""
+    words = np.empty((WORDS, LANES), np.uint32)
+    mantissas, numbers = np.empty(PIECE // 2, np.float32), np.empty(PIECE, np.float32)
+    radii, angles = words[: WORDS // 2].reshape(PIECE // 2), words[WORDS // 2 :].reshape(PIECE // 2)
+    first, second = numbers[: PIECE // 2], numbers[PIECE // 2 :]
+    for start in range(0, total.shape[0], PIECE):
+        cipher_blocks(key, uint32(start // WORDS), uint32(0), words)
+        normal_pairs(radii, angles, mantissas, first, second)
+        if radii.min() < uint32(_RARE):
+            redraw_tails(key, uint32(start // 2), radii, first, second)
+        part = total[start : start + PIECE]
+        for i in range(part.shape[0]):
+            part[i] += std * numbers[i]

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.plan import TrustModel
-from subjectdp.plan.subject_settings import BudgetWeights
+from subjectdp.plan.plan import BudgetWeights, TrustModel
 
 Weights = NDArray[np.float64]
 

@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 
 from subjectdp.errors import DataError, expected
-from subjectdp.io.atomic import sha256_of, write_frame
-from subjectdp.io.checksummed_json import is_intact
+from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.inputs import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, read_frame, read_json
 from subjectdp.results.labels import predicted_label
 from subjectdp.results.shown_runs import setting_columns

@@ -18,16 +18,14 @@ from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.pass_size import items_in_a_pass, saved_values
-from subjectdp.engine.probe import check_model, tried_positions
+from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
+from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.items.device_data import FixedFeatures, ResidentData
-from subjectdp.training.items.feature_cache import FeatureCache
 
 
 @dataclass(frozen=True)

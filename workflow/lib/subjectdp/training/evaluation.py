@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from subjectdp.training.device_data import ResidentData
 from subjectdp.training.federation import Federation
-from subjectdp.training.items.device_data import ResidentData
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan
-from subjectdp.training.items.device_data import ResidentData
+from subjectdp.training.device_data import ResidentData
 from subjectdp.training.steps.integer_noise import IntegerNoise, integer_noise
 from subjectdp.training.steps.optimisers import check_linear
 

@@ -1,13 +1,32 @@
-"""The state of a run that its rounds change: the global model, the server's optimiser, the average over rounds."""
+"""The state of a run that its rounds change: the global model, its optimiser at the server, the mean over rounds."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from subjectdp.training.federation import Federation
-from subjectdp.training.steps.averaging import IterateAverage
 from subjectdp.training.steps.optimisers import descend, make_optimiser
+
+
+class IterateAverage:
+    """The mean of the models (P,) of the last ``part`` of the rounds, at least one; before it begins, the newest model.
+
+    Attributes:
+        vector: float32 (P,), the average after the last round given to ``update``; before the first the initial model.
+    """
+
+    def __init__(self, part: float, rounds: int, initial: Tensor) -> None:
+        self._first = rounds - max(1, math.floor(part * rounds)) + 1
+        self.vector = initial.clone()
+
+    @torch.no_grad()
+    def update(self, model: Tensor, round_: int) -> None:
+        """Takes in the model after ``round_`` (from 1)."""
+        self.vector.lerp_(model, 1.0 / max(1, round_ - self._first + 1))
+
 
 MODEL, AVERAGE = "model", "average"
 _OPTIMISER = "central_optimiser."  # before the names of its state

@@ -23,8 +23,8 @@ from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import Partition
 from subjectdp.io.atomic import write_bytes, write_json
+from subjectdp.io.job_log import Stopped, StopRequest, stop_requests
 from subjectdp.io.locks import owned
-from subjectdp.io.stop_signals import Stopped, StopRequest, stop_requests
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import NoiseSource
 from subjectdp.training.build import RunInputs, make_federation, read_inputs

@@ -37,9 +37,9 @@ from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rounds import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
+from subjectdp.training.device_data import ResidentData
 from subjectdp.training.federation import Federation
 from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.items.device_data import ResidentData
 from subjectdp.training.record.records import STEP_COLUMNS, Recorder
 from subjectdp.training.record.steplog import StepLog
 from subjectdp.training.rounds import run_round

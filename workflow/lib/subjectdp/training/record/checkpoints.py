@@ -23,8 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subjectdp.errors import DataError, StorageError
-from subjectdp.io.atomic import sha256_of, write_bytes, write_json
-from subjectdp.io.checksummed_json import is_intact, sealed
+from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes, write_json
 from subjectdp.training.global_model import MODEL
 from subjectdp.training.record.records import STEP_COLUMNS, StepRow
 from subjectdp.training.record.secret import SECRET

@@ -14,8 +14,7 @@ import torch
 from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.paths import FINISHED
-from subjectdp.io.atomic import sha256_of, write_bytes
-from subjectdp.io.checksummed_json import is_intact, sealed
+from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
 from subjectdp.training.record import environment

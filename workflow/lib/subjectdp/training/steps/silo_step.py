@@ -17,10 +17,16 @@ from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
-from subjectdp.sampling.batches import BatchStatistics, StepKey, batch_statistics, sample_items
-from subjectdp.sampling.subjects import items_of_subjects, subjects_of_round
+from subjectdp.sampling.batches import (
+    BatchStatistics,
+    StepKey,
+    batch_statistics,
+    items_of_subjects,
+    sample_items,
+    subjects_of_round,
+)
+from subjectdp.training.device_data import ResidentData, to_device
 from subjectdp.training.federation import Federation
-from subjectdp.training.items.device_data import ResidentData, to_device
 from subjectdp.training.record.steplog import LoggedStep
 from subjectdp.training.steps.integer_noise import rounded_sum
 from subjectdp.training.steps.subject_updates import subject_update_sum

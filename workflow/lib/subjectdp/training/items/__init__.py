@@ -1,1 +1,0 @@
-"""The run's items on its device: inputs, fixed features."""

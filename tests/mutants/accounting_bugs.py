@@ -487,14 +487,14 @@ TAILS = (
         "accounting/epsilon.py",
         "return (bound(moving, delta - missed)",
         "return (bound(moving, delta)",
-        "accounting/test_capped.py::test_the_bound_spends_delta_once",
+        "accounting/test_truncated_tails.py::test_the_bound_spends_delta_once",
     ),
     mutant(
         "the tail of one step stands for that of all",
         "accounting/epsilon.py",
         "log_kept += part.steps * math.log1p(-missed)",
         "log_kept += math.log1p(-missed)",
-        "accounting/test_capped.py::test_the_chance_that_any_step_exceeds_its_cap",
+        "accounting/test_truncated_tails.py::test_the_chance_that_any_step_exceeds_its_limit",
     ),
 )
 

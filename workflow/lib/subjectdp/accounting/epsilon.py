@@ -6,22 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
 from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import largest_loss, self_composed, step_pld
 from subjectdp.accounting.shifts import Shift, single_steps
-from subjectdp.errors import PrivacyError, expected, unknown
-from subjectdp.plan.plan import Accountant, Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
+from subjectdp.errors import expected, unknown
+from subjectdp.plan.plan import Accountant
 
 ACCOUNTANTS = tuple(Accountant)
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
@@ -168,36 +164,6 @@ def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float6
     side = self_composed(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)._pmf_remove
     dense = side.to_dense_pmf()
     return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
-
-
-def get_epsilon(
-    event: DpEvent,
-    delta: float,
-    accountant: str = "pld",
-    neighboring_relation: Adjacency = Adjacency.ADD_REMOVE,
-) -> float:
-    """ε at δ of a dp-accounting event.
-
-    Add/remove and zero-out adjacency give the same bound for every event of this library; ``REPLACE`` is handed to
-    dp-accounting's PLD accountant, which knows it for Gaussians and Poisson-sampled Gaussians.
-    Raises PrivacyError for an event that the accountant or the relation does not support.
-    """
-    from dp_accounting import dp_event, privacy_accountant
-
-    if isinstance(event, dp_event.NonPrivateDpEvent):
-        return math.inf
-    if neighboring_relation is not Adjacency.REPLACE:
-        return epsilon_of(from_dp_event(event), delta, accountant)
-    from dp_accounting.pld import PLDAccountant
-
-    if accountant != "pld":
-        raise expected("accountant for replace adjacency", accountant, "'pld'", PrivacyError)
-    relation = privacy_accountant.NeighboringRelation.REPLACE_ONE
-    ledger: Any = PLDAccountant(relation)
-    if not ledger.supports(event):
-        raise PrivacyError(f"Replace adjacency is not supported for {type(event).__name__}.")
-    ledger.compose(event)
-    return float(ledger.get_epsilon(delta))
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:

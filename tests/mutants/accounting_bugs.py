@@ -426,8 +426,8 @@ ACCOUNTING = (
     mutant(
         "the divisor is one for every silo",
         PLANNING,
-        "return 1.0 if rule is DivisorRule.ONE else float(settings.batch_size)",
-        "return 1.0",
+        "divisor=1.0 if mechanism.divisor_rule is DivisorRule.ONE else float(settings.batch_size)",
+        "divisor=1.0",
         T_PLANNING + "test_divisors",
     ),
     mutant(

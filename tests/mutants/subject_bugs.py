@@ -181,8 +181,8 @@ SUBJECTS = (
     mutant(
         "the divisor is what the silo holds of subjects",
         PLANS,
-        "return max(1.0, whole) / len(facts.items)",
-        "return float(facts.subjects[silo])",
+        "divisor = max(1.0, whole) / len(facts.items)",
+        "divisor = float(facts.subjects[silo])",
         T_PLANS + "test_noise_on_the_average_gradient",
     ),
     mutant(

@@ -40,27 +40,22 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         return 0.0
-    _check(plan)
-    silos, clipping = plan.silos, plan.mechanism.clipping
+    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
+        read = f"noise {rule}, divisor {divisor}"
+        raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
+    chosen, silos = plan.settings.silos_per_round, plan.silos
+    if chosen is not None and chosen != len(silos):
+        raise expected("silos_per_round of the plan", chosen, f"all {len(silos)}, or null", PrivacyError)
     sums = [silo.noise_multiplier for silo in silos]
     whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
         return sums[0] / whole
     if plan.mechanism.shared_budget:
         return math.hypot(*sums) / whole
-    undivided = clipping is Clipping.PER_UPDATE or plan.mechanism.divisor_rule is DivisorRule.ONE
+    undivided = plan.mechanism.clipping is Clipping.PER_UPDATE or divisor is DivisorRule.ONE
     means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
     return math.hypot(*means) / len(silos)
-
-
-def _check(plan: PrivacyPlan) -> None:
-    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
-    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
-        found = f"noise {rule}, divisor {divisor}"
-        raise expected("noise on the average of the plan", found, "public constants", PrivacyError)
-    chosen = plan.settings.silos_per_round
-    if chosen is not None and chosen != len(plan.silos):
-        raise expected("silos_per_round of the plan", chosen, f"all {len(plan.silos)}, or null", PrivacyError)
 
 
 @dataclass(frozen=True)
@@ -98,8 +93,8 @@ def cap_table(
         ConfigError: a cap below 1, or a batch size that a capped silo does not hold.
         PrivacyError: settings that cannot be accounted for.
     """
-    rows = []
-    for cap in caps:
+
+    def row(cap: int) -> CapRow:
         if cap < 1:
             raise expected("cap on a subject's items", cap, "at least 1")
         kept = np.minimum(counts, cap)
@@ -113,8 +108,9 @@ def cap_table(
         )
         plan = make_plan(mechanism("capped_item_dp", None, AccountingMode.SOUND), facts, settings)
         largest = max(silo.noise_multiplier for silo in plan.silos)
-        rows.append(CapRow(cap, float(kept.sum() / counts.sum()), largest, averaged_noise(plan)))
-    return rows
+        return CapRow(cap, float(kept.sum() / counts.sum()), largest, averaged_noise(plan))
+
+    return [row(cap) for cap in caps]
 
 
 CLIP_NORM = 0.05  # far below the gradients': every part is clipped, and only directions count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -210,10 +210,10 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """
     if isinstance(shift, Told):
         moments = [
-            (weight, (order - 1) * steps * mixture_divergence(order, sigma, part))
+            math.log(weight) + (order - 1) * steps * mixture_divergence(order, sigma, part)
             for weight, steps, part in shift.parts
         ]
-        return _mean_moment(moments) / (order - 1)
+        return float(np.logaddexp.reduce(moments)) / (order - 1)
     if isinstance(shift, Joined):
         return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):
@@ -231,12 +231,6 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     forward = _log_sum(order * log_ratio + log_base) + width
     backward = _log_sum((1 - order) * log_ratio + log_base) + width
     return max(0.0, forward, backward) / (order - 1)
-
-
-def _mean_moment(parts: Iterable[tuple[float, float]]) -> float:
-    """log Σ w e^m of (w, m)."""
-    weights, moments = zip(*parts, strict=True)
-    return float(np.logaddexp.reduce(np.log(weights) + np.asarray(moments)))
 
 
 def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:

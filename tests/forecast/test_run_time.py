@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from forecast.small_runs import folders, prepare, run_of, train
-from subjectdp.accounting.cache import forget
+from subjectdp.accounting.calibration import forget
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.forecast import run_time
 from subjectdp.forecast.run_time import forecast

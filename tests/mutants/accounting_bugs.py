@@ -6,7 +6,7 @@ from mutants.mutant import mutant
 
 SHIFTS, LOSSES, STATEMENTS, REPORTED = (
     "accounting/shifts.py",
-    "accounting/subject_losses.py",
+    "accounting/sound.py",
     "accounting/statements.py",
     "test_no_epsilon_is_below_the_reference_or_far_above",
 )
@@ -23,7 +23,7 @@ SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
 T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_splits.py::"
 SAFE = "accounting/test_safe_side.py::"
-T_SILOS, HELD_SILOS = "accounting/test_held_silos.py::", "accounting/held_silos.py"
+T_SILOS, WORST_SILOS = "accounting/test_worst_case_silos.py::", "accounting/worst_case_silos.py"
 HELD = T_PLANNING + "test_silos_of_a_subject"
 CLAIMED = T_PLANNING + "test_published_noise"
 
@@ -95,7 +95,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a place among a subject's silos is its own silo's alone",
-        HELD_SILOS,
+        WORST_SILOS,
         "left = [silo, *(other for other in left if not losses.dominates(silo, other))]",
         "left = [silo]",
         T_SILOS + "test_a_place_is_as_bad_as_every_silo_that_may_take_it",
@@ -166,8 +166,8 @@ ACCOUNTING = (
     mutant(
         "k off by one",
         EVENTS,
-        "return k if unit is PrivacyUnit.SUBJECT else 1",
-        "return max(1, k - 1) if unit is PrivacyUnit.SUBJECT else 1",
+        "own = k if unit is PrivacyUnit.SUBJECT else 1\n    if clipping is",
+        "own = max(1, k - 1) if unit is PrivacyUnit.SUBJECT else 1\n    if clipping is",
         T_EVENTS + "test_sensitivities",
     ),
     mutant(
@@ -320,22 +320,22 @@ ACCOUNTING = (
     mutant(
         "a clipped update moves by C, not 2C",
         EVENTS,
-        "own, items, local_steps), 2.0)",
-        "own, items, local_steps), 1.0)",
+        "own * local_steps), 2.0)",
+        "own * local_steps), 1.0)",
         "accounting/test_joint_terms.py::test_what_an_update_gives_items_and_subjects",
     ),
     mutant(
         "an item is in a round as seldom as in a step",
         EVENTS,
-        "return subject_sampling_probability(q, k * steps)",
-        "return subject_sampling_probability(q, k)",
+        "subject_sampling_probability(q, own * local_steps)",
+        "subject_sampling_probability(q, own)",
         "accounting/test_joint_terms.py::test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says",
     ),
     mutant(
         "a worst silo has the most noise of all",
-        HELD_SILOS,
-        "noise_multiplier=min(silo.schedule.noise_multiplier for silo in silos)",
-        "noise_multiplier=max(silo.schedule.noise_multiplier for silo in silos)",
+        WORST_SILOS,
+        "noise_multiplier=min(each.noise_multiplier for each in schedules)",
+        "noise_multiplier=max(each.noise_multiplier for each in schedules)",
         T_SILOS + "test_a_worst_silo_is_as_bad_as_each",
     ),
     mutant(
@@ -355,8 +355,8 @@ ACCOUNTING = (
     mutant(
         "runs of one seed compose as if they shared no coins",
         "accounting/ledger.py",
-        "return [_shared_coins(losses) for losses in zip(*found, strict=True)]",
-        "return [merged(part for loss in losses for part in loss) for losses in zip(*found, strict=True)]",
+        "return [tuple(map(of_all, zip(*losses, strict=True))) for losses in zip(*of_runs, strict=True)]",
+        "return [merged(part for loss in losses for part in loss) for losses in zip(*of_runs, strict=True)]",
         "accounting/test_ledger.py::test_runs_of_one_seed_share_their_coins",
     ),
     mutant(
@@ -375,7 +375,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a better silo takes the place of a worse one",
-        HELD_SILOS,
+        WORST_SILOS,
         "for used in range(min(copies[kind], count), -1, -1):",
         "for used in (min(copies[kind], count),):",
         T_SILOS + "test_every_choice_has_one_that_is_no_better_in_any_respect",
@@ -396,7 +396,7 @@ ACCOUNTING = (
     ),
     mutant(
         "a budget is charged its silos' rounds under coins too",
-        "accounting/subject_losses.py",
+        "accounting/sound.py",
         "if len(shift.sensitivities) > 1:\n        return plan.rounds",
         "if len(shift.sensitivities) > 9:\n        return plan.rounds",
         T_SILOS + "test_a_budget_is_spent_in_the_rounds_of_its_silos",
@@ -426,8 +426,8 @@ ACCOUNTING = (
     mutant(
         "the divisor is one for every silo",
         PLANNING,
-        "return 1.0 if rule is DivisorRule.ONE else float(settings.batch_size)",
-        "return 1.0",
+        "divisor=1.0 if mechanism.divisor_rule is DivisorRule.ONE else float(settings.batch_size)",
+        "divisor=1.0",
         T_PLANNING + "test_divisors",
     ),
     mutant(
@@ -484,17 +484,17 @@ ACCOUNTING = (
 TAILS = (
     mutant(
         "the tail's share of delta is spent twice",
-        "accounting/capped.py",
+        "accounting/epsilon.py",
         "return (bound(moving, delta - missed)",
         "return (bound(moving, delta)",
-        "accounting/test_capped.py::test_the_bound_spends_delta_once",
+        "accounting/test_truncated_tails.py::test_the_bound_spends_delta_once",
     ),
     mutant(
         "the tail of one step stands for that of all",
-        "accounting/capped.py",
+        "accounting/epsilon.py",
         "log_kept += part.steps * math.log1p(-missed)",
         "log_kept += math.log1p(-missed)",
-        "accounting/test_capped.py::test_the_chance_that_any_step_exceeds_its_cap",
+        "accounting/test_truncated_tails.py::test_the_chance_that_any_step_exceeds_its_limit",
     ),
 )
 

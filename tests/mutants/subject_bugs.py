@@ -6,8 +6,8 @@ from mutants.mutant import mutant
 
 WEIGHTS = "noise/subject_weights.py"
 SAMPLER, STEP = "sampling/batches.py", "training/steps/silo_step.py"
-UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/subject_planning.py"
-LOSSES, EVENTS = "accounting/subject_losses.py", "accounting/events.py"
+UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/make_plan.py"
+LOSSES, EVENTS = "accounting/sound.py", "accounting/events.py"
 
 T_WEIGHTS = "noise/test_subject_weights.py::"
 T_SAMPLER, T_PLANS = "sampling/test_subjects.py::", "accounting/test_subject_plans.py::"
@@ -172,17 +172,17 @@ SUBJECTS = (
     mutant(
         "the ε of predicted noise is the target's",
         "accounting/sound.py",
-        "return subject_losses.budget_losses(plan, unit,",
-        "from subjectdp.accounting.subject_planning import predicted_plan\n\n"
+        "return budget_losses(plan, unit,",
+        "from subjectdp.accounting.make_plan import predicted_plan\n\n"
         "        plan = predicted_plan(plan) or plan\n"
-        "        return subject_losses.budget_losses(plan, unit,",
+        "        return budget_losses(plan, unit,",
         T_PLANS + "test_predicted_noise_is_that_of_the_average_of_more_subjects",
     ),
     mutant(
         "the divisor is what the silo holds of subjects",
         PLANS,
-        "return max(1.0, whole) / len(facts.items)",
-        "return float(facts.subjects[silo])",
+        "divisor = max(1.0, whole) / len(facts.items)",
+        "divisor = float(facts.subjects[silo])",
         T_PLANS + "test_noise_on_the_average_gradient",
     ),
     mutant(

@@ -12,8 +12,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting.cache import cached
-from subjectdp.accounting.epsilon import load_accountant
+from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
@@ -82,7 +81,6 @@ def forecast(
         return list(_told(rows(_stated(run, results) for run in firsts), len(firsts), tell))
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     fingerprint(_STATING)  # keeps the graph of imports, which each process would read again
-    load_accountant()
     # They use no torch: a forked process would wait for ever for the threads that its parent's torch had started.
     with ProcessPoolExecutor(min(processes, len(firsts)), mp_context=context) as pool:
         return list(_told(rows(pool.map(_stated, firsts, repeat(results))), len(firsts), tell))

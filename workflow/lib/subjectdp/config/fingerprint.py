@@ -150,7 +150,6 @@ def _known(what: str, name: str, table: Mapping[str, Any]) -> Any:
 
 
 def _left_out(stage: str) -> Iterable[str]:
-    """Modules that the closure's imports reach and this stage does not use."""
     kind, _, name = stage.partition(":")
     if kind == "model":
         return _MODEL_MODULES.values()
@@ -170,14 +169,12 @@ def installed(package: str) -> str:
 
 
 def _numerical(modules: Iterable[str]) -> list[str]:
-    """The numerical packages that modules import."""
     imports = _imports()
     used = {imported for module in modules for imported in imports[module]}
     return [package for package in NUMERICAL if package in used]
 
 
 def _expanded(entry: str) -> set[str]:
-    """The modules that an entry stands for."""
     modules, package = _imports(), entry.removesuffix(".*")
     if package not in modules:
         raise unknown("module", package, get_close_matches(package, sorted(modules), n=3))
@@ -187,8 +184,6 @@ def _expanded(entry: str) -> set[str]:
 
 
 class _Kept:
-    """What has been read of the library's files, by their content: reading them anew takes half a second or more."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._made_by = path, f"{sys.version} {grimp.__version__} {sha256_of(__file__)}"
         self._facts, self._asked, self._new = dict[str, Any](), set[str](), False
@@ -225,14 +220,12 @@ def _kept(library: Path) -> _Kept:
 
 @cache
 def _imports() -> dict[str, set[str]]:
-    """Each module of the package, and what it imports directly, other packages included."""
     files = sorted((LIBRARY / PACKAGE).rglob("*.py"))
     whole = b"".join(str(file.relative_to(LIBRARY)).encode() + b"\0" + file.read_bytes() for file in files)
     return {module: set(found) for module, found in _kept(LIBRARY).fact(whole, _graph).items()}
 
 
 def _graph() -> dict[str, list[str]]:
-    """:func:`_imports`, read from the source."""
     graph = grimp.build_graph(
         PACKAGE, exclude_type_checking_imports=True, cache_dir=None, include_external_packages=True
     )
@@ -260,8 +253,6 @@ def meaning(source: str) -> str:
 
 
 class _Meaning(ast.NodeTransformer):
-    """Drops docstrings, lines for the log, messages of errors and the keyword argument ``description``."""
-
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         value = node.value
         text = isinstance(value, ast.Constant) and isinstance(value.value, str)
@@ -277,7 +268,6 @@ class _Meaning(ast.NodeTransformer):
 
 
 def _logs(node: ast.expr) -> bool:
-    """A call such as ``_LOGGER.info(...)``."""
     called = node.func if isinstance(node, ast.Call) else None
     if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
         return False

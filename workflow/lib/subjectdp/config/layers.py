@@ -87,7 +87,6 @@ class Layer:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """``value``, or nothing where it is no mapping: it is refused later, or a later file replaces it."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -106,7 +105,6 @@ def overlaid(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _keys_set(content: Mapping[str, Any]) -> set[str]:
-    """Dotted keys of a run that a file sets for all runs or for some."""
     layer = Layer.of(content)
     partials = [layer.run, *layer.datasets.values()]
     for partial in layer.algorithms.values():
@@ -146,14 +144,12 @@ class RunBuilder:
         return key in self._around(assignment)[1]
 
     def _around(self, assignment: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What lies below and above the values of the sweep."""
         choices = self._choices(assignment)
         if choices not in self._merged:
             self._merged[choices] = _merged(self._below, choices), _merged(self._above, choices)
         return self._merged[choices]
 
     def _choices(self, assignment: Mapping[str, Any]) -> tuple[str, str, str | None]:
-        """(data set, algorithm, variant) that the overrides are chosen by; the values are not checked yet."""
         chosen: dict[str, Any] = {}
         for layer in self._below:
             chosen = merge(chosen, _deciding(layer))
@@ -205,7 +201,6 @@ def check_overrides(
 
 
 def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[str]:
-    """Problems of a partial run; it must not set the keys that are ``decided_elsewhere``."""
     if not isinstance(partial, Mapping):
         yield str(expected(prefix, partial, "a mapping (key: value)"))
         return
@@ -262,7 +257,6 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 
 def _near_axes(key: str) -> list[str]:
-    """The keys to list for an unknown axis: those of its section where there is one, else the top level."""
     section = key.rpartition(".")[0]
     return [known for known in RUN_KEYS if known.rpartition(".")[0] == section] or [
         known for known in RUN_KEYS if "." not in known

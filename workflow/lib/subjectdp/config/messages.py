@@ -63,7 +63,6 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()
 
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that is written most alike: by its last part, then as a whole."""
     section, _, name = key.rpartition(".")
     names = dict.fromkeys(one.rpartition(".")[2] for one in known)
     near = get_close_matches(name, names, n=1, cutoff=0.7)
@@ -113,7 +112,6 @@ def allowed_text(field: FieldInfo) -> str:
 
 
 def _alternatives(annotation: Any) -> tuple[list[Any], list[Any]]:
-    """The members of a union and the metadata of Annotated, flattened."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         inner, *metadata = typing.get_args(annotation)
@@ -143,7 +141,6 @@ def _kind_text(kind: Any) -> str:
 
 
 def _bounds(metadata: Iterable[Any]) -> str:
-    """Ranges and patterns of a field in words."""
     words: list[str] = []
     for item in metadata:
         for name, text in (
@@ -165,7 +162,6 @@ def _bounds(metadata: Iterable[Any]) -> str:
 
 
 def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[str]:
-    """The lines of one pydantic error."""
     context = details.get("ctx", {})
     inner = context.get("error")
     if isinstance(inner, ConfigError):
@@ -185,7 +181,6 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
 
 
 def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
-    """The field at ``path`` and its dotted key, without pydantic's tags of union members."""
     field: FieldInfo | None = None
     key = ""
     section: type[BaseModel] | None = model
@@ -217,7 +212,6 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> st
 
 
 def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:
-    """How to write what was probably meant, if the value has a common wrong form."""
     value = details["input"]
     if details["type"] in ("literal_error", "enum", "missing"):
         return ""
@@ -236,7 +230,6 @@ def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str
 
 
 def _names(annotation: Any) -> list[str]:
-    """All names that an enum or a literal allows; of a union or a container, those of its members."""
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return [str(member) for member in annotation]
     if typing.get_origin(annotation) is typing.Literal:
@@ -250,8 +243,6 @@ _INDEX = re.compile(r"\[\d+\]$")
 
 @dataclass(frozen=True)
 class _Place:
-    """A key or a list's entry in a file; ``key`` is dotted, ``value`` the text of a scalar."""
-
     key: str
     value: str | None
     file: str
@@ -278,7 +269,6 @@ def _with_place(line: str, places: Sequence[_Place]) -> str:
 
 
 def _keys(line: str) -> Iterator[str]:
-    """The words of a message that may be keys: the one it is about, then others that it names."""
     if names_value := re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line):
         yield f"{names_value[1]}.{names_value[2]}"
     if about := re.match(
@@ -289,7 +279,6 @@ def _keys(line: str) -> Iterator[str]:
 
 
 def _place_of(key: str, line: str, places: Sequence[_Place]) -> _Place | None:
-    """The last place of ``key`` or its section (``algorithm: name``), first one with a value that the message shows."""
     parts = key.split(".")
     for wanted in (key, ".".join(parts[:-1])):
         matching = [p for p in places if wanted and (p.key == wanted or p.key.endswith(f".{wanted}"))]
@@ -303,7 +292,6 @@ def _place_of(key: str, line: str, places: Sequence[_Place]) -> _Place | None:
 
 
 def _places(file: Path | str) -> Iterator[_Place]:
-    """Every key of a YAML file with its line, in the file's order; nothing of a file that is not YAML."""
     try:
         root = yaml.compose(Path(file).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):

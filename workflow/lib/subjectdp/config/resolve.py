@@ -85,7 +85,6 @@ def without_unread_keys(run: _Run) -> _Run:
 
 @cache
 def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
-    """Section -> key -> default, of keys that the algorithm does not read."""
     found = algorithm(algorithm_name)
     result = {}
     for name in ("privacy", "joint", "subject"):
@@ -131,7 +130,6 @@ def resolve_model(run: RunSections) -> ModelConfig:
 
 
 def _resolve_path(path: str, source: str) -> str | None:
-    """The path with its variables replaced; an empty result is no path, which leaf_json cannot do without."""
     expanded = expand_variables(path)
     if not expanded.isprintable():
         raise expected("data.path", expanded, "a path of printable characters")
@@ -165,7 +163,6 @@ def expand_variables(path: str) -> str:
 
 
 def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
-    """Bits are read where noise is of integers; one step for each noise is none."""
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
     return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
@@ -191,7 +188,6 @@ def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
-    """``section`` with ``changes``, or itself where they change nothing: sweeps resolve each run more than once."""
     differing = {key: value for key, value in changes.items() if getattr(section, key) != value}
     return section.model_copy(update=differing) if differing else section
 
@@ -231,7 +227,6 @@ def resolved_run_id(resolved: RunSections) -> str:
 
 
 def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
-    """What differs from the defaults, without the data's place and without ``left_out``."""
     data = resolve_data(data)
     found: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
     if data.source.in_place and data.path is not None:
@@ -281,6 +276,5 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
 
 
 def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
-    """The keys of the sections that are settings of the same name."""
     names = {field.name for field in fields(settings)}
     return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}

@@ -233,7 +233,6 @@ def _partition(run: RunSections) -> Iterator[Rule]:
 
 
 def _schedule(run: RunSections) -> Iterator[Rule]:
-    """A round of an algorithm, and a mini-batch, which has a size or a fraction; its default size stands for none."""
     training, mechanism, steps = run.training, mechanism_of(run), run.training.local_steps
     fewer = mechanism.horizontal_composition and run.privacy.mode == AccountingMode.AS_PUBLISHED
     fewer = fewer and run.privacy.horizontal == Horizontal.ROUNDS_OVER_SQRT_S
@@ -288,7 +287,6 @@ def _family(flat: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by dotted key."""
     return dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
 
 

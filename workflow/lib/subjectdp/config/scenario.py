@@ -54,8 +54,6 @@ def values_of_axis(value: Any) -> list[Any]:
 
 
 class _RunMaker:
-    """The checked and resolved runs of a sweep. Seeds of one run share checks and defaults: neither reads the seed."""
-
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._builder = RunBuilder(layers)
         self._known: dict[str, RunConfig] = {}  # by all of an assignment but its seed
@@ -74,7 +72,6 @@ class _RunMaker:
         return run
 
     def _require_one_source(self, run: RunConfig) -> None:
-        """Refuses a run that shares its data key with another one, but not path and expected counts."""
         data, first = run.data, self._sources.setdefault(run.data_key, run.data)
         for key in ("path", "expected"):
             value, other = getattr(data, key), getattr(first, key)
@@ -156,7 +153,6 @@ class Scenario(Section):
 
     @cached_property
     def _combinations(self) -> dict[tuple[int, Combination], RunConfig]:
-        """(block, values of its axes) -> resolved run; raises ConfigError with each problem once."""
         blocks = [
             {key: values_of_axis(value) for key, value in block.items() if key != "name"}
             for block in self.sweep or [{}]
@@ -255,7 +251,6 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
 
 
 def _check_top_level(content: Mapping[str, Any]) -> None:
-    """Refuses unknown keys; a key of a run belongs under ``run``."""
     problems = []
     for key in content:
         inside = key.removeprefix("run.")
@@ -295,7 +290,6 @@ def _check_selections(scenario: Scenario) -> None:
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    """Whether each dotted key of ``selection`` has (one of) its values in the resolved ``run``."""
     return all(_value(run, key) in _accepted(key, wanted) for key, wanted in selection.items())
 
 
@@ -305,7 +299,6 @@ def _accepted(key: str, wanted: Any) -> list[Any]:
 
 
 def _value(run: RunConfig, key: str) -> Any:
-    """The value of ``key``; an algorithm is compared by name, with its variant where it has one."""
     if key == "algorithm":
         parts = (run.algorithm.name, run.algorithm.variant)
         return tuple(part for part in parts if part is not None)

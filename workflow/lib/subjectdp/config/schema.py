@@ -101,7 +101,6 @@ def readme_text(folder: Path | str) -> str:
 
 
 def _with_shorthands(run: dict[str, Any]) -> dict[str, Any]:
-    """``algorithm`` and ``model`` may also be text."""
     properties = dict(run["properties"])
     for name in ("algorithm", "model"):
         described = dict(properties[name])
@@ -121,7 +120,6 @@ def _reference(name: str, described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _per_name(described: dict[str, Any], names: Iterable[str], definition: str) -> dict[str, Any]:
-    """A mapping from one of ``names`` to a definition."""
     kept = {key: value for key, value in described.items() if key in ("description", "title", "type")}
     properties = {name: {"$ref": f"#/$defs/{definition}"} for name in names}
     return {**kept, "properties": properties, "additionalProperties": False}
@@ -157,7 +155,6 @@ def _default_lines(model: type[BaseModel], depth: int) -> Iterator[str]:
 
 
 def _yaml_value(value: Any) -> str:
-    """A default as YAML 1.1, where a number with an exponent needs a point."""
     if isinstance(value, float):
         text = repr(value)
         mantissa, exponent, power = text.partition("e")

@@ -89,7 +89,6 @@ class DataConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _table(cls, value: Any) -> Any:
-        """A table of one's own need not be named as a data set."""
         of_table = isinstance(value, dict) and value.get("source") == "table"
         return {"dataset": "table", **value} if of_table else value
 

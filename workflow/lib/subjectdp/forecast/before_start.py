@@ -49,7 +49,6 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
-    """Mini-batches that are larger than the mean silo, and so than the smallest one."""
     for run in _one_for_each_batch_size(scenario):
         if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
             continue  # the plan counts its silos exactly
@@ -63,7 +62,6 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
-    """The first run of each data set, partition and batch size, of algorithms that draw mini-batches of items."""
     found: dict[tuple[object, ...], RunConfig] = {}
     for run in scenario.runs:
         sized = run.training.sampling_fraction is None
@@ -85,7 +83,6 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
 
 
 def _row(run: RunConfig) -> dict[str, Any]:
-    """The run as in runs.parquet, as far as settings say."""
     columns = setting_columns(run.model_dump(mode="json"))
     if run.training.sampling_fraction is not None:
         columns["batch_size"] = round(

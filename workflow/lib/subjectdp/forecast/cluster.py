@@ -120,7 +120,6 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
 
 
 def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int]) -> dict[SizeClass, int]:
-    """Three numbers, ``30,240,1440``, one for each class of run."""
     text = values.get(name)
     if text is None:
         return dict(usual)
@@ -132,7 +131,6 @@ def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int
 
 
 def _pace(text: str) -> float:
-    """A positive number with or without a point."""
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text) or float(text) == 0:
         raise expected(f"{PREFIX}PACE", text, "a number above 0, such as 0.05 or 2")
     return float(text)

@@ -148,7 +148,6 @@ def work_of(
 
 
 def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: int) -> float:
-    """Items that pass through a model in a round of all silos: those of the sampled subjects."""
     subject, steps = run.subject, run.training.local_steps
     steps = 1 if steps is None else steps
     drawn = [float(count) for count in held]

@@ -47,7 +47,6 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
 
 
 def _predicted(run: RunConfig) -> Partition:
-    """The federation of expected counts; the last few are kept, since most runs of a scenario share one."""
     sizes = _expected_sizes(run.data)
     key: tuple[str | bytes, ...] = (run.partition_id, *(part.tobytes() for part in sizes))
     if key not in _kept:
@@ -67,7 +66,6 @@ def _from_prepared(run: RunConfig, folder: str) -> Partition:
 
 
 def _numbered(run: RunConfig, sizes: tuple[Integers, Integers, Integers]) -> Splits:
-    """Splits of numbered items with so many train, validation and test items of each subject."""
     columns = []
     for part in sizes:
         owners = np.repeat(np.arange(len(part), dtype=np.int32), part)
@@ -79,7 +77,6 @@ def _numbered(run: RunConfig, sizes: tuple[Integers, Integers, Integers]) -> Spl
 
 
 def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
-    """Train, validation and test items of each subject, int64 (subjects,), by the rules of the real split."""
     items = _expected_items(data)
     kind = DATASETS[data.dataset].kind
     if data.own_subjects:
@@ -90,7 +87,6 @@ def _expected_sizes(data: DataConfig) -> tuple[Integers, Integers, Integers]:
 
 
 def _single_sizes(data: DataConfig, items: int) -> tuple[Integers, Integers, Integers]:
-    """The same for items that are their own subjects: 1 where one is of that part, else 0."""
     train, _ = part_sizes(np.array([items]), test_fraction(data))
     fit, _ = part_sizes(train, data.validation_fraction)
     number = np.arange(items)
@@ -100,7 +96,6 @@ def _single_sizes(data: DataConfig, items: int) -> tuple[Integers, Integers, Int
 
 
 def _expected_items(data: DataConfig) -> Integers:
-    """Items of each subject before any split."""
     embedded = data.embedded
     if data.own_subjects:
         return np.ones(expected_subjects(data), dtype=np.int64)

@@ -106,7 +106,6 @@ def _cells(row: Forecast) -> tuple[Any, ...]:
 
 
 def _span(hours: float) -> str:
-    """A time in a suitable unit: 14 s, 3.2 min, 5.1 h, 1,240 h."""
     for unit, hours_of_it in (("s", 1 / 3600), ("min", 1 / 60), ("h", 1.0)):
         count = hours / hours_of_it
         if count < 99.5 or unit == "h":
@@ -115,7 +114,6 @@ def _span(hours: float) -> str:
 
 
 def _notes(rows: Sequence[Forecast]) -> list[str]:
-    """How the numbers were estimated, and the runs that will not start."""
     federations = sorted({row.federation for row in rows} - {"none"})
     notes = [
         "ε: of the federation of the first seed, taken from: "
@@ -128,7 +126,6 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _noisy(rows: Sequence[Forecast]) -> list[str]:
-    """A warning that names the runs whose noise exceeds the scale of their weights, the worst first."""
     ratios = {
         f"{row.label} on {row.dataset}" + (f" ({row.settings})" if row.settings else ""): (
             row.noise_a_weight / row.weight_scale
@@ -150,7 +147,6 @@ def _noisy(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:
-    """A line for each reason why runs will not start."""
     found: dict[str, list[Forecast]] = {}
     for row in rows:
         if row.problem is not None:

@@ -123,8 +123,6 @@ def _forecast(runs: list[RunConfig], settings: str, results: str, stated: _State
 
 @dataclass(frozen=True)
 class _Stated:
-    """What a run will state or why it will not start, and the sizes of its federation where they are known."""
-
     columns: dict[str, Any]  # of its Forecast
     silo_items: list[int] | None
     evaluation_items: int | None  # of all silos
@@ -157,7 +155,6 @@ _EPSILONS = {  # column: name of the statement
 
 
 def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
-    """Items of each silo and pooled evaluation items; None if unknown."""
     if partition is None:
         return None, None
     return partition.facts["silo_items"], len(partition.validation_items) + len(partition.test_items)
@@ -166,7 +163,6 @@ def _held(partition: Partition | None) -> tuple[list[int] | None, int | None]:
 def _privacy(
     run: RunConfig, partition: Partition, results: str
 ) -> tuple[int, dict[str, float | None], float | None]:
-    """Executed rounds, ε by name as the run's manifest will state them, and the noise on a weight."""
     draft, target = draft_run(run, partition), run.privacy.epsilon
     published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
     if published and draft.mechanism.data_dependence:
@@ -183,7 +179,6 @@ def _privacy(
 
 
 def _kept_epsilons(plan: PrivacyPlan, folder: str) -> dict[str, float | None]:
-    """The ε that the plan states, computed once for each plan and version of the accounting code."""
     facts = plan.to_dict()
     facts["settings"].pop("cache_dir")  # a place, which changes no ε
     inputs = {"plan": facts, "code": fingerprint(_STATING)}

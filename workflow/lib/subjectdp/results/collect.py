@@ -109,7 +109,6 @@ def _concatenated(frames: list[pd.DataFrame], target_parquet: Path | str) -> pd.
 
 
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Refuses a changed manifest, files of another size than it lists, and tables of another hash."""
     if not is_intact(manifest):
         raise DataError(f"{folder / 'manifest.json'} was changed after the run: checksum mismatch. {_ADVICE}")
     files = manifest.get("files")
@@ -159,7 +158,6 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
 
 
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
-    """Expected items of a mini-batch; the mean silo's, rounded, where ``training.sampling_fraction`` was given."""
     q = manifest["config"]["training"].get("sampling_fraction")
     if q is None:
         return batch_size
@@ -168,7 +166,6 @@ def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
 
 
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The columns that the manifest states besides settings and ε."""
     counts = manifest["partition"]["counts"]
     label, predicted = manifest["algorithm"], manifest["privacy"].get("predicted")
     return {

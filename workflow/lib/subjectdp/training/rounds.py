@@ -69,7 +69,6 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
 
 
 def _release(federation: Federation, update: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
-    """A silo's whole update, clipped and noised once."""
     step = SiloStep(federation, round_, silo, UPDATE)
     released = step.release(update)
     log.add_release(step.row)

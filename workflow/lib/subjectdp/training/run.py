@@ -161,7 +161,6 @@ def _run(
 
 
 def _begin(run: Run) -> Snapshot:
-    """The state to continue from: the last checkpoint, or the initial one. Deletes outputs of earlier attempts."""
     for name in (MANIFEST, *RESULT_FILES):
         (run.folder / name).unlink(missing_ok=True)
     for half in run.folder.glob(".*.tmp*"):
@@ -216,8 +215,6 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
 
 
 def _evaluate(run: Run, round_: int, seconds: float) -> None:
-    """Scores the reported model, records the round and reports progress."""
-
     def score(items: NDArray[np.int32]) -> Score:
         return evaluate_federation(run.federation, run.model.reported, items)
 
@@ -263,14 +260,12 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
 
 
 def _clear(folder: Path) -> None:
-    """Deletes what a finished run needs no more: its manifest says it all."""
     (folder / PROGRESS).unlink(missing_ok=True)
     forget_secret(folder / CHECKPOINTS)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _privacy(inputs: RunInputs) -> dict[str, Any]:
-    """The manifest's statements and privacy report, made before training: a run without a stated ε does not start."""
     items = ItemFacts(inputs.prepared.window, inputs.prepared.copies)
     statements = privacy_statements(inputs.plan, items=items)
     card = report_text(inputs.plan, statements).splitlines()

@@ -45,8 +45,6 @@ class GenericRule:
 
 
 class _Plain(nn.Module):
-    """Calls a layer's class-level forward."""
-
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner

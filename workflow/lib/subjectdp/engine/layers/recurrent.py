@@ -101,8 +101,6 @@ class _Layer:
 
 
 class _NoStates:
-    """In place of (h_n, c_n), which the rule does not differentiate."""
-
     def _refuse(self, *_: Any) -> Any:
         raise ModelError(
             "Expected a model that reads an nn.LSTM's output and not its last states: take output[:, -1] for h_n."

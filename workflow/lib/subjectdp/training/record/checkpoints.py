@@ -102,7 +102,6 @@ class CheckpointFolder:
                 path.unlink(missing_ok=True)
 
     def _read(self, round_: int) -> Snapshot:
-        """DataError naming the file and what is wrong with it."""
         description, file = self._file(round_, "json"), self._file(round_, "safetensors")
         record = self._record(description, round_)
         try:
@@ -160,7 +159,6 @@ class Checkpoints:
         every_minutes: float,
         report: Callable[[str], None] = log.info,
     ) -> None:
-        """0 rounds or 0 minutes: never for that reason."""
         self.folder, self._report = folder, report
         self._every_rounds, self._every_seconds = every_rounds, 60.0 * every_minutes
         self._last_time, self._last_round = time.monotonic(), 0
@@ -193,7 +191,6 @@ class Checkpoints:
 
 
 def _columns(rows: list[StepRow]) -> dict[str, Tensor]:
-    """The table of mini-batches as int64 and float64 columns (n,): exact, and compact at 10^5 rows."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(STEP_COLUMNS)
     found = {}
     for name, column in zip(STEP_COLUMNS, columns, strict=True):

@@ -47,7 +47,6 @@ def forget_secret(checkpoints: Path) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The secret; None if there is none, or if somebody else may know it."""
     try:
         status, content = path.lstat(), path.read_bytes()
     except OSError:

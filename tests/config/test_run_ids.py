@@ -150,7 +150,7 @@ OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clin
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
-    from subjectdp.config.layers import normalised, set_dotted
+    from subjectdp.config.scenario import normalised, set_dotted
 
     base: dict[str, Any] = normalised(ALL_READ)
     if key == "privacy.mode":

@@ -215,11 +215,7 @@ def partition_id(run: RunSections) -> str:
 
 def run_id(run: RunSections) -> str:
     """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    return resolved_run_id(resolve_defaults(run))
-
-
-def resolved_run_id(resolved: RunSections) -> str:
-    """:func:`run_id` of a run whose defaults are filled in already."""
+    resolved = resolve_defaults(run)
     algorithm = resolved.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
     others = resolved.model_dump(exclude_defaults=True, exclude={"data", "performance"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
@@ -37,8 +36,6 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
 )
 
-_CACHED_IDS = ("run_id", "partition_id", "data_key")
-
 
 class RunConfig(RunSections):
     """One training run. Ranges are checked by field, combinations by :func:`check_run`."""
@@ -48,33 +45,20 @@ class RunConfig(RunSections):
         check_run(self)
         return self
 
-    @cached_property
+    @property
     def run_id(self) -> str:
         """Id of this run (see :mod:`subjectdp.config.resolve`)."""
         return resolve.run_id(self)
 
-    @cached_property
+    @property
     def partition_id(self) -> str:
         """Id of the partition that this run trains on."""
         return resolve.partition_id(self)
 
-    @cached_property
+    @property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
         return resolve.data_key(self.data)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the fields in ``update`` replaced, unchecked. Its ids are computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in _CACHED_IDS:
-            copy.__dict__.pop(name, None)
-        return copy
-
-    def with_seed(self, seed: int) -> Self:
-        """A resolved run with another seed, unchecked: nothing else of a run depends on its seed."""
-        copy = self.model_copy(update={"seed": seed})
-        copy.__dict__.update(data_key=self.data_key, run_id=resolve.resolved_run_id(copy))
-        return copy
 
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:

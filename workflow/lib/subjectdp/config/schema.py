@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.layers import RUN_KEYS
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
-from subjectdp.config.scenario import Scenario
+from subjectdp.config.scenario import RUN_KEYS, Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.io.atomic import write_text
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config import paths
-from subjectdp.config.messages import error_located_in, join_errors
+from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError, expected
@@ -37,8 +37,7 @@ def check_before_start(
         *undrawable_figures(scenario),
     ]
     with error_located_in(files):
-        if problems:
-            raise join_errors(problems)
+        raise_all(problems)
 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ from training.outcomes import outcome, resumed_after
 ROUNDS, ATTEMPTS = 12, 4
 CONFIG: dict[str, Any] = small_world.config(
     training={"rounds": ROUNDS, "batch_size": 8, "local_steps": 3, "averaged_rounds": 0.5},
-    performance={"device": "cpu", "checkpoint_every": 2, "checkpoint_minutes": 0},
+    performance={"device": "cpu", "checkpoint_minutes": 0.0005},
 )
 
 

@@ -24,11 +24,9 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.plan.plan import AccountingMode, Mechanism, PlanSettings, PrivacyPlan, TrustModel
-from subjectdp.training.evaluation import evaluate
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, evaluate, run_round
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 

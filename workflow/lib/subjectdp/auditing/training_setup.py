@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subjectdp.auditing.canaries import Data
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import load_run
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
@@ -23,7 +22,7 @@ from subjectdp.models.build import build_model
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import FederationFacts
-from subjectdp.training.device_data import ResidentData
+from subjectdp.training.device_data import DeviceDataset
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 
@@ -48,7 +47,7 @@ def prepared_setup(
 
     Raises DataError and ModelError as training does.
     """
-    run = resolve_defaults(RunConfig.model_validate(dict(config)))
+    run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
@@ -62,7 +61,7 @@ def prepared_setup(
         prepared.shape,
     )
     return TrainingSetup(
-        ResidentData(prepared, torch.device("cpu")),
+        DeviceDataset(prepared, torch.device("cpu")),
         len(prepared.features),
         partition,
         partition.federation_facts(),

@@ -67,8 +67,8 @@ def resolve_defaults(run: _Run) -> _Run:
     return _with(
         run,
         {
-            "data": resolve_data(run.data),
-            "partition": resolve_partition(run.partition),
+            "data": _resolve_data(run.data),
+            "partition": _resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
@@ -95,7 +95,7 @@ def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def resolve_data(data: DataConfig) -> DataConfig:
+def _resolve_data(data: DataConfig) -> DataConfig:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
     changes: dict[str, Any] = {}
     if data.test_fraction is None:
@@ -109,7 +109,7 @@ def resolve_data(data: DataConfig) -> DataConfig:
     return _with(data, changes)
 
 
-def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
+def _resolve_partition(partition: PartitionConfig) -> PartitionConfig:
     """Fills the number of silos that may hold a subject."""
     if partition.silos_per_subject is not None:
         return partition
@@ -205,7 +205,7 @@ def data_key(data: DataConfig) -> str:
 
 def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
-    partition = resolve_partition(run.partition)
+    partition = run.partition
     shape = str(partition.distribution) + (
         f"{partition.alpha:g}" if partition.distribution == "power" else ""
     )
@@ -214,20 +214,18 @@ def partition_id(run: RunSections) -> str:
 
 
 def run_id(run: RunSections) -> str:
-    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    resolved = resolve_defaults(run)
-    algorithm = resolved.algorithm
+    """Id of a resolved run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+    algorithm = run.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
-    others = resolved.model_dump(exclude_defaults=True, exclude={"data", "performance"})
-    return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest([_data(resolved.data), others])}"
+    others = run.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+    return f"{run.data.dataset}-{name}-s{run.seed}-{_digest([_data(run.data), others])}"
 
 
 def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
-    data = resolve_data(data)
-    found: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
+    content: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
     if data.source.in_place and data.path is not None:
-        found["name"] = PurePath(data.path).name
-    return found
+        content["name"] = PurePath(data.path).name
+    return content
 
 
 def _digest(ingredients: Any) -> str:

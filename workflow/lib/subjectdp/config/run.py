@@ -38,11 +38,17 @@ from subjectdp.plan.plan import (
 
 
 class RunConfig(RunSections):
-    """One training run. Ranges are checked by field, combinations by :func:`check_run`."""
+    """One training run, in canonical form (:mod:`config.resolve`).
+
+    Ranges are checked by field, combinations by :func:`check_run`; then defaults that depend on other keys are filled
+    in, once and for all.
+    """
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_and_resolve(self) -> Self:
         check_run(self)
+        resolved = resolve_defaults(self)
+        self.__dict__.update({name: getattr(resolved, name) for name in type(self).model_fields})
         return self
 
     @property
@@ -62,16 +68,15 @@ class RunConfig(RunSections):
 
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
-    """A validated and resolved run of a nested mapping such as a ``config.json``.
+    """The run of a nested mapping such as a ``config.json``.
 
     Raises:
         ConfigError: a line for each problem; ``prefix`` goes before every key.
     """
     try:
-        run = RunConfig.model_validate(content)
+        return RunConfig.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, RunConfig, prefix) from None
-    return resolve_defaults(run)
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {

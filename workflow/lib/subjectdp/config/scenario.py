@@ -421,11 +421,6 @@ def _near_axes(key: str) -> list[str]:
     ]
 
 
-def expand_runs(scenario: Scenario) -> list[RunConfig]:
-    """The resolved runs of a scenario in stable order, duplicates merged."""
-    return list(scenario.runs)
-
-
 def _check_selections(scenario: Scenario) -> None:
     """Refuses selections by unknown keys, and those of drawn figures that fit no run.
 

@@ -93,7 +93,7 @@ class FixedFeatures:
     kept: FeatureCache | None = None
 
 
-class ResidentData:
+class DeviceDataset:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
     On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come

@@ -25,11 +25,11 @@ from subjectdp.sampling.batches import (
     sample_items,
     subjects_of_round,
 )
-from subjectdp.training.device_data import ResidentData, to_device
+from subjectdp.training.device_data import DeviceDataset, to_device
 from subjectdp.training.federation import Federation
-from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.integer_noise import rounded_sum
-from subjectdp.training.steps.subject_updates import subject_update_sum
+from subjectdp.training.integer_noise import rounded_sum
+from subjectdp.training.records import LoggedStep
+from subjectdp.training.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
@@ -44,7 +44,7 @@ class MiniBatch:
         self,
         addresses: NDArray[np.int32],
         owners: NDArray[np.int32],
-        data: ResidentData,
+        data: DeviceDataset,
         device: torch.device,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject

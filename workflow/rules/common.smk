@@ -129,7 +129,7 @@ def benchmark_of(rule, wildcard=None):
     return f"{RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
 
 
-def asks(mem_mb, minutes):
+def resources_for(mem_mb, minutes):
     """Memory and time of a job; both grow with the attempt, so that a retry after running out of them has more."""
     return {
         "mem_mb": lambda wildcards, attempt: mem_mb * attempt,
@@ -281,7 +281,7 @@ def image_run(wildcards):
         if run.data.dataset == "femnist":
             return run
     raise WorkflowError(
-        "error: Expected figures to be without excess_loss where no run is on femnist."
+        "error: Figure excess_loss needs a FEMNIST run."
     )
 
 

@@ -48,25 +48,24 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
-    for run in _one_for_each_batch_size(scenario):
-        if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
-            continue  # the plan counts its silos exactly
+    # larger than the mean silo, and so than the smallest one; once for each data set, partition and batch size
+    seen: set[tuple[object, ...]] = set()
+    for run in scenario.runs:
         train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
+        place = (run.data_key, run.partition.model_dump_json(), batch)
+        by_size = (
+            run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
+        )
+        planned = Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file()
+        if place in seen or not by_size or planned:  # the plan counts its silos exactly
+            continue
+        seen.add(place)
         if batch > _SLACK * train / silos:
             allowed = (
                 f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
                 f"{silos} silos, {train // silos:,} each)"
             )
             yield str(expected("training.batch_size", batch, allowed))
-
-
-def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
-    found: dict[tuple[object, ...], RunConfig] = {}
-    for run in scenario.runs:
-        sized = run.training.sampling_fraction is None
-        if sized and not algorithm(run.algorithm.name).samples_subjects:
-            found.setdefault((run.data_key, run.partition, run.training.batch_size), run)
-    return list(found.values())
 
 
 def undrawable_figures(scenario: Scenario) -> Iterator[str]:

@@ -280,9 +280,7 @@ def image_run(wildcards):
     for run in SCENARIO.runs:
         if run.data.dataset == "femnist":
             return run
-    raise WorkflowError(
-        "error: Figure excess_loss needs a FEMNIST run."
-    )
+    raise WorkflowError("error: Figure excess_loss needs a FEMNIST run.")
 
 
 def utility_settings(run):

@@ -21,7 +21,7 @@ from subjectdp.auditing.training_audit import Canaries, audit_training, generate
 from subjectdp.auditing.vector import World
 from subjectdp.noise import gaussian as noise
 from subjectdp.plan.plan import AccountingMode, FederationFacts, PrivacyPlan, PrivacyUnit
-from subjectdp.training.steps import silo_step
+from subjectdp.training import silo_step
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian

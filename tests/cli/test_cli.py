@@ -15,8 +15,8 @@ from subjectdp.config import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.io.printing import flattened, print_json, print_table
-from subjectdp.training.evaluation import Score
-from subjectdp.training.record.records import Progress, Recorder
+from subjectdp.training.records import Progress, Recorder
+from subjectdp.training.rounds import Score
 
 
 def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

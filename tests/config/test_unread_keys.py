@@ -9,8 +9,8 @@ import pytest
 from config.test_run_ids import JOINT_VALUES, OTHER_VALUES, SUBJECT_VALUES
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config import RunConfig, load_run
-from subjectdp.config.layers import normalised, set_dotted
 from subjectdp.config.messages import section_of, walk_fields
+from subjectdp.config.scenario import normalised, set_dotted
 from subjectdp.errors import ConfigError
 
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")

@@ -180,7 +180,9 @@ def test_the_configuration_fits(prepared: Path, tmp_path: Path) -> None:
     settings = {"silos": 4, "distribution": "power", "alpha": 3.0}
     run = RunConfig.model_validate({"seed": 7, "partition": settings})
     configured = make_partition(prepared, tmp_path / "a", run)
-    plain = make_partition(prepared, tmp_path / "b", Run(seed=7, partition=SpreadSettings(4, "power", 3.0)))
+    plain = make_partition(
+        prepared, tmp_path / "b", Run(seed=7, partition=SpreadSettings(4, "power", 3.0, silos_per_subject=4))
+    )
     assert np.array_equal(configured.train_items, plain.train_items)
     assert configured.facts == plain.facts
 

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.forecast.noise_to_weight import weight_scale
 from subjectdp.forecast.plan_report import plan_scenario
@@ -83,5 +82,5 @@ def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
 def test_the_scale_is_that_of_the_largest_layer_or_of_linear_models(
     model: str, dataset: str, scale: float
 ) -> None:
-    run = resolve_defaults(RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}}))
+    run = RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}})
     assert weight_scale(run) == pytest.approx(scale, rel=0.02)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 WEIGHTS = "noise/subject_weights.py"
-SAMPLER, STEP = "sampling/batches.py", "training/steps/silo_step.py"
-UPDATES, PLANS = "training/steps/subject_updates.py", "accounting/make_plan.py"
+SAMPLER, STEP = "sampling/batches.py", "training/silo_step.py"
+UPDATES, PLANS = "training/subject_updates.py", "accounting/make_plan.py"
 LOSSES, EVENTS = "accounting/sound.py", "accounting/events.py"
 
 T_WEIGHTS = "noise/test_subject_weights.py::"

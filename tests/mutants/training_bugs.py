@@ -6,7 +6,7 @@ from mutants.mutant import mutant
 
 BATCHES, KEYS, NOISE = "sampling/batches.py", "noise/keys.py", "noise/gaussian.py"
 FUSED = "algorithms/test_fused_steps.py::"
-LOOP, STEP = "training/rounds.py", "training/steps/silo_step.py"
+LOOP, STEP = "training/rounds.py", "training/silo_step.py"
 FEDERATION = "training/federation.py"
 CLIPPING, PLAN = "engine/clipping.py", "plan/plan.py"
 SKELLAM, RING = "noise/skellam.py", "noise/secure_sum.py"
@@ -168,14 +168,14 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "everybody may read the secret of a run",
-        "training/record/secret.py",
+        "training/checkpoints.py",
         "_OWNER_ALONE = 0o600",
         "_OWNER_ALONE = 0o644",
         SECRETS + "test_no_file_of_a_finished_run_holds_the_secret",
     ),
     mutant(
         "a checkpoint goes on with another secret",
-        "training/record/secret.py",
+        "training/checkpoints.py",
         "shutil.rmtree(checkpoints, ignore_errors=True)",
         "(checkpoints / SECRET).unlink(missing_ok=True)",
         SECRETS + "test_a_checkpoint_without_its_secret_is_not_continued",
@@ -532,14 +532,14 @@ NOISE_AND_CLIPPING = (
     ),
     mutant(
         "an update is noised without being clipped",
-        "training/steps/silo_step.py",
+        "training/silo_step.py",
         "clipped = self.clip(update)",
         "clipped = update",
         "algorithms/test_joint_updates.py::test_a_round_is_the_float64_loop",
     ),
     mutant(
         "an update that is not finite is released",
-        "training/steps/silo_step.py",
+        "training/silo_step.py",
         "vector = torch.where(norm.isfinite(), vector, 0.0)",
         "vector = vector + 0.0",
         "algorithms/test_joint_updates.py::test_an_update_that_is_not_finite_contributes_nothing",

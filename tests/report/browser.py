@@ -81,7 +81,6 @@ def visit(browser: str, page: Path, script: str) -> Visit:
 
 
 def _asked_by_pages(log: Path) -> set[str]:
-    """Addresses that pages asked the network for; those of the browser itself have no origin."""
     events = json.loads(log.read_text())["events"]
     asked = [event["params"] for event in events if "initiator" in event.get("params", {})]
     return {each["url"] for each in asked if each["initiator"] != "not an origin"}

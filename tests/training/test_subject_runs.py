@@ -93,7 +93,7 @@ def test_a_run_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> Non
     changes = {key: value for key, value in {**RELEASE, **RUNS[name]}.items() if key != "training"}
     steps = RUNS[name].get("training", {})
     changes["training"] = {"local_steps": None, "optimizer": {"name": "momentum"}, **steps}
-    undisturbed = world.train("undisturbed", every=0, **changes)
+    undisturbed = world.train("undisturbed", every=False, **changes)
     world.killed("killed", 2, **changes)
     world.killed("killed", 4, **changes)
     folder = world.train("killed", **changes)

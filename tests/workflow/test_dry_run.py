@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from subjectdp.config import load_scenario
-from subjectdp.forecast.cluster import TINY_RUNS
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
@@ -205,27 +204,18 @@ def test_a_site_without_gpus_trains_on_its_cpu_partition(project):
         assert all(asked in text for _, text in jobs)
 
 
-def shared_jobs(project, tmp_path, rounds, seeds):
-    """The group jobs of a sweep over seeds with two short runs, or sixteen tiny ones, in a job."""
+def test_short_runs_share_a_job(project, tmp_path):
     run = {
         "data": {"embedded": {"subjects": 8, "items_per_subject": 50}},
-        "training": {"rounds": rounds, "batch_size": 16},
+        "training": {"rounds": 300, "batch_size": 16},
         "model": {"name": "small_cnn"},
     }
-    content = {"name": "shared", "run": run, "sweep": [{"seed": list(range(seeds))}]}
+    content = {"name": "shared", "run": run, "sweep": [{"seed": list(range(5))}]}
     printed = project.snakemake(
         *("--profile", "slurm", "-n", "--configfile", write_scenario(tmp_path, content)),
         SUBJECTDP_SLURM_RUNS_PER_JOB="2",
     ).stdout
-    return Counter(re.findall(r"Group job (\w+)", printed))
-
-
-def test_short_runs_share_a_job_and_tiny_ones_share_it_with_more(project, tmp_path):
-    assert shared_jobs(project, tmp_path, rounds=300, seeds=5) == {"short_runs": 3, "partitions": 1}
-    assert shared_jobs(project, tmp_path, rounds=1, seeds=2 * TINY_RUNS + 1) == {
-        "tiny_runs": 2,
-        "partitions": 1,
-    }
+    assert Counter(re.findall(r"Group job (\w+)", printed)) == {"short_runs": 3, "partitions": 1}
 
 
 def test_no_partition_is_set_unless_it_is_asked_for(project):

@@ -192,7 +192,7 @@ def test_a_run_that_was_removed_is_made_again(smoke, tmp_path):
 
 def test_settings_of_speed_rerun_nothing(smoke, tmp_path):
     file = tmp_path / "speed.yaml"
-    file.write_text("run: {performance: {physical_batch_size: 64, checkpoint_every: 77}}\n")
+    file.write_text("run: {performance: {physical_batch_size: 64, checkpoint_minutes: 77}}\n")
     assert smoke.planned_jobs(*SMOKE, str(file)) == []
 
 

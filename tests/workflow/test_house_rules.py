@@ -201,10 +201,10 @@ def test_time_and_memory_grow_with_the_attempt():
     assert len(blocks) > 10, "the search finds the rules' resources"
     for block in blocks:
         fixed = re.search(r"(mem_mb|runtime)=(?!lambda wildcards, attempt)", block)
-        assert not fixed and re.search(r"\*\*asks\(|attempt", block), block
+        assert not fixed and re.search(r"\*\*resources_for\(|attempt", block), block
     names: dict[str, object] = {}
-    exec(re.search(r"^def asks\(.*?^    }\n", text, re.MULTILINE | re.DOTALL)[0], names)
-    asked = names["asks"](1000, 15)
+    exec(re.search(r"^def resources_for\(.*?^    }\n", text, re.MULTILINE | re.DOTALL)[0], names)
+    asked = names["resources_for"](1000, 15)
     assert {name: of(None, attempt=2) for name, of in asked.items()} == {"mem_mb": 2000, "runtime": 30}
 
 

@@ -20,8 +20,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import Guesses, guess
 from subjectdp.auditing.monte_carlo import LikelihoodRatio, likelihood_ratios
 from subjectdp.auditing.vector import public_divisor
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import load_run
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
@@ -40,12 +39,10 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     TrustModel,
 )
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.evaluation import evaluate
+from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, evaluate, run_round
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 
@@ -317,7 +314,7 @@ def prepared_setup(
 
     Raises DataError and ModelError as training does.
     """
-    run = resolve_defaults(RunConfig.model_validate(dict(config)))
+    run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
@@ -331,7 +328,7 @@ def prepared_setup(
         prepared.shape,
     )
     return TrainingSetup(
-        ResidentData(prepared, torch.device("cpu")),
+        DeviceDataset(prepared, torch.device("cpu")),
         len(prepared.features),
         partition,
         partition.federation_facts(),

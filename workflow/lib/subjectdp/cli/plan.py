@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 from typing import Any
 
@@ -51,8 +50,7 @@ def _plan(options: argparse.Namespace) -> int:
     frame, text = plan_scenario(
         scenario,
         options.results,
-        processes=os.cpu_count() or 1,
-        tell=lambda done, rows: line.show(f"{done} of {rows} rows planned"),
+        lambda done, rows: line.show(f"{done} of {rows} rows planned"),
     )
     line.end("")
     if options.json:

@@ -67,8 +67,8 @@ def resolve_defaults(run: _Run) -> _Run:
     return _with(
         run,
         {
-            "data": resolve_data(run.data),
-            "partition": resolve_partition(run.partition),
+            "data": _resolve_data(run.data),
+            "partition": _resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
@@ -85,7 +85,6 @@ def without_unread_keys(run: _Run) -> _Run:
 
 @cache
 def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
-    """Section -> key -> default, of keys that the algorithm does not read."""
     found = algorithm(algorithm_name)
     result = {}
     for name in ("privacy", "joint", "subject"):
@@ -96,7 +95,7 @@ def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def resolve_data(data: DataConfig) -> DataConfig:
+def _resolve_data(data: DataConfig) -> DataConfig:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
     changes: dict[str, Any] = {}
     if data.test_fraction is None:
@@ -110,7 +109,7 @@ def resolve_data(data: DataConfig) -> DataConfig:
     return _with(data, changes)
 
 
-def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
+def _resolve_partition(partition: PartitionConfig) -> PartitionConfig:
     """Fills the number of silos that may hold a subject."""
     if partition.silos_per_subject is not None:
         return partition
@@ -131,7 +130,6 @@ def resolve_model(run: RunSections) -> ModelConfig:
 
 
 def _resolve_path(path: str, source: str) -> str | None:
-    """The path with its variables replaced; an empty result is no path, which leaf_json cannot do without."""
     expanded = expand_variables(path)
     if not expanded.isprintable():
         raise expected("data.path", expanded, "a path of printable characters")
@@ -165,7 +163,6 @@ def expand_variables(path: str) -> str:
 
 
 def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
-    """Bits are read where noise is of integers; one step for each noise is none."""
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
     return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
@@ -191,7 +188,6 @@ def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
-    """``section`` with ``changes``, or itself where they change nothing: sweeps resolve each run more than once."""
     differing = {key: value for key, value in changes.items() if getattr(section, key) != value}
     return section.model_copy(update=differing) if differing else section
 
@@ -209,7 +205,7 @@ def data_key(data: DataConfig) -> str:
 
 def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
-    partition = resolve_partition(run.partition)
+    partition = run.partition
     shape = str(partition.distribution) + (
         f"{partition.alpha:g}" if partition.distribution == "power" else ""
     )
@@ -218,25 +214,18 @@ def partition_id(run: RunSections) -> str:
 
 
 def run_id(run: RunSections) -> str:
-    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    return resolved_run_id(resolve_defaults(run))
-
-
-def resolved_run_id(resolved: RunSections) -> str:
-    """:func:`run_id` of a run whose defaults are filled in already."""
-    algorithm = resolved.algorithm
+    """Id of a resolved run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+    algorithm = run.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
-    others = resolved.model_dump(exclude_defaults=True, exclude={"data", "performance"})
-    return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest([_data(resolved.data), others])}"
+    others = run.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+    return f"{run.data.dataset}-{name}-s{run.seed}-{_digest([_data(run.data), others])}"
 
 
 def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
-    """What differs from the defaults, without the data's place and without ``left_out``."""
-    data = resolve_data(data)
-    found: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
+    content: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
     if data.source.in_place and data.path is not None:
-        found["name"] = PurePath(data.path).name
-    return found
+        content["name"] = PurePath(data.path).name
+    return content
 
 
 def _digest(ingredients: Any) -> str:
@@ -281,6 +270,5 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
 
 
 def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
-    """The keys of the sections that are settings of the same name."""
     names = {field.name for field in fields(settings)}
     return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}

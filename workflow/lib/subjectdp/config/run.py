@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
@@ -37,57 +36,47 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
 )
 
-_CACHED_IDS = ("run_id", "partition_id", "data_key")
-
 
 class RunConfig(RunSections):
-    """One training run. Ranges are checked by field, combinations by :func:`check_run`."""
+    """One training run, in canonical form (:mod:`config.resolve`).
+
+    Ranges are checked by field, combinations by :func:`check_run`; then defaults that depend on other keys are filled
+    in, once and for all.
+    """
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_and_resolve(self) -> Self:
         check_run(self)
+        resolved = resolve_defaults(self)
+        self.__dict__.update({name: getattr(resolved, name) for name in type(self).model_fields})
         return self
 
-    @cached_property
+    @property
     def run_id(self) -> str:
         """Id of this run (see :mod:`subjectdp.config.resolve`)."""
         return resolve.run_id(self)
 
-    @cached_property
+    @property
     def partition_id(self) -> str:
         """Id of the partition that this run trains on."""
         return resolve.partition_id(self)
 
-    @cached_property
+    @property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
         return resolve.data_key(self.data)
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the fields in ``update`` replaced, unchecked. Its ids are computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in _CACHED_IDS:
-            copy.__dict__.pop(name, None)
-        return copy
-
-    def with_seed(self, seed: int) -> Self:
-        """A resolved run with another seed, unchecked: nothing else of a run depends on its seed."""
-        copy = self.model_copy(update={"seed": seed})
-        copy.__dict__.update(data_key=self.data_key, run_id=resolve.resolved_run_id(copy))
-        return copy
-
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
-    """A validated and resolved run of a nested mapping such as a ``config.json``.
+    """The run of a nested mapping such as a ``config.json``.
 
     Raises:
         ConfigError: a line for each problem; ``prefix`` goes before every key.
     """
     try:
-        run = RunConfig.model_validate(content)
+        return RunConfig.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, RunConfig, prefix) from None
-    return resolve_defaults(run)
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -233,7 +222,6 @@ def _partition(run: RunSections) -> Iterator[Rule]:
 
 
 def _schedule(run: RunSections) -> Iterator[Rule]:
-    """A round of an algorithm, and a mini-batch, which has a size or a fraction; its default size stands for none."""
     training, mechanism, steps = run.training, mechanism_of(run), run.training.local_steps
     fewer = mechanism.horizontal_composition and run.privacy.mode == AccountingMode.AS_PUBLISHED
     fewer = fewer and run.privacy.horizontal == Horizontal.ROUNDS_OVER_SQRT_S
@@ -288,7 +276,6 @@ def _family(flat: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by dotted key."""
     return dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
 
 

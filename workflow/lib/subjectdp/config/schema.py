@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.layers import RUN_KEYS
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
-from subjectdp.config.scenario import Scenario
+from subjectdp.config.scenario import RUN_KEYS, Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.io.atomic import write_text
 
@@ -51,22 +50,28 @@ def scenario_schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a scenario file, for editors. Rules that relate several keys are not part of it."""
     run = RunConfig.model_json_schema()
     definitions = run.pop("$defs")
-    run.pop("description", None)
-    definitions["RunConfig"] = _with_shorthands(run)
-    definitions["AlgorithmRunConfig"] = _with_datasets(definitions["RunConfig"])
+    for name in ("algorithm", "model"):  # which may also be text
+        of_section = run["properties"][name]
+        of_section["anyOf"] = [{"$ref": of_section.pop("$ref")}, {"type": "string"}]
+    by_dataset = _per_name(DATASETS, "RunConfig")
+    nested = {**run, "properties": {**run["properties"], "datasets": {"type": "object", **by_dataset}}}
+    variants = [f"{name}:{v}" for name, known in VARIANTS_OF_ALGORITHM.items() for v in known]
+    axes = {"anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^(model\.parameters|data\.expected)\."}]}
     schema = Scenario.model_json_schema()
-    definitions = {**schema.get("$defs", {}), **definitions}
     properties = schema["properties"]
-    properties["run"] = _reference("RunConfig", properties["run"])
-    properties["datasets"] = _per_name(properties["datasets"], DATASETS, "RunConfig")
-    properties["algorithms"] = _per_name(properties["algorithms"], _algorithm_keys(), "AlgorithmRunConfig")
-    properties["sweep"]["items"] = _sweep_block()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": GENERATED,
-        **schema,
-        "$defs": definitions,
-    }
+    description = properties["run"]["description"]
+    properties["run"] = {"$ref": "#/$defs/RunConfig", "description": description}
+    properties["datasets"] |= by_dataset
+    properties["algorithms"] |= _per_name((*ALGORITHMS, *variants), "AlgorithmRunConfig")
+    properties["sweep"]["items"] = {"type": "object", "propertyNames": axes}
+    schema["$defs"] = schema.get("$defs", {}) | definitions | {"RunConfig": run, "AlgorithmRunConfig": nested}
+    heading = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": GENERATED}
+    return heading | schema
+
+
+def _per_name(names: Iterable[str], definition: str) -> dict[str, Any]:
+    reference = {"$ref": f"#/$defs/{definition}"}
+    return {"propertyNames": {"enum": [*names]}, "additionalProperties": reference}
 
 
 def scenario_schema_text() -> str:
@@ -100,45 +105,6 @@ def readme_text(folder: Path | str) -> str:
     return text
 
 
-def _with_shorthands(run: dict[str, Any]) -> dict[str, Any]:
-    """``algorithm`` and ``model`` may also be text."""
-    properties = dict(run["properties"])
-    for name in ("algorithm", "model"):
-        described = dict(properties[name])
-        reference = described.pop("$ref", None)
-        described["anyOf"] = [{"$ref": reference}, {"type": "string"}]
-        properties[name] = described
-    return {**run, "properties": properties}
-
-
-def _with_datasets(run: dict[str, Any]) -> dict[str, Any]:
-    nested = _per_name({"type": "object"}, DATASETS, "RunConfig")
-    return {**run, "properties": {**run["properties"], "datasets": nested}}
-
-
-def _reference(name: str, described: dict[str, Any]) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/{name}", "description": described["description"]}
-
-
-def _per_name(described: dict[str, Any], names: Iterable[str], definition: str) -> dict[str, Any]:
-    """A mapping from one of ``names`` to a definition."""
-    kept = {key: value for key, value in described.items() if key in ("description", "title", "type")}
-    properties = {name: {"$ref": f"#/$defs/{definition}"} for name in names}
-    return {**kept, "properties": properties, "additionalProperties": False}
-
-
-def _algorithm_keys() -> tuple[str, ...]:
-    variants = [f"{name}:{v}" for name, known in VARIANTS_OF_ALGORITHM.items() for v in known]
-    return (*ALGORITHMS, *variants)
-
-
-def _sweep_block() -> dict[str, Any]:
-    names: dict[str, Any] = {
-        "anyOf": [{"enum": ["name", *RUN_KEYS]}, {"pattern": r"^(model\.parameters|data\.expected)\."}]
-    }
-    return {"type": "object", "propertyNames": names}
-
-
 def _default_lines(model: type[BaseModel], depth: int) -> Iterator[str]:
     indent = "  " * depth
     for name, field in model.model_fields.items():
@@ -157,7 +123,6 @@ def _default_lines(model: type[BaseModel], depth: int) -> Iterator[str]:
 
 
 def _yaml_value(value: Any) -> str:
-    """A default as YAML 1.1, where a number with an exponent needs a point."""
     if isinstance(value, float):
         text = repr(value)
         mantissa, exponent, power = text.partition("e")

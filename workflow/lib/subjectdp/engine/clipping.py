@@ -25,9 +25,13 @@ from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_p
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.convolution import ConvolutionRule
-from subjectdp.engine.layers.dense import EmbeddingRule, LinearRule
-from subjectdp.engine.layers.generic import GenericRule
-from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
+from subjectdp.engine.layers.dense import (
+    EmbeddingRule,
+    GenericRule,
+    GroupNormRule,
+    LayerNormRule,
+    LinearRule,
+)
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
@@ -41,8 +45,6 @@ _FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
 
 @dataclass(frozen=True)
 class _Batch:
-    """Items that go through the model at once; ``grouped``: they are clipped as groups, not one by one."""
-
     inputs: Tensor
     labels: Tensor
     weights: Tensor | None
@@ -198,7 +200,6 @@ class ClippingEngine:
     def _add_clipped(
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
         clip = Clip(grouping, clip_norm, batch.weights, batch.grouped)
         found = self._one_linear(batch.inputs, batch.labels)
         if found is not None:
@@ -269,7 +270,6 @@ class ClippingEngine:
     def _add_large_group(
         self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The same for one group with more items than go through the model at once: its gradient is formed."""
         inputs, labels, weights = batch.inputs, batch.labels, batch.weights
         if weights is not None:
             kept = weights != 0.0
@@ -280,7 +280,6 @@ class ClippingEngine:
         return gradient if total is None else total.add_(gradient), norm
 
     def _add_gradients(self, batch: _Batch, total: Tensor | None) -> Tensor:
-        """``total`` (None: 0) with Σ_i w_i g_i of a part added, by a plain backward pass."""
         parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
@@ -301,7 +300,6 @@ class ClippingEngine:
 
     @torch.no_grad()
     def _one_linear(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-        """A pass without a backward pass; None if the model is more than one linear layer."""
         if not self._may_be_one_linear:
             return None
         ((layer, _),) = self.rules.values()
@@ -310,12 +308,10 @@ class ClippingEngine:
         return found
 
     def _at_once(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-        """The same if one pass is enough; not on a GPU, which would have to be waited for (:meth:`OneLinear.clip`)."""
         one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
         return self._one_linear(inputs, labels) if one_pass else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
-        """The book-keeping of every layer that the loss depends on, by one backward pass; empties the tape."""
         edges = [edge for taped in tape.values() for edge in taped.edges]
         found = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
         deltas = iter(found or [None] * len(edges))
@@ -360,7 +356,6 @@ class ClippingEngine:
 
 @contextmanager
 def _named(layer: str) -> Iterator[None]:
-    """An error of torch while a layer is run or differentiated becomes a ModelError with the layer's name."""
     try:
         yield
     except (SubjectDPError, torch.OutOfMemoryError):
@@ -375,7 +370,6 @@ def _named(layer: str) -> Iterator[None]:
 def _only_input(
     name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int
 ) -> Tensor:
-    """The one tensor that a layer takes. Raises ModelError if it takes more, or other rows than the batch's items."""
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):
@@ -407,7 +401,6 @@ def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
-    """The norms over all layers, and bounds on them that count the rounding of product forms."""
     total = summed(squares)
     norms = total.values.sqrt()
     return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
@@ -434,7 +427,6 @@ def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _refuse_mixing(model: nn.Module) -> None:
-    """Raises ModelError for batch normalisation, with parameters or without."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             raise ModelError(
@@ -444,7 +436,6 @@ def _refuse_mixing(model: nn.Module) -> None:
 
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that own parameters themselves, in order of definition."""
     owners: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if owners.setdefault(id(parameter), name) != name:
@@ -458,7 +449,6 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _refuse_unusual(name: str, module: nn.Module) -> None:
-    """Raises ModelError for a layer whose gradient is not what its class says."""
     found = None
     if "forward" in vars(module):
         found = "has a forward of its own, which replaced that of its class: write a class"

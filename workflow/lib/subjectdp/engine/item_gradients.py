@@ -32,7 +32,6 @@ def item_gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> It
 
 
 def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor:
-    """(rows, P) one gradient a row."""
     model = engine.flat.model
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):  # vmap does not support them
         items = range(len(labels))
@@ -50,5 +49,4 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
 
 
 def _in_memory_order(gradients: Tensor) -> Tensor:
-    """Gradients (rows, *shape) of a parameter as the flat vector has them: convolutions channels-last."""
     return gradients.permute(0, 1, 3, 4, 2) if gradients.dim() == 5 else gradients

@@ -90,7 +90,6 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def _check_left_alone(model: nn.Module, inputs: Tensor) -> None:
-    """A pass in training mode must leave parameters and buffers alone: what it kept of the items would be released."""
     trial = copied(model)
     with torch.no_grad():
         check_output(trial(inputs), len(inputs))
@@ -169,7 +168,6 @@ def _engine(model: nn.Module, item_loss: ItemLoss, items: int, training: bool) -
 
 
 def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
-    """``model`` with its dropout switched off; in evaluation mode if it draws numbers elsewhere."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -179,7 +177,6 @@ def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
 
 
 def _draws(model: nn.Module, inputs: Tensor) -> bool:
-    """Whether a pass depends on the generators."""
     outputs = []
     with torch.no_grad():
         for seed in (1, 2):

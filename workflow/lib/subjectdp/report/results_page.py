@@ -101,7 +101,6 @@ def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
 
 
 def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
-    """A figure's caption as HTML; ``snakemake --report`` renders the same text."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
     job = SimpleNamespace(config=config, rule=rule)
     text = environment.from_string(path.read_text()).render(snakemake=job)
@@ -109,7 +108,6 @@ def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
 
 
 def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What was run, on which data and machine, with which software; alternatives where the runs differ."""
     labels = pd.Series([manifest["algorithm"] for manifest in manifests]).value_counts()
     named = ", ".join(f"{label} {labels[label]}" for label in in_order(labels.index))
     minutes = sum(manifest["wall_seconds"] for manifest in manifests) / 60

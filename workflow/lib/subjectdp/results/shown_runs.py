@@ -104,7 +104,6 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
 
 
 def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
-    """Positions of the runs that the figure may show; DataError if there is none."""
     if not rows:
         raise expected("runs to draw", "none", "at least one run", DataError)
     labels = sorted({str(row["label"]) for row in rows})
@@ -137,7 +136,6 @@ def _preferred(values: Sequence[Any], column: str) -> Any:
 
 
 def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> list[int]:
-    """The runs with this value of the column; of an algorithm that has none, those with its own preferred value."""
     by_label: defaultdict[str, list[int]] = defaultdict(list)
     for place in part:
         by_label[rows[place]["label"]].append(place)

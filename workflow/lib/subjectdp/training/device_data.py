@@ -62,7 +62,6 @@ class FeatureCache:
         return made
 
     def _read(self, items: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        """The kept features as a private map of the file: all processes of a machine share its pages."""
         try:
             with open(self.path, "rb") as stream:
                 digest = stream.read(_DIGEST)
@@ -94,7 +93,7 @@ class FixedFeatures:
     kept: FeatureCache | None = None
 
 
-class ResidentData:
+class DeviceDataset:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
     On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
@@ -133,7 +132,6 @@ class ResidentData:
         return self.labels.index_select(0, where).long()
 
     def _count(self) -> int:
-        """Items; of a text all windows of the stream, those over the end of a subject's text too."""
         return len(self.features) - self.window if self.kind == "text" else len(self.labels)
 
     def _items(self, where: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +145,6 @@ class ResidentData:
         return windows.index_select(0, where).long(), self._targets(where)
 
     def _table(self, features: FixedFeatures) -> Tensor:
-        """The features (items, width): of all items if they are kept for other runs, else of used ones."""
         every, used = np.arange(self._count()), features.used
         if features.kept is not None:
             return features.kept.table(len(every), partial(self._of_items, features.compute, every))
@@ -184,7 +181,6 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def _read_only(array: NDArray[Any]) -> Tensor:
-    """A tensor on the array's own memory, read only."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.asarray(array))

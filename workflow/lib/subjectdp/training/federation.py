@@ -21,9 +21,9 @@ from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.steps.integer_noise import IntegerNoise, integer_noise
-from subjectdp.training.steps.optimisers import check_linear
+from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.integer_noise import IntegerNoise, integer_noise
+from subjectdp.training.optimisers import check_linear
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Federation:
     rule: RoundRule
     plan: PrivacyPlan
     partition: Partition
-    data: ResidentData
+    data: DeviceDataset
     engine: ClippingEngine
     seed: int = field(repr=False)
     noise_name: str

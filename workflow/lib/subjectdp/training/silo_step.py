@@ -25,11 +25,11 @@ from subjectdp.sampling.batches import (
     sample_items,
     subjects_of_round,
 )
-from subjectdp.training.device_data import ResidentData, to_device
+from subjectdp.training.device_data import DeviceDataset, to_device
 from subjectdp.training.federation import Federation
-from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.integer_noise import rounded_sum
-from subjectdp.training.steps.subject_updates import subject_update_sum
+from subjectdp.training.integer_noise import rounded_sum
+from subjectdp.training.records import LoggedStep
+from subjectdp.training.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
@@ -44,7 +44,7 @@ class MiniBatch:
         self,
         addresses: NDArray[np.int32],
         owners: NDArray[np.int32],
-        data: ResidentData,
+        data: DeviceDataset,
         device: torch.device,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
@@ -148,7 +148,6 @@ class SiloStep:
         return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
 
     def _subjects(self) -> NDArray[np.bool_]:
-        """(subjects,) who takes part."""
         return subjects_of_round(
             self.federation.partition.subjects,
             self.plan.silos[self.silo].sampling_probability,
@@ -244,7 +243,6 @@ class SiloStep:
         return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
 
     def _std(self, noise_multiplier: float) -> float:
-        """σ C; a multiplier of 0 is no noise, also where nothing is clipped (C infinite)."""
         return 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
 
 
@@ -265,7 +263,6 @@ def silo_steps(federation: Federation, round_: int, silo: int) -> Iterator[SiloS
 
 
 def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:
-    """The fraction of norms above ``bound``, as float32 has it; it stays on a GPU; NaN for none."""
     if norms.numel() == 0:
         return float("nan")
     if norms.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""The records of a run: tidy tables of rounds and steps, and its progress after each evaluated round."""
+"""What a run records: local steps, evaluated rounds, its progress, and the state that later rounds start from."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import StorageError
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.training.evaluation import Score
-from subjectdp.training.record.steplog import LoggedStep
+from subjectdp.sampling.batches import BatchStatistics
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +25,83 @@ StepRow = tuple[int, int, int, int, int, int, float, float]
 """One mini-batch, in the order of ``STEP_COLUMNS``."""
 
 STEP_COLUMNS = (
-    "round",
-    "silo",
-    "step",
-    "items",
-    "subjects",
-    "largest_group",
-    "noise_multiplier",
-    "clipped_fraction",
+    *("round", "silo", "step", "items", "subjects", "largest_group", "noise_multiplier", "clipped_fraction"),
 )
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy in [0, 1] and mean cross-entropy in nats; NaN where there are no items."""
+
+    accuracy: float
+    loss: float
+
+
+class LoggedStep(NamedTuple):
+    """One mini-batch; ``clipped_fraction`` is NaN for an empty one, and may be a 0-dimensional tensor in the log."""
+
+    round: int
+    silo: int
+    step: int
+    batch: BatchStatistics
+    noise_multiplier: float
+    clipped_fraction: Tensor | float
+
+
+class StepLog:
+    """Rows in the order in which steps end. ``after_step`` is called after each row; what it raises ends the round."""
+
+    def __init__(self, after_step: Callable[[], None] = lambda: None) -> None:
+        self._rows: list[LoggedStep] = []
+        self._after_step = after_step
+
+    def add(self, row: LoggedStep) -> None:
+        """Keeps one mini-batch's row."""
+        self._rows.append(row)
+        self._after_step()
+
+    def add_release(self, release: LoggedStep) -> None:
+        """Puts noise and clipping of a silo's whole update into the row of its last local step, the last one added."""
+        self._rows[-1] = self._rows[-1]._replace(
+            noise_multiplier=release.noise_multiplier, clipped_fraction=release.clipped_fraction
+        )
+
+    def take(self) -> list[LoggedStep]:
+        """Empties the log; rows by round, silo and step. Reads all fractions from the device at once."""
+        rows, self._rows = self._rows, []
+        waiting = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
+        tensors = [(place, value) for place, value in waiting if isinstance(value, Tensor)]
+        if tensors:
+            fractions = torch.stack([value.float() for _, value in tensors]).tolist()
+            for (place, _), fraction in zip(tensors, fractions, strict=True):
+                rows[place] = rows[place]._replace(clipped_fraction=fraction)
+        return sorted(rows, key=lambda row: row[:3])
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run after ``round`` (0: before the first): everything that later rounds read; they do not change it.
+
+    It holds no generator and no counter: each random draw has its own key (decision 0004), so that a repeated round
+    draws the same mini-batches and the same noise, and releases the same model.
+
+    Attributes:
+        round: the last finished round.
+        tensors: state of the global model (``GlobalModel.state``).
+        steps: rows of the local steps so far.
+        rounds: rows of the evaluated rounds so far.
+        train_seconds: time spent in rounds.
+        wall_seconds: time in all.
+        resumed_after: rounds after which the run was resumed.
+    """
+
+    round: int
+    tensors: dict[str, Tensor]
+    steps: list[StepRow] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    train_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    resumed_after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

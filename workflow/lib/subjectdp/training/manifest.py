@@ -15,11 +15,10 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
+from subjectdp.training import environment
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
-from subjectdp.training.record import environment
-from subjectdp.training.record.records import final_round
-from subjectdp.training.record.snapshots import Snapshot
+from subjectdp.training.records import Snapshot, final_round
 
 MANIFEST = "manifest.json"
 RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")

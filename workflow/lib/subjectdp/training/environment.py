@@ -60,7 +60,6 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_none_given() -> None:
-    """An allocated GPU must not stand idle while its job trains on the CPU."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if "SLURM_JOB_ID" in os.environ and given not in _NO_DEVICES and ANY_DEVICE not in os.environ:
         raise expected(
@@ -133,7 +132,6 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of the checkout, with ``-dirty`` where tracked files were changed; None outside a checkout."""
     command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.flat import clip_factors, row_norms
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training.optimisers import descend, make_optimiser
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -57,7 +57,6 @@ def subject_update_sum(
 
 
 def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Subjects (S,) with items (S, n), short ones padded by their first item, and which places count (S, n)."""
     if len(groups) == 0:
         return
     sizes = torch.bincount(groups)
@@ -71,7 +70,6 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    """Runs of ``sizes`` (ascending) that train at once, within the physical batch size."""
     rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine.flat.model) else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -86,7 +84,6 @@ def _batchable(model: nn.Module) -> bool:
 
 
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
-    """Takes the subjects' local steps: ``models`` (S, P) from rows ``items`` (S, n) with weights ``shares`` (S, n)."""
     engine, inputs, labels = federation.engine, batch.inputs[items], batch.labels[items]
     optimiser = make_optimiser(models, federation.optimiser)
     gradients = vmap(grad(_loss_of(engine.flat)), randomness="error")
@@ -108,7 +105,6 @@ def _loss_of(flat: FlatParameters) -> Callable[[Tensor, Tensor, Tensor, Tensor],
 
 
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
-    """Rows (S, P) of at most their clip norm; rows that are not finite are 0."""
     finite = torch.isfinite(norms)
     kept = torch.where(finite[:, None], updates, 0.0)
     return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]

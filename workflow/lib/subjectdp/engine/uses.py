@@ -1,0 +1,467 @@
+"""Parameters that no layer rule covers: what the model's code does with them, seen function by function.
+
+A mode of torch sees every function that takes such a parameter, whatever module or loose code calls it:
+
+* a function of parameters and constants alone makes a *derived* value (``weight.t()``, ``positions(arange(T))``);
+* a function of data too is a *use*: an item's gradient is that of the function on the item's part of the data, given the
+  gradient of the item's part of the output; products and look-ups keep their factors, others are formed;
+* gradients of derived values are led back to their parameters, item by item.
+
+So any code is exact. Where the items are in a tensor is learned from three passes (:func:`learned`), never guessed.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.func import vjp, vmap
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+
+from subjectdp.engine.layers.base import wanted
+from subjectdp.errors import ModelError
+
+Key = tuple[str, int]
+"""A function of some parameters, by their names, and how often it was called before in the pass."""
+
+
+class Place(NamedTuple):
+    """Where the items of a tensor are: entry (o, i, k) of dimension ``dim`` is item i's, k below ``inner``."""
+
+    dim: int
+    inner: int
+
+    def parts(self, tensor: Tensor, items: int) -> Tensor:
+        """(items, ...): each item's part of the tensor."""
+        outer = tensor.shape[self.dim] // (items * self.inner)
+        split = tensor.unflatten(self.dim, (outer, items, self.inner)).movedim(self.dim + 1, 0)
+        return split.flatten(self.dim + 1, self.dim + 2)
+
+    def alone(self, parts: Tensor, whole: torch.Size) -> Tensor:
+        """(items, *whole): tensors that are zero but for each item's own part."""
+        items, outer = len(parts), whole[self.dim] // (len(parts) * self.inner)
+        result = parts.new_zeros(items, *whole)
+        view = result.unflatten(1 + self.dim, (outer, items, self.inner)).movedim(2 + self.dim, 1)
+        every = torch.arange(items, device=parts.device)
+        view[every, every] = parts.unflatten(1 + self.dim, (outer, self.inner))
+        return result
+
+
+@dataclass
+class Value:
+    """A parameter, or what is made of parameters and constants; ``pieces`` of its items' gradients."""
+
+    name: str
+    tensor: Tensor
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Σ_t δ_t ⊗ x_t of each item."""
+
+    delta: Tensor  # (B, T, rows)
+    inputs: Tensor  # (B, T, columns)
+
+    def formed(self, shape: torch.Size) -> Tensor:
+        return self.delta.transpose(1, 2) @ self.inputs
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Σ_t e_{r_t} ⊗ δ_t of each item: δ_t is added to row r_t."""
+
+    rows: Tensor  # (B, T)
+    delta: Tensor  # (B, T, columns)
+
+    def formed(self, shape: torch.Size) -> Tensor:
+        result = self.delta.new_zeros(len(self.delta), *shape)
+        return result.scatter_add_(1, self.rows.unsqueeze(2).expand_as(self.delta), self.delta)
+
+
+Piece = Outer | Rows | Tensor
+
+
+def formed(value: Value) -> Tensor | None:
+    """(B, *shape) the items' gradients of a value; None where there are none."""
+    parts = [p if isinstance(p, Tensor) else p.formed(value.tensor.shape) for p in value.pieces]
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+@dataclass(frozen=True)
+class _Derived:
+    values: list[Value]
+    leaves: list[Tensor]  # that stand for the values
+    made: list[Tensor]
+    outputs: list[Value]
+
+
+@dataclass(frozen=True)
+class _Use:
+    name: str
+    func: Callable[..., Any]
+    arguments: list[Any]
+    spec: TreeSpec
+    values: dict[int, Value]  # by place among the arguments
+    outputs: list[int]  # which of the function's are differentiated
+    edges: list[GradientEdge]
+    shapes: list[torch.Size]
+    places: tuple[list[Place | None], list[Place | None]]  # of arguments and outputs
+
+
+class Uses(TorchFunctionMode):
+    """Records a pass of some items.
+
+    Args:
+        parameters: those to follow, by name.
+        constants: what else does not depend on the data: frozen parameters, buffers.
+        items: of the pass.
+        places: of all functions' items; None in the passes from which they are learned.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        constants: Iterable[Tensor],
+        items: int,
+        places: Mapping[Key, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.roots = [Value(name, parameter) for name, parameter in parameters.items()]
+        self.items, self.places = items, places
+        self.seen: dict[Key, tuple[list[Any], list[Any]]] = {}
+        self.owners: dict[str, set[str]] = {}
+        self.inside: list[str] = [""]
+        self._values = {id(value.tensor): value for value in self.roots}
+        self._shared = {id(tensor): tensor for tensor in constants}
+        self._counts: Counter[str] = Counter()
+        self._uses: list[_Use] = []
+        self._derived: list[_Derived] = []
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == F.__name__ and isinstance(func, types.FunctionType):
+            with self:  # its parts are seen
+                return _body(func)(*args, **kwargs)
+        arguments, spec = tree_flatten((args, kwargs))
+        tensors = [(n, each) for n, each in enumerate(arguments) if isinstance(each, Tensor)]
+        values = {n: self._values[id(each)] for n, each in tensors if id(each) in self._values}
+        known = all(n in values or id(each) in self._shared for n, each in tensors)
+        if not values:
+            output = func(*args, **kwargs)
+            if known:
+                self._shared.update(
+                    {id(each): each for each in tree_leaves(output) if isinstance(each, Tensor)}
+                )
+            return output
+        for value in values.values():
+            self.owners.setdefault(value.name, set()).add(self.inside[-1])
+        func = _OUT_OF_PLACE.get(getattr(func, "__name__", ""), func)
+        return (self._derive if known else self._use)(func, arguments, spec, values)
+
+    def _derive(self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value]) -> Any:
+        distinct = {id(value): value for value in values.values()}
+        leaves = {
+            key: value.tensor.detach().requires_grad_(value.tensor.is_floating_point())
+            for key, value in distinct.items()
+        }
+        given = [leaves[id(values[n])] if n in values else each for n, each in enumerate(arguments)]
+        args, kwargs = tree_unflatten(given, spec)
+        with torch.enable_grad():
+            outputs, shape = tree_flatten(func(*args, **kwargs))
+        name = "/".join(sorted({value.name for value in distinct.values()}))
+        made, ends = [], []
+        for n, each in enumerate(outputs):
+            if not isinstance(each, Tensor):
+                continue
+            outputs[n] = each.detach()
+            if each.requires_grad:
+                made.append(each)
+                ends.append(Value(name, outputs[n]))
+                self._values[id(outputs[n])] = ends[-1]
+            else:
+                self._shared[id(outputs[n])] = outputs[n]
+        if made:
+            self._derived.append(_Derived(list(distinct.values()), list(leaves.values()), made, ends))
+        return tree_unflatten(outputs, shape)
+
+    def _use(self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value]) -> Any:
+        args, kwargs = tree_unflatten(arguments, spec)
+        outputs, shape = tree_flatten(func(*args, **kwargs))
+        which = [n for n, each in enumerate(outputs) if isinstance(each, Tensor) and each.is_floating_point()]
+        if not which:
+            return tree_unflatten(outputs, shape)
+        name = f"{getattr(func, '__name__', func)} of {', '.join(sorted({v.name for v in values.values()}))}"
+        key = (name, self._counts[name])
+        self._counts[name] += 1
+        kept = [each.detach() if isinstance(each, Tensor) else each for each in arguments]
+        if self.places is None:
+            self.seen[key] = _copies(kept), _copies([outputs[n] for n in which])
+            return tree_unflatten(outputs, shape)
+        if key not in self.places:
+            raise ModelError(
+                f"Expected a model that takes the same path in every pass, {name!r} was not there before."
+            )
+        for n in which:
+            outputs[n] = wanted(outputs[n])
+        edges, shapes = [get_gradient_edge(outputs[n]) for n in which], [outputs[n].shape for n in which]
+        self._uses.append(_Use(name, func, kept, spec, values, which, edges, shapes, self.places[key]))
+        return tree_unflatten(outputs, shape)
+
+    @property
+    def edges(self) -> list[GradientEdge]:
+        """Of all uses' outputs: where gradients are wanted."""
+        return [edge for use in self._uses for edge in use.edges]
+
+    def take(self, gradients: Sequence[Tensor | None]) -> list[Value]:
+        """The parameters with their items' gradients, from those of :attr:`edges`."""
+        found = iter(gradients)
+        for use in self._uses:
+            own = [next(found) for _ in use.edges]
+            if any(each is not None for each in own):
+                device = use.values[min(use.values)].tensor.device
+                _add(
+                    use,
+                    [
+                        torch.zeros(s, device=device) if d is None else d
+                        for d, s in zip(own, use.shapes, strict=True)
+                    ],
+                    self.items,
+                )
+        for node in reversed(self._derived):
+            _lead_back(node)
+        return self.roots
+
+
+_OUT_OF_PLACE = {
+    "__iadd__": Tensor.__add__,
+    "__isub__": Tensor.__sub__,
+    "__imul__": Tensor.__mul__,
+    "__itruediv__": Tensor.__truediv__,
+    "add_": Tensor.add,
+    "sub_": Tensor.sub,
+    "mul_": Tensor.mul,
+    "div_": Tensor.div,
+}
+"""A use keeps its arguments as they are."""
+
+
+def _body(func: types.FunctionType) -> types.FunctionType:
+    """A function of torch.nn.functional that does not look for modes itself."""
+    never = dict.fromkeys(
+        ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never
+    )
+    body = types.FunctionType(
+        func.__code__, {**func.__globals__, **never}, func.__name__, func.__defaults__, func.__closure__
+    )
+    body.__kwdefaults__ = func.__kwdefaults__
+    return body
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _copies(values: list[Any]) -> list[Any]:
+    return [each.detach().clone() if isinstance(each, Tensor) else None for each in values]
+
+
+# --- where the items are ------------------------------------------------------------------------------------
+
+
+def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Any]:
+    """The places of all functions' items, from passes of fewer and of more items, and one with another first item.
+
+    Raises:
+        ModelError: a model that takes another path, or where an item's part of a tensor depends on other items.
+    """
+    if not fewer.seen.keys() == more.seen.keys() == changed.seen.keys():
+        raise ModelError(
+            "Expected a model that takes the same path whatever the number of items and their values."
+        )
+    places = {}
+    for key in more.seen:
+        columns = zip(fewer.seen[key], more.seen[key], changed.seen[key], strict=True)
+        places[key] = tuple(
+            [_place(key[0], values, fewer.items, more.items) for values in zip(*column, strict=True)]
+            for column in columns
+        )
+    return places
+
+
+def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Place | None:
+    small, large, changed = values
+    if large is None or small.shape == large.shape:
+        return None
+    dims = [d for d, (s, m) in enumerate(zip(small.shape, large.shape, strict=True)) if s != m]
+    if len(dims) != 1 or small.shape[dims[0]] * more != large.shape[dims[0]] * fewer:
+        raise ModelError(
+            f"Expected a model that keeps its items apart: {name!r} sees tensors of {tuple(small.shape)} for {fewer} items "
+            f"and of {tuple(large.shape)} for {more}."
+        )
+    differs = (large != changed).movedim(dims[0], 0).flatten(1).any(1)
+    each, possible = len(differs) // more, []
+    for inner in (size for size in range(each, 0, -1) if each % size == 0):
+        first = torch.zeros(each // inner, more, inner, dtype=torch.bool, device=differs.device)
+        first[:, 0] = True
+        if torch.equal(differs, first.flatten()):
+            return Place(dims[0], inner)
+        if not bool((differs & ~first.flatten()).any()):
+            possible.append(Place(dims[0], inner))
+    if not possible:
+        raise ModelError(
+            f"Expected a model that keeps its items apart: in {name!r} one item changes what others see."
+        )
+    return possible[0]
+
+
+# --- gradients ----------------------------------------------------------------------------------------------
+
+
+def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
+    """Adds a use's gradients to its values, given those of its outputs."""
+    kept = _FACTORS.get(use.func)
+    if kept is not None and kept(use, deltas[0], items):
+        return
+    places, ends = use.places
+    if any(place is None for place in ends):
+        raise ModelError(
+            f"Expected a model that keeps its items apart: the output of {use.name!r} is one for all items."
+        )
+    split = {n: place.parts(use.arguments[n], items) for n, place in enumerate(places) if place is not None}
+    whole = {id(value): value for n, value in use.values.items() if n not in split}
+    own = [n for n in split if n in use.values]  # derived values that hold a part for each item
+    part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, ends, strict=True))
+
+    def run(values: list[Tensor], aligned: list[Tensor], parts: list[Tensor]) -> tuple[Tensor, ...]:
+        stand = dict(zip(whole, values, strict=True))
+        rows = dict(zip(split, parts, strict=True)) | dict(zip(own, aligned, strict=True))
+        given = [
+            rows[n] if n in rows else stand[id(use.values[n])] if n in use.values else each
+            for n, each in enumerate(use.arguments)
+        ]
+        args, kwargs = tree_unflatten(given, use.spec)
+        outputs = tree_leaves(use.func(*args, **kwargs))
+        return tuple(outputs[n] for n in use.outputs)
+
+    values = [value.tensor.detach() for value in whole.values()]
+    parts = list(split.values())
+    found = _item_gradients(run, values, parts, [list(split).index(n) for n in own], part_deltas)
+    for value, gradient in zip(whole.values(), found, strict=False):
+        value.pieces.append(gradient)
+    for n, gradient in zip(own, found[len(values) :], strict=True):
+        use.values[n].pieces.append(places[n].alone(gradient, use.arguments[n].shape))
+
+
+def _item_gradients(
+    run: Callable[..., tuple[Tensor, ...]],
+    values: list[Tensor],
+    parts: list[Tensor],
+    own: list[int],
+    deltas: tuple[Tensor, ...],
+) -> list[Tensor]:
+    """Gradients (items, ...) of the values, then of the parts ``own``: at once, or item by item where torch cannot."""
+
+    def one(rows: list[Tensor], ends: tuple[Tensor, ...]) -> list[Tensor]:
+        first = vjp(lambda v, a: run(v, a, rows), values, [rows[n] for n in own])[1](ends)
+        return [*first[0], *first[1]]
+
+    try:
+        return list(vmap(one)(parts, deltas))
+    except (RuntimeError, ValueError, TypeError):  # no rule for batches, as of recurrent layers
+        pass
+    rows = []
+    for item in range(len(deltas[0])):
+        own_parts = [part[item] for part in parts]
+        with torch.enable_grad():
+            given = [value.detach().requires_grad_() for value in values]
+            aligned = [own_parts[n].detach().requires_grad_() for n in own]
+            outputs = run(given, aligned, own_parts)
+        ends = [delta[item] for delta in deltas]
+        rows.append(torch.autograd.grad(outputs, [*given, *aligned], ends, materialize_grads=True))
+    return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _lead_back(node: _Derived) -> None:
+    """Adds the gradients of what was made to the values that it was made of."""
+    known = [
+        (made, gradient)
+        for made, value in zip(node.made, node.outputs, strict=True)
+        if (gradient := formed(value)) is not None
+    ]
+    if not known:
+        return
+    made, gradients = zip(*known, strict=True)
+    leaves = [leaf for leaf in node.leaves if leaf.requires_grad]
+    found = torch.autograd.grad(
+        made, leaves, gradients, is_grads_batched=True, allow_unused=True, retain_graph=True
+    )
+    by_leaf = dict(zip(map(id, leaves), found, strict=True))
+    for value, leaf in zip(node.values, node.leaves, strict=True):
+        if (gradient := by_leaf.get(id(leaf))) is not None:
+            value.pieces.append(gradient)
+
+
+def _positions(use: _Use, n: int, items: int) -> Tensor | None:
+    """(items, T, width) argument n's rows; None unless it is data with its items before the last dimension."""
+    place, tensor = use.places[0][n], use.arguments[n]
+    if place is None or n in use.values or place.dim == tensor.dim() - 1:
+        return None
+    return place.parts(tensor, items).flatten(1, -2)
+
+
+def _product(weight: int, data: int, bias: int | None, turned: bool) -> Callable[[_Use, Tensor, int], bool]:
+    """x Wᵀ + b (``turned``: x W + b) by the places of its arguments."""
+
+    def kept(use: _Use, delta: Tensor, items: int) -> bool:
+        end = use.places[1][0]
+        if (
+            weight not in use.values
+            or use.values[weight].tensor.dim() != 2
+            or end is None
+            or len(use.arguments) > 3
+        ):
+            return False
+        inputs = _positions(use, data, items)
+        shift = use.values.get(bias) if bias is not None else None
+        if inputs is None or end.dim == delta.dim() - 1 or (shift is not None and shift.tensor.dim() != 1):
+            return False
+        rows = end.parts(delta, items).flatten(1, -2)
+        use.values[weight].pieces.append(Outer(inputs, rows) if turned else Outer(rows, inputs))
+        if shift is not None:
+            shift.pieces.append(rows.sum(1))
+        return True
+
+    return kept
+
+
+def _look_up(use: _Use, delta: Tensor, items: int) -> bool:
+    """Rows of a table by their numbers."""
+    place, end = use.places[0][1], use.places[1][0]
+    if 0 not in use.values or place is None or end is None:
+        return False
+    rows = place.parts(use.arguments[1], items).flatten(1)
+    own = end.parts(delta, items).flatten(1, -2)
+    padding = use.arguments[2] if len(use.arguments) > 2 else -1
+    use.values[0].pieces.append(Rows(rows, own if padding < 0 else own * (rows != padding).unsqueeze(2)))
+    return True
+
+
+_FACTORS: dict[Any, Callable[[_Use, Tensor, int], bool]] = {
+    torch._C._nn.linear: _product(1, 0, 2, turned=False),
+    torch.addmm: _product(2, 1, 0, turned=True),
+    torch.matmul: _product(1, 0, None, turned=True),
+    Tensor.matmul: _product(1, 0, None, turned=True),
+    Tensor.__matmul__: _product(1, 0, None, turned=True),
+    torch.embedding: _look_up,
+}
+"""Functions whose gradients keep their factors, which are small."""

@@ -16,7 +16,6 @@ from subjectdp.auditing.lower_bounds import (
     clopper_pearson_upper,
     counts_epsilon,
     gaussian_estimate,
-    rates_epsilon,
     split_bound,
 )
 from subjectdp.errors import PrivacyError
@@ -52,11 +51,13 @@ def test_limits_at_the_ends() -> None:
             clopper_pearson_lower(*wrong)
 
 
-def test_epsilon_of_rates() -> None:
-    assert rates_epsilon(0.5, 0.5 / math.e**2, 0.0) == pytest.approx(2.0)
-    assert rates_epsilon(0.5, 0.0, 0.0) == math.inf
-    assert rates_epsilon(1e-6, 1e-9, DELTA) == 0.0, "δ alone explains it"
-    assert rates_epsilon(0.1, 0.5, 0.0) == 0.0
+def test_epsilon_of_counts() -> None:
+    many = 10**9
+    assert counts_epsilon(many // 2, many, int(many / 2 / math.e**2), many, 0.0) == pytest.approx(
+        2.0, abs=1e-3
+    )
+    assert counts_epsilon(1000, many, 1, many, DELTA) == 0.0, "δ alone explains it"
+    assert counts_epsilon(many // 10, many, many // 2, many, 0.0) == 0.0
     assert counts_epsilon(2000, 2000, 0, 2000, DELTA) == pytest.approx(6.29, abs=0.005)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from auditing.generated_setup import generated_setup
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm, Step
@@ -17,7 +18,7 @@ from subjectdp.auditing import cases, vector
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
-from subjectdp.auditing.training_audit import Canaries, audit_training, generated_setup
+from subjectdp.auditing.training_audit import Canaries, audit_training
 from subjectdp.auditing.vector import World
 from subjectdp.noise import gaussian as noise
 from subjectdp.plan.plan import AccountingMode, FederationFacts, PrivacyPlan, PrivacyUnit

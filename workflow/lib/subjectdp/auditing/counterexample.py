@@ -56,10 +56,9 @@ class Case:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        if self.silos < 1 or self.local_steps < 1:
-            raise expected(
-                "silos and local steps", (self.silos, self.local_steps), "at least 1", PrivacyError
-            )
+        counts = (self.silos, self.local_steps)
+        if min(counts) < 1:
+            raise expected("silos and local steps", counts, "at least 1", PrivacyError)
         if not 0.0 < self.sampling_probability <= 1.0:
             raise expected("sampling probability", self.sampling_probability, "in (0, 1]", PrivacyError)
         if not self.noise_multiplier > 0.0:
@@ -203,22 +202,11 @@ def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
     """ε of S steps with noise σ√N: by the paper's Rényi accounting, and by privacy loss distributions."""
     total = case.noise_multiplier * case.silos**0.5
     paper, _ = skellam_epsilon(SkellamMechanism(total), case.sampling_probability, case.local_steps, delta)
-    return paper, _stepwise(case, total, delta)
+    return paper, stepwise_epsilon(case, total, delta)
 
 
-def own_noise_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of S steps with only each silo's own noise, which holds for any number of local steps."""
-    return _stepwise(case, case.noise_multiplier, delta)
-
-
-def released_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of the number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
-    return cancelled_noise_epsilon(
-        case.silos, case.local_steps, case.sampling_probability, case.noise_multiplier, delta
-    )
-
-
-def _stepwise(case: Case, sigma: float, delta: float) -> float:
+def stepwise_epsilon(case: Case, sigma: float, delta: float = DELTA) -> float:
+    """ε of S steps with noise σ: with each silo's own noise alone it holds for any number of local steps."""
     steps = MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps)
     return epsilon_of((steps,), delta)
 
@@ -229,6 +217,7 @@ def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELT
     cut = threshold(case, runs, delta)
     hits, alarms = int((present > cut).sum()), int((absent > cut).sum())
     paper, tight = claimed_epsilon(case, delta)
+    q, sigma = case.sampling_probability, case.noise_multiplier
     return Outcome(
         **asdict(case),
         runs=runs,
@@ -237,8 +226,8 @@ def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELT
         variance_measured=float(absent.var()),
         epsilon_claimed=paper,
         epsilon_claimed_tight=tight,
-        epsilon_released=released_epsilon(case, delta),
-        epsilon_own_noise=own_noise_epsilon(case, delta),
+        epsilon_released=cancelled_noise_epsilon(case.silos, case.local_steps, q, sigma, delta),
+        epsilon_own_noise=stepwise_epsilon(case, sigma, delta),
         lower_bound=counts_epsilon(hits, runs, alarms, runs, delta),
         threshold=cut,
         true_positive_rate=hits / runs,

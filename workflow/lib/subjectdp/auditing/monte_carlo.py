@@ -136,9 +136,7 @@ def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
     return replace(step, noise_multiplier=math.sqrt(count) * step.noise_multiplier, shift=shift)
 
 
-@cache
-def _likelihood_ratio(step: MixtureSteps, offset: float) -> LikelihoodRatio:
-    return LikelihoodRatio(step, offset)
+_likelihood_ratio = cache(LikelihoodRatio)
 
 
 def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:

@@ -95,10 +95,6 @@ def test_the_constant_gives_the_noise_that_it_was_fitted_to() -> None:
         lambda: Schedule(0.1, 50, 1.2, 4.0, 1e-5, 1.0),
         lambda: Schedule(0.1, 50, 0.5, 4.0, 0.0, 1.0),
         lambda: Schedule(-0.1, 50, 0.5, 4.0, 1e-5, 1.0),
-        lambda: empirical_bound(PROBLEM, 0.1, 0, 1.0),
-        lambda: local_group_bound(PROBLEM, SCHEDULE, 0.0),
-        lambda: higrad_bound(PROBLEM, SCHEDULE, math.nan),
-        lambda: constant_of(0.0, SCHEDULE),
     ],
 )
 def test_nonsense_is_refused(wrong: object) -> None:

@@ -20,7 +20,7 @@ from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.scorecard.paper_accounting import is_accounted
 from subjectdp.scorecard.targets import Kind, Target, read_targets
 from subjectdp.scorecard.verdicts import Measured, Verdict, judge
-from subjectdp.utility.excess_loss_table import COLUMNS as UTILITY_COLUMNS
+from subjectdp.utility import EXCESS_COLUMNS
 
 COLUMNS = (
     *("target", "paper", "place", "statement", "verdict", "reason", "unit", "printed", "tolerance"),
@@ -82,7 +82,7 @@ def build(inputs: FigureInputs) -> pd.DataFrame:
         table1=pd.DataFrame(rows_as_dicts()),
         accounting=None if inputs.accounting is None else inputs.read("accounting", ACCOUNTING_COLUMNS),
         statistics=None if inputs.statistics is None else inputs.read_statistics(),
-        utility=None if inputs.utility is None else inputs.read("utility", UTILITY_COLUMNS),
+        utility=None if inputs.utility is None else inputs.read("utility", EXCESS_COLUMNS),
     )
     return scorecard(read_targets(inputs.path("targets")), evidence)
 

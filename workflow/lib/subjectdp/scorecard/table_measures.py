@@ -11,7 +11,7 @@ from subjectdp.results.intervals import mean_interval
 from subjectdp.results.labels import dataset_name
 from subjectdp.scorecard.targets import Kind, Setting, Target
 from subjectdp.scorecard.verdicts import Measured
-from subjectdp.utility.excess_loss_table import EMPIRICAL, POPULATION
+from subjectdp.utility import EMPIRICAL, POPULATION
 
 SAMPLED = {
     "subjects_per_batch": "subjects",

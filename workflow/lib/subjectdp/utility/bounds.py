@@ -63,7 +63,6 @@ def empirical_bound(
     w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds for
     1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
     """
-    _positive("learning rate, steps and group", learning_rate, steps, group)
     drift = group * problem.radius**2 / (2 * learning_rate * steps)
     gradient = learning_rate * problem.lipschitz**2 / (2 * group)
     return drift + gradient + learning_rate * noise_std**2 * problem.dimension
@@ -71,14 +70,12 @@ def empirical_bound(
 
 def best_learning_rate(problem: Problem, steps: int, noise_std: float) -> float:
     """η that minimises :func:`empirical_bound` for k = 1: M / √(T (L² + 2σ²d))."""
-    _positive("steps", steps)
     moment = problem.lipschitz**2 + 2 * noise_std**2 * problem.dimension
     return problem.radius / math.sqrt(steps * moment)
 
 
 def stability(problem: Problem, learning_rate: float, steps: int) -> float:
     """Bound on the population loss minus the empirical loss: L²η(T+1)/n (Theorem 4.6)."""
-    _positive("learning rate and steps", learning_rate, steps)
     return problem.lipschitz**2 * learning_rate * (steps + 1) / problem.items
 
 
@@ -90,7 +87,6 @@ def item_noise(schedule: Schedule) -> float:
 
 def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
     """The c₂ for which equation 9 gives ``noise_multiplier``, whatever ``schedule.constant`` is."""
-    _positive("noise multiplier", noise_multiplier)
     return noise_multiplier * schedule.constant / item_noise(schedule)
 
 
@@ -99,7 +95,6 @@ def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> flo
 
     M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n.
     """
-    _positive("group", group)
     s = schedule
     log = math.log(group) + (group - 1) * s.epsilon / group - math.log(s.delta)
     scale = (s.constant * group * s.sampling_probability / s.epsilon) ** 2
@@ -118,7 +113,6 @@ def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
 
     (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n.
     """
-    _positive("group", group)
     s = schedule
     noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
     plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)

@@ -152,8 +152,8 @@ ACCOUNTING = (
     mutant(
         "claims of the papers have the noise of PLD",
         "scorecard/paper_accounting.py",
-        "_plan(algorithm, facts, setting, Accountant.OPACUS, cache_dir)",
-        "_plan(algorithm, facts, setting, Accountant.PLD, cache_dir)",
+        "for each in (Accountant.OPACUS, Accountant.PLD)",
+        "for each in (Accountant.PLD, Accountant.PLD)",
         "scorecard/test_paper_accounting.py::test_claims_have_the_noise_of_opacus_and_plds_beside_it",
     ),
     mutant(

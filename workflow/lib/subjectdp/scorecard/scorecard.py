@@ -89,26 +89,18 @@ def build(inputs: FigureInputs) -> pd.DataFrame:
 
 def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
     verdict, reason = judge(target, measured)
+    # of an order its lead, of a bound the loss above it
+    unit = "nats above the bound" if target.kind is Kind.BOUND else target.unit
+    unit = _LEADS[target.metric] if target.kind is Kind.ORDER else unit
     same = ("paper", "place", "statement", "printed", "tolerance")
     row: dict[str, Any] = {name: getattr(target, name) for name in same}
-    row |= {"target": target.id, "verdict": verdict.value, "reason": reason, "unit": _unit(target)}
+    row |= {"target": target.id, "verdict": verdict.value, "reason": reason, "unit": unit}
     row |= {"evidence": target.evidence.value, "counted": not target.not_counted}
     if measured is None:
         return row
     numbers = {"ours": "mean", "low": "low", "high": "high", "epsilon_as_published": "epsilon_published"}
     numbers |= {name: name for name in ("epsilon_sound", "epsilon_sound_subject")}
-    row |= {column: _rounded(getattr(measured, name)) for column, name in numbers.items()}
+    # six significant digits: further ones differ between machines
+    row |= {column: float(f"{getattr(measured, name):.6g}") for column, name in numbers.items()}
     seeds = measured.seeds if measured.seeds > 0 else math.nan
     return row | {"seeds": seeds, "scale": measured.scale, "note": measured.note}
-
-
-def _unit(target: Target) -> str:
-    """The unit of ``ours``: of an order its lead, of a bound the loss above it, else the target's unit."""
-    if target.kind is Kind.ORDER:
-        return _LEADS[target.metric]
-    return "nats above the bound" if target.kind is Kind.BOUND else target.unit
-
-
-def _rounded(value: float) -> float:
-    """Rounds to six significant digits: further ones differ between machines."""
-    return value if math.isnan(value) or math.isinf(value) else float(f"{value:.6g}")

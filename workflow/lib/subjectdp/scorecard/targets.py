@@ -140,19 +140,8 @@ class Target:
 
 
 COLUMNS = [
-    *(
-        "id",
-        "paper",
-        "place",
-        "statement",
-        "kind",
-        "metric",
-        "dataset",
-        "algorithm",
-        "versus",
-        "versus_setting",
-    ),
-    *("printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
+    *("id", "paper", "place", "statement", "kind", "metric", "dataset", "algorithm", "versus"),
+    *("versus_setting", "printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
 ]
 """Columns of the file, in their order."""
 _TARGET = TypeAdapter(Target)

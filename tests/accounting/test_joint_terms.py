@@ -66,15 +66,6 @@ def test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1() -> None:
     assert ratio == pytest.approx(math.sqrt(SILOS / (SILOS - 1)), rel=1e-3)
 
 
-def test_own_noise_alone_allows_local_steps() -> None:
-    with pytest.raises(PrivacyError, match="one local step"):
-        joint(AccountingMode.SOUND, local_steps=5)
-    plan = joint(AccountingMode.SOUND, local_steps=5, own_noise_only=True)
-    for silo in plan.silos:
-        loss = (MixtureSteps(silo.noise_multiplier, sampled_gaussian(Q), 5 * STEPS),)
-        assert epsilon_of(loss, plans.DELTA, "rdp") == pytest.approx(4.0, rel=2e-3)
-
-
 # --- whole updates, clipped and noised once -----------------------------------------------------------------------
 
 
@@ -238,8 +229,3 @@ def test_the_papers_accountant_gives_table_1(
     integers = noise is NoiseDistribution.SKELLAM
     assert held["accountant"] == ("rdp_integer" if integers else "pld")
     assert (held["epsilon"] > 3) == (steps > 1)
-
-
-def test_the_papers_accountant_certifies_nothing() -> None:
-    with pytest.raises(PrivacyError, match="privacy.accountant"):
-        joint(AccountingMode.SOUND, accountant=Accountant.MIRONOV)

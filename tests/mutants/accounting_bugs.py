@@ -22,7 +22,6 @@ SPREAD, SPLITS, PARTITION = "data/spread.py", "data/splits.py", "data/partition.
 
 T_EVENTS, T_PLANNING = "accounting/test_events.py::", "accounting/test_make_plan.py::"
 T_SPREAD, T_SPLITS = "data/test_partition_spread.py::", "data/test_splits.py::"
-SAFE = "accounting/test_safe_side.py::"
 T_SILOS, WORST_SILOS = "accounting/test_worst_case_silos.py::", "accounting/worst_case_silos.py"
 HELD = T_PLANNING + "test_silos_of_a_subject"
 CLAIMED = T_PLANNING + "test_published_noise"
@@ -456,21 +455,21 @@ ACCOUNTING = (
         PUBLISHED,
         "return share, math.log(delta) - math.log(size) - (size - 1) * share",
         "return share * math.exp((1 - size) * share), math.log(delta) - math.log(size)",
-        SAFE + "test_group_privacy_of_the_groups_target_is_the_target",
+        T_PLANNING + "test_group_privacy_of_the_groups_target_is_the_target",
     ),
     mutant(
         "the group rule forgets e^((Z-1)ε/Z)",
         PUBLISHED,
         "- math.log(size) - (size - 1) * share",
         "- math.log(size)",
-        SAFE + "test_group_privacy_of_the_groups_target_is_the_target",
+        T_PLANNING + "test_group_privacy_of_the_groups_target_is_the_target",
     ),
     mutant(
         "calibration ends on the unsafe side",
         CALIBRATION,
         "_ENOUGH * self.epsilon <= reached <= self.epsilon:",
         "_ENOUGH * self.epsilon <= reached <= self.epsilon / _ENOUGH**9:",
-        SAFE + "test_a_guess_on_the_unsafe_side_is_not_taken",
+        T_PLANNING + "test_a_guess_on_the_unsafe_side_is_not_taken",
     ),
     mutant(
         "noise that colluding silos know counts",

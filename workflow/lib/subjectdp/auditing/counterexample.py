@@ -30,7 +30,7 @@ from torch import Tensor
 
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
+from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
 from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise

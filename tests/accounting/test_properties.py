@@ -38,10 +38,7 @@ def shifts(draw: st.DrawFn) -> Shift:
 @few
 @example(shift=Shift((0.0, 2.0), (0.9995, 0.0005)), steps=1, epsilon=1.0, exponent=-3.0)
 @given(
-    shift=shifts(),
-    steps=st.integers(1, 20_000),
-    epsilon=st.floats(0.1, 12.0),
-    exponent=st.floats(-9.0, -3.0),
+    shift=shifts(), steps=st.integers(1, 20_000), epsilon=st.floats(0.1, 12.0), exponent=st.floats(-9.0, -3.0)
 )
 def test_calibration_never_overshoots_and_comes_within_one_percent(
     shift: Shift, steps: int, epsilon: float, exponent: float

@@ -22,7 +22,6 @@ from subjectdp.auditing.lower_bounds import (
     clopper_pearson_lower,
     clopper_pearson_upper,
     counts_epsilon,
-    gaussian_estimate,
     guess,
     least_epsilon,
     one_run_epsilon,
@@ -125,12 +124,6 @@ def test_the_judging_half_is_untouched_by_the_choice() -> None:
     """Pure noise, searched for the best threshold: the judged bound is not fooled."""
     fooled = [split_bound(*normal_scores(0.0, 2000, seed), DELTA).epsilon > 0 for seed in range(100)]
     assert sum(fooled) <= 5 + 4
-
-
-def test_estimate_recovers_the_separation() -> None:
-    assert gaussian_estimate(*normal_scores(1.0, 200_000, 1), DELTA) == pytest.approx(
-        gdp_epsilon(1.0, DELTA), rel=0.05
-    )
 
 
 def test_scores_must_be_numbers_and_enough() -> None:

@@ -36,13 +36,7 @@ from subjectdp.auditing.vector import (
     held_silos,
 )
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import (
-    AccountingMode,
-    NoiseDistribution,
-    PrivacyUnit,
-    SamplingMethod,
-    SiloSchedule,
-)
+from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyUnit, SamplingMethod, SiloSchedule
 from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
 from subjectdp.training.federation import Federation
 from subjectdp.training.steps import silo_step

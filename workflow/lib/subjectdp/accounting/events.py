@@ -81,12 +81,7 @@ def fixed_batch_size(q: float, items: int) -> int:
 
 
 def unit_shift(
-    clipping: Clipping,
-    unit: PrivacyUnit,
-    sampling: SamplingMethod,
-    q: float,
-    k: int,
-    items: int,
+    clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int
 ) -> Shift:
     """How far one unit of one silo moves that silo's un-noised sum in one release.
 

@@ -12,12 +12,7 @@ from scipy import special
 from subjectdp.accounting import renyi
 from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import (
-    MixtureSteps,
-    PrivacyLoss,
-    subject_sampling_probability,
-    with_noise,
-)
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.plan import (

@@ -378,10 +378,7 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def epsilon_over_rounds(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit,
-    rounds: Sequence[int] | None = None,
-    every_silo: bool = True,
+    plan: PrivacyPlan, unit: PrivacyUnit, rounds: Sequence[int] | None = None, every_silo: bool = True
 ) -> list[tuple[int, float]]:
     """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from scipy import optimize, stats
 
@@ -46,11 +45,6 @@ class Row:
     epsilon_lower: float
     sigma_printed: float
     epsilon_printed: float
-
-
-def rows_as_dicts() -> list[dict[str, Any]]:
-    """The rows, JSON-able."""
-    return [asdict(row) for row in rows()]
 
 
 def rows() -> list[Row]:

@@ -75,28 +75,6 @@ class Case:
         return self.noise_multiplier**2 * (self.local_steps + self.silos - 1)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One row of the table; ``variance_measured`` is of releases without the target, in units of C²."""
-
-    silos: int
-    local_steps: int
-    sampling_probability: float
-    noise_multiplier: float
-    runs: int
-    variance_claimed: float
-    variance_remaining: float
-    variance_measured: float
-    epsilon_claimed: float  # the paper's accounting (Rényi, Mironov's conversion)
-    epsilon_claimed_tight: float  # the same claim by privacy loss distributions
-    epsilon_released: float  # of the released sum, by privacy loss distributions
-    epsilon_own_noise: float  # with only each silo's own noise: holds for any number of local steps
-    lower_bound: float  # Monte Carlo, 95 %
-    threshold: float  # in units of C; a release above it is a guess that the target takes part
-    true_positive_rate: float
-    false_positive_rate: float
-
-
 TABLE_CASES = (
     Case(10, 1, 0.1, 0.690),
     Case(10, 10, 0.1, 0.902),
@@ -211,30 +189,32 @@ def stepwise_epsilon(case: Case, sigma: float, delta: float = DELTA) -> float:
     return epsilon_of((steps,), delta)
 
 
-def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> Outcome:
+def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> dict[str, float]:
     """Runs the case ``runs`` times with and without the target and compares the outcome with the claims."""
     absent, present = (releases(case, world, runs, seed) for world in (False, True))
     cut = threshold(case, runs, delta)
     hits, alarms = int((present > cut).sum()), int((absent > cut).sum())
     paper, tight = claimed_epsilon(case, delta)
     q, sigma = case.sampling_probability, case.noise_multiplier
-    return Outcome(
+    return {
         **asdict(case),
-        runs=runs,
-        variance_claimed=case.claimed_variance,
-        variance_remaining=case.remaining_variance,
-        variance_measured=float(absent.var()),
-        epsilon_claimed=paper,
-        epsilon_claimed_tight=tight,
-        epsilon_released=cancelled_noise_epsilon(case.silos, case.local_steps, q, sigma, delta),
-        epsilon_own_noise=stepwise_epsilon(case, sigma, delta),
-        lower_bound=counts_epsilon(hits, runs, alarms, runs, delta),
-        threshold=cut,
-        true_positive_rate=hits / runs,
-        false_positive_rate=alarms / runs,
-    )
+        "runs": runs,
+        "variance_claimed": case.claimed_variance,
+        "variance_remaining": case.remaining_variance,
+        "variance_measured": float(absent.var()),  # of releases without the target, in units of C²
+        "epsilon_claimed": paper,  # the paper's accounting (Rényi, Mironov's conversion)
+        "epsilon_claimed_tight": tight,  # the same claim by privacy loss distributions
+        "epsilon_released": cancelled_noise_epsilon(
+            case.silos, case.local_steps, q, sigma, delta
+        ),  # of the sum
+        "epsilon_own_noise": stepwise_epsilon(case, sigma, delta),  # holds for any number of local steps
+        "lower_bound": counts_epsilon(hits, runs, alarms, runs, delta),  # Monte Carlo, 95 %
+        "threshold": cut,  # in units of C; a release above it is a guess that the target takes part
+        "true_positive_rate": hits / runs,
+        "false_positive_rate": alarms / runs,
+    }
 
 
 def table(cases: Sequence[Case] = CASES, runs: int = RUNS, seed: int = 0) -> pd.DataFrame:
-    """A row for each case, with the columns of :class:`Outcome`."""
-    return pd.DataFrame([asdict(demonstrate(case, runs, seed)) for case in cases])
+    """A row for each case, with the columns of :func:`demonstrate`."""
+    return pd.DataFrame([demonstrate(case, runs, seed) for case in cases])

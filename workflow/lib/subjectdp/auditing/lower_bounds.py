@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import PrivacyError, expected
 
 Scores = NDArray[np.floating]
@@ -114,22 +113,6 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
         alarms / len(negatives),
         min(len(present), len(absent)),
     )
-
-
-def gaussian_estimate(present: Scores, absent: Scores, delta: float) -> float:
-    """An estimate of ε, not a bound: that of a Gaussian mechanism with the separation of the scores (Nasr et al. 2023).
-
-    The separation is the maximum over thresholds of Φ⁻¹(TPR) − Φ⁻¹(FPR). Both rates stay at least 1 % away from 0 and
-    1, where few runs decide.
-    """
-    levels = np.linspace(0.01, 0.99, 99)
-    thresholds = np.quantile(absent, 1.0 - levels)
-    rates = np.array([(present >= threshold).mean() for threshold in thresholds])
-    inside = (rates > 0.01) & (rates < 0.99)
-    if not inside.any():
-        return math.inf if rates.max() >= 0.99 else 0.0
-    gaps = stats.norm.ppf(rates[inside]) - stats.norm.ppf(levels[inside])
-    return float(gdp_epsilon(max(0.0, float(gaps.max())), delta))
 
 
 def _best_threshold(

@@ -50,14 +50,9 @@ def world_scores(
 
 
 def audit_plan(
-    plan: PrivacyPlan,
-    name: str,
-    runs: int,
-    seed: int,
-    confidence: float = CONFIDENCE,
-    models: bool = False,
-) -> tuple[LowerBound, NDArray[np.float32], NDArray[np.float32]]:
-    """The lower bound on a plan's ε for the unit it claims, with the scores of present and absent runs.
+    plan: PrivacyPlan, name: str, runs: int, seed: int, confidence: float = CONFIDENCE, models: bool = False
+) -> LowerBound:
+    """The lower bound on a plan's ε for the unit it claims.
 
     Args:
         plan: of an algorithm with noise and Poisson sampling.
@@ -69,7 +64,7 @@ def audit_plan(
     scores = likelihood_ratios(plan, models=models)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
     present, absent = (world_scores(audited, plan, scores, world, models) for world in worlds)
-    return split_bound(present, absent, plan.settings.delta, confidence), present, absent
+    return split_bound(present, absent, plan.settings.delta, confidence)
 
 
 _CELLS = 1 << 14

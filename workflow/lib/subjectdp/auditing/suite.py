@@ -21,7 +21,6 @@ from subjectdp.auditing.lower_bounds import (
     CONFIDENCE,
     LowerBound,
     counts_epsilon,
-    gaussian_estimate,
     one_run_epsilon,
 )
 from subjectdp.auditing.monte_carlo import audit_plan
@@ -84,13 +83,12 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
     """The mechanism-level Monte Carlo audit of one plan."""
     plan = case.plan(cache_dir)
     true = unit_epsilon(plan, claimed_unit(plan), every_silo=True, accountant="pld")
-    bound, present, absent = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
+    bound = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
     details = {
         "seen": "the silos' models of each round" if case.sees_models else "every noisy step or sum",
         "noise_multiplier": plan.silos[0].noise_multiplier,
         "rounds_executed": plan.rounds,
         "steps_per_round": plan.silos[0].steps_per_round,
-        "gaussian_estimate": gaussian_estimate(present, absent, plan.settings.delta),
         **bound.rates,
     }
     return Finding(
@@ -135,11 +133,7 @@ def audit_one_run(
         lower_bound=one_run_epsilon(outcome, settings.delta),
         runs=size.canaries,
         direction="both",
-        details={
-            "guesses": outcome.guesses,
-            "correct": outcome.correct,
-            "test_accuracy": result.accuracy,
-        },
+        details={"guesses": outcome.guesses, "correct": outcome.correct, "test_accuracy": result.accuracy},
         synthetic=setup.synthetic,
     )
 

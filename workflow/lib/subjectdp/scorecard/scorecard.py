@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from subjectdp.accounting.table1 import rows_as_dicts
+from subjectdp.accounting import table1
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import run_measures, table_measures
 from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
@@ -79,7 +79,7 @@ def build(inputs: FigureInputs) -> pd.DataFrame:
     evidence = Evidence(
         runs=inputs.read_runs(),
         rounds=inputs.read_rounds(),
-        table1=pd.DataFrame(rows_as_dicts()),
+        table1=pd.DataFrame(table1.rows()),
         accounting=None if inputs.accounting is None else inputs.read("accounting", ACCOUNTING_COLUMNS),
         statistics=None if inputs.statistics is None else inputs.read_statistics(),
         utility=None if inputs.utility is None else inputs.read("utility", EXCESS_COLUMNS),

@@ -425,8 +425,8 @@ ACCOUNTING = (
     mutant(
         "the divisor is one for every silo",
         PLANNING,
-        "divisor=1.0 if mechanism.divisor_rule is DivisorRule.ONE else float(settings.batch_size)",
-        "divisor=1.0",
+        "return _with_divisor(mechanism, schedule, float(settings.batch_size))",
+        "return schedule",
         T_PLANNING + "test_divisors",
     ),
     mutant(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any
@@ -61,7 +61,8 @@ def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False)
         return np.asarray(sum(steps, np.zeros(len(orders))))
 
     if mixtures:
-        return _ascending(mixtures, divergences(ORDERS), log_delta)
+        others = zip(ORDERS, divergences(ORDERS), strict=True)
+        return _ascending((quadrature_epsilon(mixtures, log_delta, (a,), more) for a, more in others), _RISES)
     orders = orders_around_the_best(divergences, ORDERS, log_delta)
     return best_epsilon(np.asarray(orders), divergences(orders), log_delta)
 
@@ -90,32 +91,21 @@ def _has_closed_form(shift: Shift) -> bool:
     return type(shift) is Shift and (len(values) == 1 or (len(values) == 2 and values[0] == 0.0))
 
 
-def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float:
-    """The best ε over ascending orders; stops after ``_RISES`` orders without a better one."""
-    best, rises = math.inf, 0
-    for order, divergence in zip(ORDERS, others, strict=True):
-        for part in mixtures:
-            divergence += part.steps * mixture_divergence(order, part.noise_multiplier, part.shift)
-        bound = best_epsilon(np.array([order]), np.array([divergence]), log_delta)
-        rises = rises + 1 if bound > best else 0
-        best = min(best, bound)
-        if rises == _RISES:
-            break
-    return best
-
-
 def rough_bound(loss: PrivacyLoss, delta: float) -> float:
-    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid.
+    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid."""
+    return _ascending((quadrature_epsilon(loss, math.log(delta), (order,)) for order in _FEW_ORDERS), 2)
 
-    The bounds first fall and then rise with the order, and high orders cost most. The search stops after two orders
-    without a better bound.
+
+def _ascending(bounds: Iterable[float], rises: int) -> float:
+    """The best bound over ascending orders: they first fall, then rise, and high orders cost most.
+
+    The search stops after so many orders in a row without a better bound.
     """
-    best, rises = math.inf, 0
-    for order in _FEW_ORDERS:
-        bound = quadrature_epsilon(loss, math.log(delta), (order,))
-        rises = rises + 1 if bound > best else 0
+    best, worse = math.inf, 0
+    for bound in bounds:
+        worse = worse + 1 if bound > best else 0
         best = min(best, bound)
-        if rises == 2:
+        if worse == rises:
             break
     return best
 
@@ -130,9 +120,14 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
 
-def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
-    """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow."""
-    total = np.zeros(len(orders))
+def quadrature_epsilon(
+    loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0
+) -> float:
+    """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow.
+
+    ``others``: the divergence of what else is composed, at the one order.
+    """
+    total = np.full(len(orders), others)
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
         total = total + part.steps * np.asarray(step)

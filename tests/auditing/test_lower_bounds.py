@@ -56,9 +56,6 @@ def test_limits_at_the_ends() -> None:
     assert clopper_pearson_lower(0, 10, 0.025) == 0.0
     assert clopper_pearson_upper(10, 10, 0.025) == 1.0
     assert clopper_pearson_upper(0, 1000, 0.025) == pytest.approx(1 - 0.025 ** (1 / 1000))
-    for wrong in ((-1, 10, 0.1), (11, 10, 0.1), (1, 0, 0.1), (1, 10, 0.0)):
-        with pytest.raises(PrivacyError):
-            clopper_pearson_lower(*wrong)
 
 
 def test_epsilon_of_counts() -> None:
@@ -198,8 +195,6 @@ def test_guesses_are_the_extremes() -> None:
     for wrong in (3, 0, 8):
         with pytest.raises(PrivacyError):
             guess(scores, members, wrong)
-    with pytest.raises(PrivacyError):
-        p_value(Guesses(10, 4, 5), 1.0, 0.0)
 
 
 # --- the sum of all steps ------------------------------------------------------------------------------------------

@@ -409,8 +409,6 @@ def sampled_divergences(
     mechanism: SkellamMechanism, q: float, orders: tuple[int, ...] = SKELLAM_ORDERS
 ) -> Floats:
     """Divergences of one Poisson-sampled step at integer orders (Zhu and Wang, ICML 2019, theorem 6)."""
-    if not 0 < q <= 1:
-        raise expected("sampling probability", q, "in (0, 1]")
     inner = np.array([mechanism.divergence(j) for j in range(max(orders) + 1)])
     inner[0] = 0.0
     below = np.arange(-1.0, len(inner) - 1)

@@ -35,7 +35,6 @@ from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios
-from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 Floats = NDArray[np.float64]
@@ -54,15 +53,6 @@ class Case:
     local_steps: int
     sampling_probability: float
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        counts = (self.silos, self.local_steps)
-        if min(counts) < 1:
-            raise expected("silos and local steps", counts, "at least 1", PrivacyError)
-        if not 0.0 < self.sampling_probability <= 1.0:
-            raise expected("sampling probability", self.sampling_probability, "in (0, 1]", PrivacyError)
-        if not self.noise_multiplier > 0.0:
-            raise expected("noise multiplier", self.noise_multiplier, "positive", PrivacyError)
 
     @property
     def claimed_variance(self) -> float:
@@ -145,13 +135,7 @@ class _Step:
 
 
 def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
-    """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target.
-
-    Raises:
-        PrivacyError: fewer than 1 run.
-    """
-    if runs < 1:
-        raise expected("runs", runs, "at least 1", PrivacyError)
+    """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target."""
     name = "present" if present else "absent"
     key = (case.silos, case.local_steps, repr(case.sampling_probability), repr(case.noise_multiplier))
     random = numpy_generator(seed, Purpose.AUDIT, "counterexample", name, *key)

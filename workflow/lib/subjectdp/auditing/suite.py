@@ -26,10 +26,9 @@ from subjectdp.auditing.lower_bounds import (
 from subjectdp.auditing.monte_carlo import audit_plan
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
 from subjectdp.auditing.vector import MinibatchDistribution, canary_items, claimed_unit
-from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.plan.plan import Mechanism, NoiseRule, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
 
 log = logging.getLogger(__name__)
 
@@ -185,11 +184,7 @@ def noise_level_leak(
     Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
     beforehand: it says "present" if the squared norm of any of the first ``steps`` steps lies above the geometric mean
     of the squared norms expected under σ_1 and σ_2.
-
-    Raises PrivacyError for a plan whose noise does not depend on the group size.
     """
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        raise expected("noise rule", plan.mechanism.noise_rule.value, "group_size_in_batch", PrivacyError)
     sigmas = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
     threshold = float(sigmas[1] * sigmas[2]) * parameters
 

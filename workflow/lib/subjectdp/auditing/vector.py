@@ -314,8 +314,6 @@ class MinibatchDistribution:
         poisson = SamplingMethod.POISSON
         if method is not poisson:
             raise expected("sampling of an audited plan", method.value, poisson.value, PrivacyError)
-        if not 0 <= canary_items <= schedule.items:
-            raise expected("items of the canary", canary_items, f"0 to {schedule.items}", PrivacyError)
         self.probability = schedule.sampling_probability
         self.canary_items = canary_items if present else 0
         self.other_items = schedule.items - (canary_items if present or not replaced else 0)

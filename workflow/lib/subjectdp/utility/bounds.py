@@ -21,20 +21,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from subjectdp.errors import PrivacyError, expected
-
 
 @dataclass(frozen=True)
 class Problem:
-    """The convex problem. Raises PrivacyError unless all values are positive and finite."""
+    """The convex problem."""
 
     lipschitz: float
     radius: float
     dimension: int
     items: int
-
-    def __post_init__(self) -> None:
-        _positive("the convex problem", self.lipschitz, self.radius, self.dimension, self.items)
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,6 @@ class Schedule:
     epsilon: float
     delta: float
     constant: float
-
-    def __post_init__(self) -> None:
-        _positive("the schedule", self.learning_rate, self.steps, self.epsilon, self.constant)
-        if not 0 < self.sampling_probability <= 1 or not 0 < self.delta < 1:
-            found = (self.sampling_probability, self.delta)
-            raise expected("sampling probability and delta", found, "in (0, 1] and (0, 1)", PrivacyError)
 
 
 def empirical_bound(
@@ -117,8 +106,3 @@ def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
     noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
     plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)
     return plain + noise + stability(problem, s.learning_rate, s.steps)
-
-
-def _positive(what: str, *values: float) -> None:
-    if not all(value > 0 and math.isfinite(value) for value in values):
-        raise expected(what, values, "positive and finite", PrivacyError)

@@ -123,7 +123,6 @@ def choose_side(
 
 
 def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """Runs on all subjects of the data set; for Small-FEMNIST of its size, else of the smallest federation."""
     if rows.empty or setting.subjects is None:
         return rows
     wanted, most = rows["subjects"].max(), rows["subjects"].max()
@@ -139,7 +138,6 @@ def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 def _by_local_steps(
     rows: pd.DataFrame, setting: Setting, beside: Side | None, beside_setting: Setting | None
 ) -> pd.DataFrame:
-    """If local steps are compared: the most of them against the other side's, at equal rounds, data and ε."""
     partner = None if beside_setting is None else beside_setting.local_steps
     if rows.empty or "most" not in (setting.local_steps, partner):
         return rows
@@ -177,7 +175,6 @@ def is_at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
 
 
 def _values(side: Side, metric: str) -> pd.Series:
-    """The metric of each seed; accuracies in per cent."""
     column, factor = ("final_test_loss", 1.0) if metric == "test_loss" else ("final_test_accuracy", 100.0)
     return side.runs.set_index("seed")[column].astype(float) * factor
 
@@ -229,8 +226,6 @@ def _data_words(row: pd.Series) -> str:
 
 
 def _scale(rows: Sequence[pd.Series]) -> str:
-    """Data, federation, model, and the schedule of each side, in words."""
-
     def schedule(row: pd.Series) -> str:
         rule = ", s·T·R" if row["horizontal"] == "steps_times_s" else ""
         rounds = f"{int(row['rounds_executed'])} rounds of {row['words']}"

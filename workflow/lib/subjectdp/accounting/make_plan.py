@@ -183,7 +183,6 @@ def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
 def _schedule(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
 ) -> SiloSchedule:
-    """One silo's schedule, still without noise."""
     if mechanism.samples_subjects:
         return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
@@ -211,7 +210,6 @@ def _with_divisor(mechanism: Mechanism, silo: SiloSchedule, batch: float) -> Sil
 
 
 def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:
-    """Refuses facts that are none, and settings that do not fit them. Raises ConfigError."""
     silos = len(facts.items)
     if silos == 0 or min(facts.items) < 1:
         raise expected("items of every silo", facts.items, "at least 1")

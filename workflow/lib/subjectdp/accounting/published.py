@@ -87,7 +87,6 @@ def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
-    """What a calibration depends on, JSON-able."""
     parts = [
         [list(part.shift.sensitivities), list(part.shift.probabilities), part.steps]
         if type(part.shift) is Shift

@@ -211,7 +211,6 @@ def largest(
 
 
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
-    """The silo's schedule, with σ of the typical group size where σ depends on the batch, and its rounds."""
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
@@ -342,7 +341,6 @@ def budget_losses(
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
-    """How one release is moved."""
     settings, schedule = plan.settings, plan.silos[0]
     shift = unit_shift(
         plan.mechanism.clipping,

@@ -270,7 +270,6 @@ class _Bench:
         return Check(False, f"divisor: not public, {words}")
 
     def _with_silos(self, **changes: Any) -> _Bench:
-        """The same bench with other facts of every silo."""
         other = copy(self)
         other.plan = replace(self.plan, silos=tuple(replace(silo, **changes) for silo in self.plan.silos))
         return other

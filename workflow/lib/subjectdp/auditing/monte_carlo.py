@@ -117,7 +117,6 @@ def likelihood_ratios(
 
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
-    """Of the sum of ``summed`` releases."""
     step = _sum_of(unit_losses(plan, unit, every_silo=True)[0][0], summed)
     # where the canary may reverse a clipped vector, each silo releases −C without it
     reversed_ = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
@@ -135,6 +134,5 @@ _likelihood_ratio = cache(LikelihoodRatio)
 
 
 def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    """The plan as if this silo were the only one."""
     tables = plan.group_noise_multipliers[silo : silo + 1]
     return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)

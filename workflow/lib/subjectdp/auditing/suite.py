@@ -158,7 +158,6 @@ def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
 
 
 def _leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound) -> Finding:
-    """A finding about data-dependent noise, whose true ε is not defined."""
     claimed, true = cases.EPSILON, math.nan
     return Finding(
         audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, bound.rates

@@ -71,7 +71,6 @@ def _least_trust(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:
-    """Final test accuracies in per cent by seed."""
     part = runs[runs["name"] == name]
     return part.set_index("seed")["final_test_accuracy"] * 100
 

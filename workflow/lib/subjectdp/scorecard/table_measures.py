@@ -45,14 +45,12 @@ def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | Non
 
 
 def _with_other_sizes(name: str, column: str, statistics: pd.DataFrame) -> str:
-    """The same mean under the other spreads of subject sizes, where they were drawn."""
     means = statistics.groupby("setting", observed=True)[column].mean()
     others = [s for s in comparison_settings() if s.name == f"{name}_{s.sizes}" and s.name in means]
     return ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
 
 
 def _statistics_name(setting: Setting) -> str | None:
-    """The name of the statistics' setting with the target's data set, subjects, α and mini-batch size."""
     for known in paper_settings():
         same = (known.dataset, known.subjects, known.alpha, known.batch_size)
         if same == (setting.dataset, setting.subjects, setting.alpha, setting.batch_size):

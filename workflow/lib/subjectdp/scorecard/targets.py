@@ -123,7 +123,6 @@ class Target:
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Target:
-        """A printed number, another side, or neither."""
         compared = self.kind in (Kind.RELATIVE, Kind.ORDER)
         if compared != bool(self.versus):
             allowed = "another algorithm" if compared else "empty"

@@ -53,8 +53,6 @@ _POINTS = 12  # numbers of steps at which the mean iterate is scored
 
 @dataclass(frozen=True)
 class _SeedData:
-    """Data, split and optima of one seed, shared by the algorithms."""
-
     base: RunConfig
     prepared: PreparedData
     partition: Partition
@@ -176,7 +174,6 @@ def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunCon
 
 
 def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Trained:
-    """Trains one algorithm at the learning rate that minimises its bound."""
     plan = plan_run(_run(data, name, steps, 1.0), data.partition, cache)
     planned_noise = 0.0
     if plan.clip_norm is not None:
@@ -221,7 +218,6 @@ def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bound
 
 
 def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
-    """The table's rows of one algorithm and seed; the theorem's own bound stands in the last one."""
     plan, (_, bound) = trained.plan, THEOREMS[name]
     common, printed = _common(data, name, trained), math.nan
     if bound is not None:
@@ -232,7 +228,6 @@ def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> lis
 
 
 def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
-    """Empirical and population excess of the mean iterates, beside their bounds."""
     plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
     population = _equally_weighted(data.test, classes), data.test_optimum
     optima = {EMPIRICAL: _training_objective(data, plan), POPULATION: population}

@@ -59,12 +59,6 @@ def test_the_noise_of_all_honest_silos_together_meets_the_target(
     assert published.published_epsilon(plan) == pytest.approx(reached)
 
 
-def test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1() -> None:
-    trusted, curious = (joint(AccountingMode.SOUND, colluding_silos=n) for n in (0, 1))
-    ratio = curious.silos[0].noise_multiplier / trusted.silos[0].noise_multiplier
-    assert ratio == pytest.approx(math.sqrt(SILOS / (SILOS - 1)), rel=1e-3)
-
-
 # --- whole updates, clipped and noised once -----------------------------------------------------------------------
 
 
@@ -194,12 +188,6 @@ def test_a_silo_alone_with_its_noise_divides_by_its_own_fraction() -> None:
     plan = make_plan(plans.LOCAL_ITEM, facts, plans.settings(sampling_fraction=0.05))
     assert [silo.divisor for silo in plan.silos] == [2.0, 1000.0]
     assert plan.silos[0].noise_multiplier == plan.silos[1].noise_multiplier
-
-
-def test_a_fraction_needs_coins_for_items() -> None:
-    settings = plans.settings(sampling_fraction=0.05, sampling=SamplingMethod.FIXED_BATCH_SIZE)
-    with pytest.raises(ConfigError, match="training.sampling_fraction.*null when training.sampling is fixed"):
-        make_plan(plans.LOCAL_ITEM, plans.facts(2), settings)
 
 
 @pytest.mark.parametrize(

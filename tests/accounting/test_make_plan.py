@@ -14,7 +14,6 @@ from accounting.plans import (
     CENTRAL,
     DELTA,
     FED_AVG,
-    FIXED,
     HIGRAD_V1,
     HIGRAD_V3,
     ITEM,
@@ -125,15 +124,6 @@ def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
     assert 3.96 < unit_epsilon(made, unit, every_silo=True) <= 4.0
 
 
-def test_sound_joint_noise_for_subjects() -> None:
-    """A subject at all 16 silos with one item each: σ_sum = 24.72 (Bin(16, q)), the LOCAL value four times 6.22."""
-    subject = replace(sound(JOINT), claimed_unit=SUBJECT)
-    made = make_plan(subject, facts(cap=1), settings(mode=SOUND, local_steps=1, rounds=5000))
-    assert 4 * made.silos[0].noise_multiplier == approx(24.72, rel=2e-3)
-    one = make_plan(subject, facts(cap=1, held=1), settings(mode=SOUND, local_steps=1, rounds=5000))
-    assert 4 * one.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
-
-
 @pytest.mark.slow
 def test_silos_of_a_subject() -> None:
     """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
@@ -153,11 +143,6 @@ def test_joint_noise_over_several_steps() -> None:
     assert alone.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
     published = make_plan(JOINT, facts(), settings())
     assert unit_epsilon(published, ITEM, False) > 50  # 0.427 is all the noise that counts
-
-
-def test_fixed_batches_need_more_noise() -> None:
-    made = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, sampling=FIXED))
-    assert made.silos[0].noise_multiplier == approx(3.418, rel=1e-3)
 
 
 def test_fed_avg_has_no_noise() -> None:

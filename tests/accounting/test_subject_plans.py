@@ -195,11 +195,6 @@ def test_sampled_subjects_need_a_bound_on_their_whole_part(clipping: Clipping) -
         unit_shift(clipping, plans.SUBJECT, SUBJECTS, 0.1, 8, 100)
 
 
-def test_nothing_bounds_a_whole_silo() -> None:
-    with pytest.raises(PrivacyError, match="Silo-level privacy"):
-        unit_epsilon(release(), plans.SILO, every_silo=False)
-
-
 @pytest.mark.parametrize("k", [1, 8, 500])
 def test_how_many_items_a_sampled_subject_has_does_not_matter(k: int) -> None:
     shift = unit_shift(Clipping.PER_SUBJECT, plans.SUBJECT, SUBJECTS, 0.1, k, 1000)

@@ -476,7 +476,7 @@ ACCOUNTING = (
         "accounting/sound.py",
         "math.sqrt(participants(plan) - plan.settings.colluding_silos)",
         "math.sqrt(participants(plan))",
-        "accounting/test_joint_terms.py::test_honest_but_curious_silos_cost_the_root_of_n_over_n_minus_1",
+        "accounting/test_joint_terms.py::test_the_noise_of_all_honest_silos_together_meets_the_target",
     ),
 )
 

@@ -48,6 +48,12 @@ def test_participation_of_fixed_batches_by_enumeration() -> None:
     assert participation(FIXED, batch / items, k, items) == pytest.approx(expected)
 
 
+def test_the_rarest_count_keeps_its_digits() -> None:
+    assert unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, 0.05, 8, 100).probabilities[-1] == pytest.approx(
+        0.05**8, rel=1e-9
+    )
+
+
 def test_subject_sampling_probability() -> None:
     assert subject_sampling_probability(0.0201773, 8) == pytest.approx(1 - (1 - 0.0201773) ** 8, rel=1e-12)
     assert subject_sampling_probability(1.0, 3) == 1.0

@@ -126,7 +126,7 @@ def unit_shift(
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
     weights = participation(sampling, q, own, items)
     # the mass that rounding lost belongs to the largest value, so that ε is never too small
-    weights[-1] = max(0.0, weights[-1] + 1.0 - float(np.sum(weights)))
+    weights[-1] = max(0.0, weights[-1] + (1.0 - float(np.sum(weights))))
     return Shift.of((_moved(clipping, sampling, unit, j, k) for j in range(own + 1)), weights).trimmed()
 
 

@@ -146,10 +146,6 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         Edit(LIBRARY / "models/build.py", "Expected model.name to suit", "Expected model.name to fit"),
         {},
     ),
-    "a line of the log": (
-        Edit(LIBRARY / "data/prepare.py", '_LOGGER.info("Licence: %s %s"', '_LOGGER.info("%s: %s"'),
-        {},
-    ),
     "how errors are worded": (code("errors"), {}),
     "the clipping engine": (code("engine/clipping"), trained(5)),
     "one algorithm": (code("algorithms/local_item_dp"), trained(1)),
@@ -299,13 +295,3 @@ def test_what_is_missing_is_made_again(finished: Finished) -> None:
     with kept(manifest):
         manifest.unlink()
         assert finished.jobs() == trained(1)
-
-
-@pytest.mark.slow
-def test_code_that_cannot_tell_is_refused_a_rerun_by_time(finished: Finished) -> None:
-    """Without the profile Snakemake compares the scripts' times: the profile is what prevents it."""
-    script = finished.root / "workflow/scripts/train.py"
-    with kept(script):
-        os.utime(script)
-        assert finished.jobs() == {}
-        assert finished.jobs("--workflow-profile", "none") == trained(5)

@@ -22,7 +22,7 @@ from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation
 from subjectdp.training.optimisers import descend, make_optimiser
 from subjectdp.training.records import Score, StepLog
-from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep, silo_steps
+from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
 
 class IterateAverage:
@@ -134,7 +134,8 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
     federation.engine.flat.load(theta)
     optimiser = make_optimiser(vector, federation.optimiser)
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for step in silo_steps(federation, round_, silo):
+    for number in range(federation.plan.silos[silo].local_steps):
+        step = SiloStep(federation, round_, silo, number)
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:

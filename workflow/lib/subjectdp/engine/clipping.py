@@ -44,14 +44,6 @@ _FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
 
 
 @dataclass(frozen=True)
-class _Batch:
-    inputs: Tensor
-    labels: Tensor
-    weights: Tensor | None
-    grouped: bool
-
-
-@dataclass(frozen=True)
 class Clip:
     """How the gradients of one pass are clipped.
 
@@ -81,14 +73,6 @@ class _Taped:
     kept: Any
     inputs: Tensor
     version: int  # of the inputs, counted by torch
-
-    def check_unchanged(self, name: str) -> None:
-        """Raises ModelError if the inputs were changed in place after the layer had run."""
-        if self.inputs._version != self.version:
-            raise ModelError(
-                f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were changed in "
-                "place after it had run."
-            )
 
 
 Tape = dict[str, _Taped]
@@ -176,11 +160,11 @@ class ClippingEngine:
         norms = self.flat.vector.new_zeros(count)
         for part in parts:
             part_weights = None if weights is None else weights[part.items]
-            batch = _Batch(inputs[part.items], labels[part.items], part_weights, groups is not None)
             bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
+            clip = Clip(part.grouping, bound, part_weights, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(batch, part.grouping, bound, total)
+            total, norms[part.groups] = add(inputs[part.items], labels[part.items], clip, total)
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -193,21 +177,19 @@ class ClippingEngine:
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            batch = _Batch(inputs[part], labels[part], part_weights, grouped=True)
-            total = self._add_gradients(batch, total)
+            total = self._add_gradients(inputs[part], labels[part], part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        clip = Clip(grouping, clip_norm, batch.weights, batch.grouped)
-        found = self._one_linear(batch.inputs, batch.labels)
-        if found is not None:
-            found.weight(batch.weights if batch.grouped else None)
-            return self._add_captured({next(iter(self.rules)): found.captured()}, clip, total)
-        output, tape = self.record(batch.inputs)
+        linear = self._one_linear(inputs, labels)
+        if linear is not None:
+            linear.weight(clip.weights if clip.grouped else None)
+            return self._add_captured({next(iter(self.rules)): linear.captured()}, clip, total)
+        output, tape = self.record(inputs)
         with torch.enable_grad():
-            losses = self.losses(output, batch.labels)
+            losses = self.losses(output, labels)
         return self.add_recorded(tape, losses, clip, total)
 
     def record(self, inputs: Tensor) -> tuple[Tensor, Tape]:
@@ -249,7 +231,9 @@ class ClippingEngine:
             if clip.grouped and clip.weights is not None:
                 _zero_out(captured, clip.weights == 0.0, None)
             squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]
-            norms, bounds = _norms(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
+            total_squares = summed(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
+            norms, slack = total_squares.values.sqrt(), total_squares.slack
+            bounds = norms if slack is None else (total_squares.values + slack).sqrt_()
             scales = clip_factors(bounds, clip.clip_norm)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
@@ -268,24 +252,25 @@ class ClippingEngine:
         return into, norms
 
     def _add_large_group(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        inputs, labels, weights = batch.inputs, batch.labels, batch.weights
+        weights = clip.weights
         if weights is not None:
             kept = weights != 0.0
             inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
-        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
+        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
-    def _add_gradients(self, batch: _Batch, total: Tensor | None) -> Tensor:
+    def _add_gradients(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, total: Tensor | None
+    ) -> Tensor:
         parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
-            losses = self.losses(self.flat.model(_laid_out(batch.inputs)), batch.labels)
-            loss = _total(losses, batch.weights)
+            loss = _total(self.losses(self.flat.model(_laid_out(inputs)), labels), weights)
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
             for parameter in parameters.values():
@@ -321,7 +306,11 @@ class ClippingEngine:
                 own = [next(deltas) for _ in taped.edges]
                 if all(delta is None for delta in own):
                     continue
-                taped.check_unchanged(name)
+                if taped.inputs._version != taped.version:
+                    raise ModelError(
+                        f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were "
+                        "changed in place after it had run."
+                    )
                 module, rule = self.rules[name]
                 written = [
                     loss.new_zeros(shape) if delta is None else delta
@@ -398,12 +387,6 @@ def check_output(output: Any, items: int) -> None:
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.sum() if weights is None else losses @ weights
-
-
-def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
-    total = summed(squares)
-    norms = total.values.sqrt()
-    return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
 
 
 def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:

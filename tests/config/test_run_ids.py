@@ -125,12 +125,7 @@ OTHER_VALUES: dict[str, Any] = {
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
-JOINT_VALUES: dict[str, Any] = {
-    "noise": "skellam",
-    "bits": 8,
-    "colluding_silos": 1,
-    "own_noise_only": True,
-}
+JOINT_VALUES: dict[str, Any] = {"noise": "skellam", "bits": 8, "colluding_silos": 1, "own_noise_only": True}
 JOINT_ALONE = ("clipping", "fused_steps")  # tested by test_unread_keys
 SUBJECT_VALUES: dict[str, Any] = {
     "sampling_probability": 0.5,
@@ -208,10 +203,7 @@ def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
             "when training.sampling is fixed_batch_size",
             run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
         ),
-        (
-            "sgd when joint.fused_steps",
-            run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}},
-        ),
+        ("sgd when joint.fused_steps", run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}}),
     ):
         with pytest.raises(ConfigError, match=message):
             load_run(wrong)

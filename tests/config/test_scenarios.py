@@ -106,7 +106,7 @@ def test_overrides_follow_the_swept_data_set_and_algorithm() -> None:
             "datasets": {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}},
             "algorithms": {"higrad_avg_dp:v1": {"training": {"rounds": 11}}},
             "sweep": [
-                {"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]},
+                {"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]}
             ],
         }
     )
@@ -134,10 +134,7 @@ def test_axis_of_a_whole_section() -> None:
         }
     )
     seen = [run.training.optimizer for run in scenario.runs]
-    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [
-        ("sgd", 0.3, 0.9),
-        ("adam", 0.001, 0.5),
-    ]
+    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [("sgd", 0.3, 0.9), ("adam", 0.001, 0.5)]
     assert scenario.runs[0].model.parameters == {"hidden": 64}
 
 
@@ -278,7 +275,7 @@ def test_selections() -> None:
                 {
                     "algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"],
                     "data.subjects": [None, 20],
-                },
+                }
             ],
             "figures": ["figure1", "figure2", "figure3", "privacy"],
             "selections": {

@@ -161,10 +161,7 @@ def test_clip_norms_may_differ_between_groups_and_items() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    numbers=st.lists(st.integers(0, 6), min_size=1, max_size=25),
-    capacity=st.integers(1, 12),
-)
+@given(numbers=st.lists(st.integers(0, 6), min_size=1, max_size=25), capacity=st.integers(1, 12))
 def test_parts_hold_every_item_once_and_groups_whole(numbers: list[int], capacity: int) -> None:
     seen_items: list[int] = []
     seen_groups: list[int] = []

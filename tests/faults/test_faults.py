@@ -113,8 +113,7 @@ def crash(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("inject", "words"),
-    [(silently_wrong, "silently wrong: model"), (crash, "not the fault that was meant")],
+    ("inject", "words"), [(silently_wrong, "silently wrong: model"), (crash, "not the fault that was meant")]
 )
 def test_what_is_wrong_counts_as_lost(
     folder: Path, capsys: pytest.CaptureFixture[str], inject: Callable[..., str], words: str

@@ -58,10 +58,7 @@ class World:
 
 def settings(every: bool, **changes: Any) -> dict[str, Any]:
     training = {"rounds": ROUNDS, "batch_size": 8, "local_steps": 2, **changes.pop("training", {})}
-    performance = {
-        "device": "cpu",
-        "checkpoint_minutes": 0 if every else 1e6,
-    }
+    performance = {"device": "cpu", "checkpoint_minutes": 0 if every else 1e6}
     performance |= changes.pop("performance", {})
     return small_world.config(training=training, performance=performance, **changes)
 

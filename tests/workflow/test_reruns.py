@@ -175,10 +175,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {},
     ),
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
-    "how silos are dealt": (
-        code("data/spread"),
-        {"partition": 4, "figure_partition": 1, **trained(5)},
-    ),
+    "how silos are dealt": (code("data/spread"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "how files are downloaded": (code("data/fetch"), {"fetch": 1}),
     "generated text": (code("data/embedded/plays"), {"fetch": 1, **prepared(1, 1)}),
     "a mirror": (
@@ -246,12 +243,7 @@ def test_an_edit_causes_the_jobs_that_it_affects(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "jobs"),
-    [
-        ("pandas", {}),
-        ("opacus", trained(5)),
-        ("numpy", {"fetch": 3, **prepared(4, 5)}),
-    ],
+    ("package", "jobs"), [("pandas", {}), ("opacus", trained(5)), ("numpy", {"fetch": 3, **prepared(4, 5)})]
 )
 def test_a_version_counts_where_it_computes(
     finished: Finished, tmp_path: Path, package: str, jobs: dict[str, int]

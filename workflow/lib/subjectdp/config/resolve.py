@@ -79,20 +79,19 @@ def resolve_defaults(run: _Run) -> _Run:
 
 def without_unread_keys(run: _Run) -> _Run:
     """``run`` with the keys that its algorithm does not read at their defaults."""
-    unread = _unread(run.algorithm.name)
+    unread = unread_keys(run.algorithm.name)
     return _with(run, {name: _with(getattr(run, name), values) for name, values in unread.items()})
 
 
 @cache
-def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
-    found = algorithm(algorithm_name)
-    result = {}
+def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
+    """Section -> key -> default, of keys that the algorithm does not read."""
+    known, unread = algorithm(algorithm_name), {}
     for name in ("privacy", "joint", "subject"):
-        section = RunSections.model_fields[name].default
-        idle = name == "privacy" and not found.is_private
-        keys = [key for key in type(section).model_fields if idle or not found.reads_key(f"{name}.{key}")]
-        result[name] = {key: getattr(section, key) for key in keys}
-    return result
+        idle = name == "privacy" and not known.is_private
+        defaults = dict(RunSections.model_fields[name].default)
+        unread[name] = {k: v for k, v in defaults.items() if idle or not known.reads_key(f"{name}.{k}")}
+    return unread
 
 
 def _resolve_data(data: DataConfig) -> DataConfig:

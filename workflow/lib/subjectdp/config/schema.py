@@ -23,10 +23,7 @@ _HEADER = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |"
 
 def generated_files(folder: Path | str) -> dict[str, str]:
     """File name below ``config/`` (``folder``) -> content."""
-    return {
-        "config.schema.json": scenario_schema_text(),
-        "README.md": readme_text(folder),
-    }
+    return {"config.schema.json": scenario_schema_text(), "README.md": readme_text(folder)}
 
 
 def write_generated(folder: Path | str) -> list[Path]:

@@ -25,13 +25,7 @@ from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_p
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.convolution import ConvolutionRule
-from subjectdp.engine.layers.dense import (
-    EmbeddingRule,
-    GenericRule,
-    GroupNormRule,
-    LayerNormRule,
-    LinearRule,
-)
+from subjectdp.engine.layers.dense import EmbeddingRule, GenericRule, GroupNormRule, LayerNormRule, LinearRule
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.config.fingerprint import fingerprint, training_stages
-from subjectdp.config.sections import (
-    OptimizerConfig,
-    PerformanceConfig,
-)
+from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.noise.subject_weights import budget_weights, clip_norms

@@ -239,8 +239,5 @@ def _privacy(inputs: RunInputs) -> dict[str, Any]:
     statements = privacy_statements(inputs.plan, items=items)
     card = report_text(inputs.plan, statements).splitlines()
     if inputs.prepared.own_subjects:
-        card += [
-            "",
-            "No subject ids: each item is its own subject, and a person with several has no more.",
-        ]
+        card += ["", "No subject ids: each item is its own subject, and a person with several has no more."]
     return {**statements, "card": card}

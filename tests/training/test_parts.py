@@ -21,7 +21,7 @@ from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.environment import keep_freed_memory
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate
 from subjectdp.training.run import train_run

@@ -111,6 +111,19 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "an average over rounds": {"training": {"averaged_rounds": 0.5}},
     "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
+    "subjects of a trusted server": {
+        "algorithm": "subject_release",
+        "partition": {"max_items_per_subject": None},
+        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "subject": {"trust": "central", "weights": "proportional"},
+        "training": {"local_steps": None, "optimizer": {"name": "momentum"}},
+    },
+    "updates of subjects": {
+        "algorithm": "uldp_fl",
+        "partition": {"max_items_per_subject": None},
+        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "training": {"local_steps": 2, "optimizer": {"name": "momentum"}},
+    },
     "integer noise": {
         "algorithm": "joint_noise",
         "joint": {"noise": "skellam"},

@@ -1,4 +1,7 @@
-"""A simulated federation: everything that stays the same over the rounds of a run."""
+"""A simulated federation: everything that stays the same over the rounds of a run; optimisers on the flat model vector.
+
+Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,57 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
-from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan
+from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, TrustModel
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.integer_noise import IntegerNoise, integer_noise
-from subjectdp.training.optimisers import check_linear
+
+
+@dataclass(frozen=True)
+class PlainSGD:
+    """SGD without momentum or decay. torch's makes the same steps, but its first one takes 2 s to load a compiler."""
+
+    rate: float
+
+
+Optimiser = PlainSGD | torch.optim.Optimizer
+"""What :func:`descend` takes a step with."""
+
+
+def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
+    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
+    if settings.name == "adam":
+        return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
+    if settings.name == "sgd" or settings.momentum == 0:
+        return PlainSGD(settings.learning_rate)
+    return torch.optim.SGD([vector], lr=settings.learning_rate, momentum=settings.momentum)
+
+
+def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
+    """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
+    if isinstance(optimiser, PlainSGD):
+        vector.add_(gradient, alpha=-optimiser.rate)
+        return
+    vector.grad = gradient
+    optimiser.step()
+    vector.grad = None
+
+
+def check_linear(plan: PrivacyPlan, optimiser: OptimizerConfig) -> None:
+    """Raises PrivacyError for Adam at silos whose plan counts on a sum of noisy gradients."""
+    mechanism = plan.mechanism
+    summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and not mechanism.noised_after_steps
+    if summed and plan.settings.linear_updates and optimiser.name == "adam":
+        allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
+        raise expected("training.optimizer.name", optimiser.name, allowed, PrivacyError)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import Federation, descend, make_optimiser
 from subjectdp.training.records import Score, StepLog
 from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 

@@ -193,9 +193,8 @@ def _evaluate(run: Run, round_: int, seconds: float) -> None:
     flat, data = run.federation.engine.flat, run.federation.data
     flat.load(run.model.reported)
     test, validation = (evaluate(flat.model, data, items) for items in run.evaluated)
-    progress = run.recorder.add_round(round_, test, validation, seconds)
-    progress.write(run.folder)
-    run.report(progress.line())
+    run.recorder.add_round(round_, test, validation, seconds)
+    run.report(run.recorder.report(run.folder))
 
 
 def _stop_message(reached: Snapshot, checkpoints: Checkpoints) -> str:

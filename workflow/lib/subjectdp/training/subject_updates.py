@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.flat import clip_factors, row_norms
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch

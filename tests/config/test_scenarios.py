@@ -75,47 +75,36 @@ def test_known_scenario_by_hand() -> None:
 
 
 def test_overrides_in_their_order() -> None:
-    def rate(content: dict[str, Any]) -> float:
-        return one_run(**content).training.optimizer.learning_rate
-
     def at(value: float) -> dict[str, Any]:
         return {"training": {"optimizer": {"learning_rate": value}}}
 
-    content: dict[str, Any] = {"run": {"algorithm": "higrad_avg_dp:v3", "data": {"dataset": "femnist"}}}
-    assert rate(content) == 0.1
-    content["run"] |= at(0.2)
-    assert rate(content) == 0.2
-    content["datasets"] = {"femnist": at(0.3), "shakespeare": at(9)}
-    assert rate(content) == 0.3
-    content["algorithms"] = {"higrad_avg_dp": at(0.4), "fed_avg": at(9)}
-    assert rate(content) == 0.4
-    content["algorithms"]["higrad_avg_dp"]["datasets"] = {"femnist": at(0.5), "shakespeare": at(9)}
-    assert rate(content) == 0.5
-    content["algorithms"] |= {"higrad_avg_dp:v3": at(0.6), "higrad_avg_dp:v1": at(9)}
-    assert rate(content) == 0.6
-    content["algorithms"]["higrad_avg_dp:v3"]["datasets"] = {"femnist": at(0.7)}
-    assert rate(content) == 0.7
-    content["sweep"] = [{"training.optimizer.learning_rate": 0.8}]
-    assert rate(content) == 0.8
+    v3: dict[str, Any] = {"algorithm": "higrad_avg_dp:v3"}
+    algorithm = {"higrad_avg_dp": at(0.4) | {"datasets": {"femnist": at(0.5), "shakespeare": at(9)}}}
+    variant = {"higrad_avg_dp:v3": at(0.6) | {"datasets": {"femnist": at(0.7)}}, "higrad_avg_dp:v1": at(9)}
+    layers: list[tuple[float, dict[str, Any]]] = [
+        (0.1, {"run": v3}),
+        (0.2, {"run": v3 | at(0.2)}),
+        (0.3, {"datasets": {"femnist": at(0.3), "shakespeare": at(9)}}),
+        (0.4, {"algorithms": {"higrad_avg_dp": at(0.4), "fed_avg": at(9)}}),
+        (0.5, {"algorithms": algorithm}),
+        (0.6, {"algorithms": algorithm | {"higrad_avg_dp:v3": at(0.6)}}),
+        (0.7, {"algorithms": algorithm | variant}),
+        (0.8, {"sweep": [{"training.optimizer.learning_rate": 0.8}]}),
+    ]
+    content: dict[str, Any] = {}
+    for rate, more in layers:
+        content |= more
+        assert one_run(**content).training.optimizer.learning_rate == rate
 
 
 def test_overrides_follow_the_swept_data_set_and_algorithm() -> None:
-    scenario = load_scenario_from_mapping(
-        {
-            "name": "test",
-            "datasets": {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}},
-            "algorithms": {"higrad_avg_dp:v1": {"training": {"rounds": 11}}},
-            "sweep": [
-                {"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]}
-            ],
-        }
-    )
-    seen = [(r.training.batch_size, r.model.name, r.training.rounds) for r in scenario.runs]
-    assert seen == [
-        (7, "leaf_cnn", 100),
-        (7, "leaf_cnn", 11),
-        (512, "small_lstm", 100),
-        (512, "small_lstm", 11),
+    datasets = {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}}
+    algorithms = {"higrad_avg_dp:v1": {"training": {"rounds": 11}}}
+    sweep = [{"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]}]
+    content = {"name": "test", "datasets": datasets, "algorithms": algorithms, "sweep": sweep}
+    runs = load_scenario_from_mapping(content).runs
+    assert [(r.training.batch_size, r.model.name, r.training.rounds) for r in runs] == [
+        *((7, "leaf_cnn", 100), (7, "leaf_cnn", 11), (512, "small_lstm", 100), (512, "small_lstm", 11))
     ]
 
 
@@ -136,18 +125,6 @@ def test_axis_of_a_whole_section() -> None:
     seen = [run.training.optimizer for run in scenario.runs]
     assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [("sgd", 0.3, 0.9), ("adam", 0.001, 0.5)]
     assert scenario.runs[0].model.parameters == {"hidden": 64}
-
-
-def test_overlays(tmp_path: Path) -> None:
-    base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
-    base.write_text(
-        "name: base\nrun: {training: {rounds: 8, batch_size: 9}}\n"
-        "sweep: [{seed: [0, 1]}]\nfigures: [figure1]\n"
-    )
-    over.write_text("run: {training: {rounds: 12}}\nsweep: [{seed: 5}]\n")
-    (run,) = load_scenario([base, over]).runs
-    assert (run.training.rounds, run.training.batch_size, run.seed) == (12, 9, 5)
-    assert load_scenario([base, over]).figures == ["figure1"]
 
 
 EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
@@ -176,36 +153,21 @@ def test_run_of_an_overlay_wins_over_datasets_algorithms_and_sweep_below(tmp_pat
 def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Path) -> None:
     base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
     base.write_text(
-        "name: base\n"
-        "datasets: {femnist: {training: {rounds: 5}}}\n"
+        "name: base\nfigures: [cost]\ndatasets: {femnist: {training: {rounds: 5}}}\n"
         "algorithms:\n"
         "  fed_avg: {training: {rounds: 6, evaluate_every: 4}, datasets: {shakespeare: {training: {rounds: 7}}}}\n"
         "sweep: [{data.dataset: [femnist, shakespeare], algorithm: [fed_avg, local_item_dp], seed: 3}]\n"
     )
 
-    def rounds(text: str) -> dict[str, int]:
+    def rounds(text: str) -> list[int]:
         over.write_text(text)
-        runs = load_scenario([base, over]).runs
-        assert {run.seed for run in runs} == {3}
-        return {f"{run.data.dataset} {run.algorithm.name}": run.training.rounds for run in runs}
+        scenario = load_scenario([base, over])
+        assert {run.seed for run in scenario.runs} == {3} and scenario.figures == ["cost"]
+        return [run.training.rounds for run in scenario.runs]
 
-    default = load_run({}).training.rounds
-    assert rounds("description: nothing") == {
-        "femnist fed_avg": 6,
-        "femnist local_item_dp": 5,
-        "shakespeare fed_avg": 7,
-        "shakespeare local_item_dp": default,
-    }
-    for_a_data_set = rounds("datasets: {femnist: {training: {rounds: 8}}}")
-    assert for_a_data_set == rounds("description: nothing") | {
-        "femnist fed_avg": 8,
-        "femnist local_item_dp": 8,
-    }
-    for_an_algorithm = rounds("algorithms: {fed_avg: {training: {rounds: 9}}}")
-    assert for_an_algorithm == rounds("description: nothing") | {
-        "femnist fed_avg": 9,
-        "shakespeare fed_avg": 9,
-    }
+    assert rounds("description: nothing") == [6, 5, 7, 100]
+    assert rounds("datasets: {femnist: {training: {rounds: 8}}}") == [8, 8, 7, 100]
+    assert rounds("algorithms: {fed_avg: {training: {rounds: 9}}}") == [9, 5, 9, 100]
 
 
 def test_a_data_set_chosen_by_an_overlay_brings_its_settings(tmp_path: Path) -> None:

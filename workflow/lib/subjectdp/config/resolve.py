@@ -167,7 +167,7 @@ def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
-    training, found = run.training, algorithm(run.algorithm.name)
+    training, known = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {}
     if training.optimizer.name == "sgd":
         changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
@@ -175,9 +175,9 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
         changes |= _defaults(TrainingConfig, ("silo_choice",))
-    if found.one_step_per_round and training.local_steps is None:
+    if known.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
-    if found.samples_subjects or training.sampling_fraction is not None:
+    if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
 
@@ -234,11 +234,11 @@ def _digest(ingredients: Any) -> str:
 
 def mechanism_of(run: RunSections) -> Mechanism:
     """What the run's algorithm does in its mode, with the run's clipping and trust model."""
-    found = algorithm(run.algorithm.name, run.algorithm.variant)
-    chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
-    if run.joint.clipping == "update" and found.of_updates is not None:
-        chosen = found.of_updates
-    return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
+    known = algorithm(run.algorithm.name, run.algorithm.variant)
+    chosen = known.mechanism(run.algorithm.variant, run.privacy.mode)
+    if run.joint.clipping == "update" and known.of_updates is not None:
+        chosen = known.of_updates
+    return replace(chosen, trust=run.subject.trust) if known.reads_key("subject.trust") else chosen
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:

@@ -282,9 +282,9 @@ class ClippingEngine:
         if not self._may_be_one_linear:
             return None
         ((layer, _),) = self.rules.values()
-        found = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
-        self._may_be_one_linear = found is not None
-        return found
+        linear = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
+        self._may_be_one_linear = linear is not None
+        return linear
 
     def _at_once(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
         one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
@@ -292,8 +292,10 @@ class ClippingEngine:
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         edges = [edge for taped in tape.values() for edge in taped.edges]
-        found = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
-        deltas = iter(found or [None] * len(edges))
+        gradients = (
+            torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
+        )
+        deltas = iter(gradients or [None] * len(edges))
         captured = {}
         with torch.no_grad():
             for name, taped in tape.items():
@@ -356,9 +358,9 @@ def _only_input(
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):
-        found = ", ".join(type(value).__name__ for value in given) or "nothing"
+        taken = ", ".join(type(value).__name__ for value in given) or "nothing"
         raise ModelError(
-            f"Layer {name!r} ({kind}) has to take one tensor, it takes {found}. Initial states and packed sequences "
+            f"Layer {name!r} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
             "are not supported."
         )
     second = isinstance(module, nn.RNNBase) and not module.batch_first
@@ -375,8 +377,8 @@ def _only_input(
 def check_output(output: Any, items: int) -> None:
     """Raises ModelError unless a model's output is one tensor (items, ...)."""
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
-        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise expected("output of the model", found, f"one tensor ({items}, ...)", ModelError)
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise expected("output of the model", shape, f"one tensor ({items}, ...)", ModelError)
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -426,17 +428,17 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _refuse_unusual(name: str, module: nn.Module) -> None:
-    found = None
+    problem = None
     if "forward" in vars(module):
-        found = "has a forward of its own, which replaced that of its class: write a class"
+        problem = "has a forward of its own, which replaced that of its class: write a class"
     elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
-        found = "makes its weight of other parameters (weight or spectral norm): remove that first"
+        problem = "makes its weight of other parameters (weight or spectral norm): remove that first"
     elif getattr(module, "max_norm", None) is not None:
-        found = "has max_norm, which changes the rows that the items read: leave it out"
+        problem = "has max_norm, which changes the rows that the items read: leave it out"
     elif getattr(module, "scale_grad_by_freq", False):
-        found = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
-    if found is not None:
-        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {found}.")
+        problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
+    if problem is not None:
+        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {problem}.")
 
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:

@@ -136,10 +136,13 @@ def _loop(
     for i in range(len(targets)):
         own = slice(i, i + 1)
         loss = item_loss(model(inputs[own]), targets[own]).sum() if batch is None else batch[i]
-        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-        used |= {name for name, gradient in zip(parameters, found, strict=True) if gradient is not None}
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+        used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
         rows.append(
-            [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)]
+            [
+                torch.zeros_like(p) if g is None else g
+                for g, p in zip(gradients, parameters.values(), strict=True)
+            ]
         )
     each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
     return each, [name for name in parameters if name not in used]

@@ -118,11 +118,11 @@ def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
         values: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         for place in kept:
             values[rows[place]["dataset"], rows[place]["label"]].add(rows[place][shown.swept])
-        found = sorted({rows[place][shown.swept] for place in kept})
+        values_there = sorted({rows[place][shown.swept] for place in kept})
         kept = [place for place in kept if len(values[rows[place]["dataset"], rows[place]["label"]]) > 1]
         if not kept:
             wanted = "at least two values for an algorithm"
-            raise expected(f"{shown.swept} of the runs", found, wanted, DataError)
+            raise expected(f"{shown.swept} of the runs", values_there, wanted, DataError)
     return kept
 
 
@@ -143,7 +143,7 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
     for places in by_label.values():
         values = [rows[place][column] for place in places]
         wanted = value if value in values else _preferred(values, column)
-        kept += [place for place, found in zip(places, values, strict=True) if found == wanted]
+        kept += [place for place, one in zip(places, values, strict=True) if one == wanted]
     return kept
 
 

@@ -51,9 +51,9 @@ class FeatureCache:
 
     def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
         """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""
-        found = self._read(items)
-        if found is not None:
-            return torch.from_numpy(found)
+        kept = self._read(items)
+        if kept is not None:
+            return torch.from_numpy(kept)
         made = compute()
         content = made.contiguous().numpy().data.cast("B")
         with atomic_open(self.path) as stream:
@@ -162,12 +162,12 @@ class DeviceDataset:
             start = int(portion) * _FEATURES_AT_ONCE
             end = min(start + _FEATURES_AT_ONCE, count)
             items, _ = self._items(torch.arange(start, end, device=self.device))
-            found = features(items)
+            rows = features(items)
             if table is None:
-                table = torch.zeros((count, found.shape[1]), device=self.device)
+                table = torch.zeros((count, rows.shape[1]), device=self.device)
             first, last = np.searchsorted(used, (start, end))
             inside = to_device(used[first:last].astype(np.int64), self.device)
-            table[inside] = found[inside - start]
+            table[inside] = rows[inside - start]
         return torch.zeros((count, 0), device=self.device) if table is None else table
 
 

@@ -111,8 +111,8 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
         return engine.item_loss(output, label.unsqueeze(0)).sum()
 
     parameters = {name: value.detach() for name, value in model.named_parameters()}
-    found = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
-    return torch.cat([_in_memory_order(found[name]).flatten(1) for name in engine.flat.shapes], dim=1)
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
+    return torch.cat([_in_memory_order(gradients[name]).flatten(1) for name in engine.flat.shapes], dim=1)
 
 
 def _in_memory_order(gradients: Tensor) -> Tensor:

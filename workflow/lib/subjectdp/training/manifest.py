@@ -93,9 +93,9 @@ def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST)
     ``name`` is the file with their hashes: the manifest, or its copy.
     """
     try:
-        found = json.loads((folder / name).read_text())
+        record = json.loads((folder / name).read_text())
         files = {name: _file(folder / name) for name in RESULT_FILES}
-        return bool(is_intact(found) and found["identity"] == dict(identity) and found["files"] == files)
+        return bool(is_intact(record) and record["identity"] == dict(identity) and record["files"] == files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -80,14 +80,14 @@ class GlobalModel:
     @torch.no_grad()
     def state(self) -> dict[str, Tensor]:
         """Copies of all state by name, on its devices."""
-        found = {MODEL: self.vector.detach().clone()}
+        state = {MODEL: self.vector.detach().clone()}
         if self._average is not None:
-            found[AVERAGE] = self._average.vector.detach().clone()
+            state[AVERAGE] = self._average.vector.detach().clone()
         if isinstance(self._optimiser, torch.optim.Optimizer):
             for key, value in self._optimiser.state_dict()["state"].get(0, {}).items():
                 if value is not None:  # SGD's momentum before the first step
-                    found[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
-        return found
+                    state[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
+        return state
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:

@@ -39,19 +39,14 @@ _FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
 
 @dataclass(frozen=True)
 class Clip:
-    """How the gradients of one pass are clipped.
+    """How the gradients of one pass are clipped."""
 
-    Attributes:
-        grouping: what is clipped as one, in the order of the pass's items.
-        clip_norm: C, one for all or one a group.
-        weights: (B,), None for all ones.
-        grouped: a group's gradient is that of its weighted items; else items are weighted after clipping.
-    """
-
-    grouping: Grouping
-    clip_norm: float | Tensor
-    weights: Tensor | None = None
-    grouped: bool = False
+    grouping: Grouping  # what is clipped as one, in the order of the pass's items
+    clip_norm: float | Tensor  # C, one for all or one a group
+    weights: Tensor | None = None  # (B,), None for all ones
+    grouped: bool = (
+        False  # a group's gradient is that of its weighted items; else items are weighted after clipping
+    )
 
 
 @dataclass(frozen=True)
@@ -207,11 +202,7 @@ class ClippingEngine:
     ) -> tuple[Tensor, Tensor]:
         """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
 
-        Args:
-            tape: of :meth:`record`; used up.
-            losses: (B,) losses of the items, from the recorded output.
-            clip: the pass's groups, in the order of its items.
-            total: changed in place.
+        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
         """
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
         with torch.enable_grad():

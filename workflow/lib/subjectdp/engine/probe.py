@@ -38,15 +38,9 @@ def tried_positions(items: int) -> list[int]:
 
 
 def check_model(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> list[str]:
-    """Tries a model on some items; the model and all generators are left as they are.
+    """Tries a model in training mode on some items that differ; it and all generators are left as they are.
 
-    Args:
-        model: any mode; it is tried in training mode.
-        item_loss: the losses (B,) of its outputs and targets.
-        inputs, targets: (B, ...), items that differ.
-
-    Returns:
-        The parameters that the loss does not depend on: they are trained by noise alone.
+    Returns the parameters that the loss does not depend on: they are trained by noise alone.
 
     Raises:
         ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop

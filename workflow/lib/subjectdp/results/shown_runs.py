@@ -25,19 +25,12 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which runs a figure shows.
+    """Which runs a figure shows."""
 
-    Attributes:
-        vary: swept columns that the figure shows; ``local_steps`` is one too.
-        hidden: labels of algorithms that it leaves out.
-        private: whether it leaves out algorithms that claim no privacy.
-        swept: a column of which an algorithm has several values, else it is left out; empty: none.
-    """
-
-    vary: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    private: bool = False
-    swept: str = ""
+    vary: tuple[str, ...] = ()  # swept columns that the figure shows; ``local_steps`` is one too
+    hidden: tuple[str, ...] = ()  # labels of algorithms that it leaves out
+    private: bool = False  # whether it leaves out algorithms that claim no privacy
+    swept: str = ""  # a column of which an algorithm has several values, else it is left out; empty: none
 
 
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:

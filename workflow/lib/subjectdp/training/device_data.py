@@ -31,10 +31,7 @@ _DIGEST = 32  # bytes of a sha256, at the head of a file
 class FeatureCache:
     """One file: the features float32 (items, width) that one fixed part of a model makes of a data set.
 
-    Args:
-        folder: where files are kept.
-        data: hashes of the prepared data.
-        model: name and all parameters of the model.
+    ``data`` are hashes of the prepared data, ``model`` the name and all parameters of the model.
     """
 
     def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -80,17 +77,11 @@ _FEATURES_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class FixedFeatures:
-    """The features that a model computes from items alone, before anything is trained.
+    """The features that a model computes from items alone, before anything is trained."""
 
-    Attributes:
-        compute: items (n, ...) to features float32 (n, width).
-        used: addresses of the items whose features are needed; None: all.
-        kept: where features are kept for other runs, then of all items; None: computed for this run.
-    """
-
-    compute: Callable[[Tensor], Tensor]
-    used: NDArray[np.int32] | None = None
-    kept: FeatureCache | None = None
+    compute: Callable[[Tensor], Tensor]  # items (n, ...) to features float32 (n, width)
+    used: NDArray[np.int32] | None = None  # addresses of the items whose features are needed; None: all
+    kept: FeatureCache | None = None  # for other runs, then of all items; None: computed for this run
 
 
 class DeviceDataset:

@@ -71,33 +71,24 @@ class Federation:
     """The parts of a run that no round changes.
 
     Silos keep no state between rounds, so that any process with the same federation can train any silo. The engine's
-    parameters are working memory: every round starts by loading the global model into them.
-
-    Attributes:
-        rule: the round.
-        plan: sampling, clipping, noise, divisor and schedule.
-        partition: the items of each silo and their subjects.
-        data: the items.
-        engine: gradient sums; its model is the initial one until the first round.
-        seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
-        noise_name: tells the noise of runs apart, see :func:`noise_name`.
-        optimiser: of a silo's local steps, and of a server that descends.
-        averaged_rounds: last part of the rounds whose mean model is reported; None: the last model is.
-
-    Raises:
-        ConfigError: integer noise with an optimiser or a ring that does not fit.
-        PrivacyError: an optimiser whose updates are not linear where the plan counts on it.
+    parameters are working memory: every round starts by loading the global model into them. Raises ConfigError for
+    integer noise with an optimiser or a ring that does not fit, PrivacyError for an optimiser whose updates are not
+    linear where the plan counts on it.
     """
 
     rule: RoundRule
     plan: PrivacyPlan
-    partition: Partition
+    partition: Partition  # the items of each silo and their subjects
     data: DeviceDataset
-    engine: ClippingEngine
-    seed: int = field(repr=False)
-    noise_name: str
-    optimiser: OptimizerConfig
-    averaged_rounds: float | None = None
+    engine: ClippingEngine  # its model is the initial one until the first round
+    seed: int = field(
+        repr=False
+    )  # root of every draw: the run's seed, or its secret (``privacy.noise_source``)
+    noise_name: str  # tells the noise of runs apart
+    optimiser: OptimizerConfig  # of a silo's local steps, and of a server that descends
+    averaged_rounds: float | None = (
+        None  # last part of the rounds whose mean model is reported; None: the last model
+    )
 
     def __post_init__(self) -> None:
         check_linear(self.plan, self.optimiser)

@@ -55,13 +55,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Everything that is known of a finished run, with the hashes of the files in ``folder`` and its own seal.
 
-    Args:
-        inputs: what the run was made from.
-        privacy: statements of the plan.
-        identity: of the run.
-        device: where it trained.
-        reached: the run after its last round.
-        folder: of its results.
+    ``privacy`` holds the statements of the plan, ``reached`` is the run after its last round.
     """
     run, plan, prepared = inputs.run, inputs.plan, inputs.prepared
     content = {

@@ -84,24 +84,15 @@ class Snapshot:
 
     It holds no generator and no counter: each random draw has its own key (decision 0004), so that a repeated round
     draws the same mini-batches and the same noise, and releases the same model.
-
-    Attributes:
-        round: the last finished round.
-        tensors: state of the global model (``GlobalModel.state``).
-        steps: rows of the local steps so far.
-        rounds: rows of the evaluated rounds so far.
-        train_seconds: time spent in rounds.
-        wall_seconds: time in all.
-        resumed_after: rounds after which the run was resumed.
     """
 
     round: int
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # state of the global model (``GlobalModel.state``)
     steps: list[StepRow] = field(default_factory=list)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    train_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    resumed_after: tuple[int, ...] = ()
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # those that were evaluated
+    train_seconds: float = 0.0  # in rounds
+    wall_seconds: float = 0.0  # in all
+    resumed_after: tuple[int, ...] = ()  # rounds after which the run was resumed
 
 
 class Recorder:

@@ -25,11 +25,7 @@ from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
 
 class IterateAverage:
-    """The mean of the models (P,) of the last ``part`` of the rounds, at least one; before it begins, the newest model.
-
-    Attributes:
-        vector: float32 (P,), the average after the last round given to ``update``; before the first the initial model.
-    """
+    """The mean ``vector`` (P,) of the models of the last ``part`` of the rounds; before it begins, the newest model."""
 
     def __init__(self, part: float, rounds: int, initial: Tensor) -> None:
         self._first = rounds - max(1, math.floor(part * rounds)) + 1
@@ -46,11 +42,7 @@ _OPTIMISER = "central_optimiser."  # before the names of its state
 
 
 class GlobalModel:
-    """The global model, starting from the model that is in the federation's engine.
-
-    Attributes:
-        vector: float32 (P,), the parameters θ.
-    """
+    """The global model θ, ``vector`` float32 (P,), starting from the model that is in the federation's engine."""
 
     def __init__(self, federation: Federation) -> None:
         self.vector = federation.engine.flat.vector.clone()
@@ -102,14 +94,7 @@ class GlobalModel:
 
 
 def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
-    """Runs one round; afterwards ``model`` and the engine hold the new global model, ``log`` the round's local steps.
-
-    Args:
-        federation: what stays the same over the rounds.
-        model: the global model, which changes.
-        round_: counted from 1.
-        log: takes a row for every local step.
-    """
+    """Runs a round, counted from 1; then ``model`` and the engine hold the new global model, ``log`` the local steps."""
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
@@ -121,12 +106,7 @@ def run_round(federation: Federation, model: GlobalModel, round_: int, log: Step
 def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
     """What one silo gives to the server (see :class:`SiloTask`): (P,) float32, or int64 for steps in integers.
 
-    Args:
-        federation: what stays the same over the rounds; its engine's parameters are overwritten.
-        theta: the global model (P,), read only.
-        round_: counted from 1.
-        silo: which one.
-        log: takes a row for every local step.
+    ``theta`` (P,) is the global model, which stays as it is; the engine's parameters are overwritten.
     """
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 
 import numpy as np
 import pytest
+from opacus.accountants import RDPAccountant
+from opacus.accountants.analysis import rdp as opacus
 
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
-from subjectdp.accounting.shifts import sampled_gaussian
+from subjectdp.accounting.shifts import Shift, sampled_gaussian
 
 GRID = list(
     itertools.product(
@@ -26,15 +29,29 @@ def loss(q: float, sigma: float, steps: int) -> PrivacyLoss:
     return (MixtureSteps(sigma, sampled_gaussian(q), steps),)
 
 
-def test_the_grid_has_200_points() -> None:
-    assert len(GRID) == 200
+SETTINGS = [
+    (sigma, q, steps, delta)
+    for sigma, q in [(0.3, 0.01), (0.7, 0.3), (1.1, 0.02), (4.0, 0.04), (60.0, 0.9), (2.0, 1.0)]
+    for steps in (1, 900)
+    for delta in (0.4, 1e-5, 1e-11)
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("sigma", "q", "steps", "delta"), SETTINGS[::3])
+def test_few_orders_give_the_epsilon_of_all_orders(sigma: float, q: float, steps: int, delta: float) -> None:
+    every = steps * renyi.step_divergences(sigma, sampled_gaussian(q))
+    best = renyi.best_epsilon(np.asarray(renyi.ORDERS), every, math.log(delta))
+    assert renyi.renyi_epsilon(loss(q, sigma, steps), delta) == best
+    theirs = RDPAccountant()
+    theirs.history = [(sigma, q, steps)]
+    orders = [*RDPAccountant.DEFAULT_ALPHAS, *(order for order in renyi.ORDERS if order > 63)]
+    assert renyi.opacus_epsilon(loss(q, sigma, steps), delta) == theirs.get_epsilon(delta, alphas=orders)
 
 
 @pytest.mark.slow
 def test_rdp_against_opacus_rdp() -> None:
     """Same divergences, ours at more orders: never above, and equal where Opacus' orders hold the optimum."""
-    from opacus.accountants.analysis import rdp as opacus
-
     orders = np.array([order for order in renyi.ORDERS if 2 <= order <= 63 and float(order).is_integer()])
     picked = [renyi.ORDERS.index(order) for order in orders]
     for q, sigma, steps, _ in GRID[::STRIDE]:
@@ -48,14 +65,17 @@ def test_pld_lies_below_rdp_and_near_it() -> None:
     for q, sigma, steps, delta in GRID[::STRIDE]:
         plan = loss(q, sigma, steps)
         tight = epsilon_of(plan, delta, "pld", SEARCH)
-        bound = renyi.opacus_rdp_epsilon(plan, delta)
+        bound = renyi.opacus_epsilon(plan, delta)
         assert tight <= bound * (1 + 1e-2) + 1e-3, (q, sigma, steps, delta)
 
 
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.04, 1.5, 500), (0.01, 1.0, 2000), (0.1, 4.0, 300)])
 def test_pld_against_opacus_prv(q: float, sigma: float, steps: int) -> None:
     """PRV returns the upper end of an error band of 0.01."""
-    tight, prv = epsilon_of(loss(q, sigma, steps), 1e-5), renyi.prv_epsilon(loss(q, sigma, steps), 1e-5)
+    tight, prv = (
+        epsilon_of(loss(q, sigma, steps), 1e-5),
+        renyi.opacus_epsilon(loss(q, sigma, steps), 1e-5, "prv"),
+    )
     assert tight - 1e-3 <= prv <= tight + 0.025
 
 
@@ -66,7 +86,7 @@ def test_pld_against_opacus_prv_on_the_grid() -> None:
     for q, sigma, steps, delta in GRID[:: STRIDE if STRIDE == 1 else 4 * STRIDE]:
         tight = epsilon_of(loss(q, sigma, steps), delta)
         if 0.1 < tight < 12:
-            prv = renyi.prv_epsilon(loss(q, sigma, steps), delta)
+            prv = renyi.opacus_epsilon(loss(q, sigma, steps), delta, "prv")
             assert tight - 2e-3 <= prv <= tight + 0.03, (q, sigma, steps, delta)
             compared += 1
     assert compared > (60 if STRIDE == 1 else 2)
@@ -83,8 +103,6 @@ def test_quadrature_against_dp_accounting_rdp() -> None:
 
 def test_quadrature_of_a_mixture_without_a_zero_atom() -> None:
     """All mass at one shift, split over two equal atoms: a·s²/(2σ²), in both directions."""
-    from subjectdp.accounting.shifts import Shift
-
     near = Shift.of((2.0, 2.0 + 1e-9), (0.5, 0.5))
     for order in (1.5, 3.0, 20.0):
         assert renyi.mixture_divergence(order, 1.5, near) == pytest.approx(order * 4 / (2 * 1.5**2), rel=1e-6)

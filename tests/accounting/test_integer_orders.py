@@ -14,7 +14,7 @@ from accounting.plans import FIXED, ITEM, POISSON, SUBJECT
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, unit_shift
-from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
+from subjectdp.accounting.renyi import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.noise.skellam import skellam_variance
 from subjectdp.plan.plan import Clipping

@@ -16,7 +16,7 @@ from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, update_shift
 from subjectdp.accounting.joint import SkellamMechanism, sampled_divergences
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.renyi import best_epsilon
 from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.statements import privacy_statements

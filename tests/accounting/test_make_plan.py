@@ -31,9 +31,9 @@ from accounting.plans import (
     settings,
     sound,
 )
-from subjectdp.accounting import cache
+from subjectdp.accounting import calibration as cache
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.published import published_epsilon
 from subjectdp.accounting.sound import typical_group_size, unit_epsilon
 from subjectdp.errors import ConfigError, DataError, PrivacyError

@@ -6,14 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from accounting.plans import DELTA, FED_AVG, HIGRAD_V1, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.ledger import LedgerEntry, epsilon_with_selections
 from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
 from subjectdp.accounting.renyi import ORDERS
 from subjectdp.accounting.sound import unit_losses
@@ -88,16 +86,3 @@ def test_a_mixture_of_gaussians_has_a_curve() -> None:
 def test_a_run_without_an_epsilon_has_no_selection(bad: Any, reason: str) -> None:
     with pytest.raises(PrivacyError, match=reason):
         epsilon([release(), plan(bad, 9.0, rounds=2)], selection())
-
-
-def test_a_ledger_counts_a_selection_once() -> None:
-    chosen = selection()
-    curve = selection_curve([release()], chosen, SUBJECT, True)
-    alone = epsilon_with_selections([], [curve], SUBJECT, True, DELTA)
-    assert alone == pytest.approx(curve.epsilon(DELTA), rel=1e-12)
-    other = LedgerEntry("run", release(30.0), "seed 0", "p")
-    both = epsilon_with_selections([other], [curve], SUBJECT, True, DELTA)
-    orders = np.asarray(curve.orders)
-    added = curve.divergences + 20 * orders / (2 * 30.0**2)
-    expected = min(added + np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1))
-    assert both == pytest.approx(float(expected), rel=1e-9) and both > alone

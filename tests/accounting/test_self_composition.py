@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from subjectdp.accounting.mixture_pld import mixture_pld
-from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed, self_convolved
+from subjectdp.accounting.mixture_pld import mixture_pld, self_composed, self_convolved
 from subjectdp.accounting.shifts import Shift
 
 
@@ -42,42 +41,3 @@ def test_masses_are_those_of_plain_convolution(times: int) -> None:
     kept = whole[low : low + len(found)]
     assert np.allclose(found[: len(kept)], kept, atol=1e-14)
     assert whole.sum() - kept.sum() < 1e-14
-
-
-@pytest.mark.parametrize(
-    ("sigma", "shift", "times", "grid"),
-    [
-        (3.6, Shift((0.0, 1.0), (0.77, 0.23)), 200, 5e-3),
-        (0.5, Shift((0.0, 1.0, 9.0), (0.9, 0.09, 0.01)), 40, 2e-1),  # ε in the hundreds
-        (0.3, Shift((0.0, 30.0), (0.01, 0.99)), 30, 50.0),  # losses above 745, whose e^-loss is 0
-        (40.0, Shift((0.0, 1.0), (0.99, 0.01)), 3, 1e-4),  # ε = 0
-        (2.0, Shift((1.0,), (1.0,)), 5, 1e-3),  # symmetric
-    ],
-)
-def test_epsilon_is_dp_accountings_to_rounding(sigma: float, shift: Shift, times: int, grid: float) -> None:
-    if len(shift.sensitivities) == 1:
-        step = pld.from_gaussian_mechanism(sigma, value_discretization_interval=grid)
-    else:
-        step = mixture_pld(sigma, shift, grid)
-    composed = self_composed(step, times)
-    for delta in (0.5, 1e-2, 1e-5, 1e-9, 1e-14, 1e-20):
-        expected = composed.get_epsilon_for_delta(delta)
-        assert epsilon_at(composed, delta) == pytest.approx(expected, rel=1e-11, abs=0)
-
-
-@pytest.mark.parametrize("sigma", [0.6, 2.0, 30.0])
-def test_unequal_parts_compose_as_in_dp_accounting_bit_by_bit(sigma: float) -> None:
-    parts = [
-        self_composed(mixture_pld(sigma, Shift((0.0, 1.0), (1 - q, q)), 1e-3), times)
-        for q, times in ((0.02, 30), (0.3, 8))
-    ]
-    mine, theirs = composed(*parts), parts[0].compose(parts[1])
-    for own, other in ((mine._pmf_remove, theirs._pmf_remove), (mine._pmf_add, theirs._pmf_add)):
-        assert np.array_equal(own._probs, other._probs)
-        assert (own._lower_loss, own._infinity_mass) == (other._lower_loss, other._infinity_mass)
-
-
-def test_small_sparse_parts_stay_dp_accountings() -> None:
-    parts = [pld.from_randomized_response(0.3, 2, value_discretization_interval=v) for v in (0.01, 0.01)]
-    mine, theirs = composed(*parts), parts[0].compose(parts[1])
-    assert mine.get_epsilon_for_delta(1e-3) == theirs.get_epsilon_for_delta(1e-3)

@@ -18,7 +18,7 @@ from accounting import plans
 from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import privacy_statements, sound_statement

@@ -11,10 +11,17 @@ import torch
 
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
-from subjectdp.auditing.canaries import Canaries, CanaryData, CanaryModel, canary_slice
 from subjectdp.auditing.suite import TrainingSize, audit_one_run
-from subjectdp.auditing.training_audit import audit_training, plan_with_canaries
-from subjectdp.auditing.training_setup import generated_setup, prepared_setup
+from subjectdp.auditing.training_audit import (
+    Canaries,
+    CanaryData,
+    CanaryModel,
+    audit_training,
+    canary_slice,
+    generated_setup,
+    plan_with_canaries,
+    prepared_setup,
+)
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import PrivacyError

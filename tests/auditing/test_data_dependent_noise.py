@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from auditing.worst_case_federation import plan, real_run
-from subjectdp.auditing.data_dependent_noise import divisor_leak, divisor_separation, noise_level_leak
+from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.plan.plan import AccountingMode

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from subjectdp.auditing.one_run import Guesses, guess, one_run_epsilon, p_value
+from subjectdp.auditing.lower_bounds import Guesses, guess, one_run_epsilon, p_value
 from subjectdp.errors import PrivacyError
 
 

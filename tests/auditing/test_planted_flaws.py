@@ -14,13 +14,10 @@ from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm, Step
 from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.auditing import cases, vector
-from subjectdp.auditing.canaries import Canaries
 from subjectdp.auditing.cases import Case
-from subjectdp.auditing.likelihood_ratio import likelihood_ratios
 from subjectdp.auditing.lower_bounds import split_bound
-from subjectdp.auditing.monte_carlo import world_scores
-from subjectdp.auditing.training_audit import audit_training
-from subjectdp.auditing.training_setup import generated_setup
+from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
+from subjectdp.auditing.training_audit import Canaries, audit_training, generated_setup
 from subjectdp.auditing.vector import World
 from subjectdp.noise import gaussian as noise
 from subjectdp.plan.plan import AccountingMode, FederationFacts, PrivacyPlan, PrivacyUnit

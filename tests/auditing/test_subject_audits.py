@@ -13,11 +13,9 @@ from algorithms import tiny
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case
-from subjectdp.auditing.likelihood_ratio import likelihood_ratios
 from subjectdp.auditing.lower_bounds import split_bound
-from subjectdp.auditing.monte_carlo import world_scores
-from subjectdp.auditing.subject_vector import SubjectFederation, federation_of
-from subjectdp.auditing.vector import VectorFederation, World
+from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
+from subjectdp.auditing.vector import SubjectFederation, VectorFederation, World, federation_of
 from subjectdp.data.partition import Partition
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights

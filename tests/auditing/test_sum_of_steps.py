@@ -11,7 +11,7 @@ import pytest
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian, subject_sampling_probability
 from subjectdp.accounting.gaussian import gdp_epsilon
-from subjectdp.auditing.sum_of_steps import least_epsilon
+from subjectdp.auditing.lower_bounds import least_epsilon
 from subjectdp.errors import PrivacyError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"

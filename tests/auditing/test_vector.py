@@ -23,15 +23,17 @@ from auditing.worst_case_federation import (
     update_plan,
 )
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.audited_unit import canary_items, check_auditable, held_silos
-from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
 from subjectdp.auditing.vector import (
     SERVER,
     UPDATE,
+    MinibatchDistribution,
     VectorBatch,
     VectorFederation,
     VectorStep,
     World,
+    canary_items,
+    check_auditable,
+    held_silos,
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from algorithms.tiny import TinyRun
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
-from subjectdp.auditing.vector import VectorBatch
+from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from forecast.small_runs import folders, prepare, run_of, train
-from subjectdp.accounting.cache import forget
+from subjectdp.accounting.calibration import forget
 from subjectdp.cli.main import main
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.forecast import plan_report

@@ -11,8 +11,8 @@ import torch
 from scipy.optimize import minimize as scipy_minimize
 
 from subjectdp.errors import DataError
-from subjectdp.utility import convex
-from subjectdp.utility.convex import Objective, minimise, subject_mean_weights
+from subjectdp.utility import excess_loss as convex
+from subjectdp.utility.excess_loss import Objective, minimise, subject_mean_weights
 
 
 def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 0) -> Objective:

@@ -26,7 +26,7 @@ rule audit:
         seed=SCENARIO.audit.seed,
         code=code_of(
             "audit",
-            "subjectdp.auditing.training_setup",
+            "subjectdp.auditing.training_audit",
             "subjectdp.auditing.suite",
             "subjectdp.algorithms.*",
             f"model:{SCENARIO.runs[0].model.name}",

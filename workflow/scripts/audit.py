@@ -5,7 +5,7 @@ from pathlib import Path
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.auditing.suite import write_suite
-from subjectdp.auditing.training_setup import prepared_setup
+from subjectdp.auditing.training_audit import prepared_setup
 from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):

@@ -9,7 +9,13 @@ from __future__ import annotations
 import math
 
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.plan import Clipping, DivisorRule, NoiseRule, PrivacyPlan, TrustModel
+from subjectdp.plan.plan import (
+    Clipping,
+    DivisorRule,
+    NoiseRule,
+    PrivacyPlan,
+    TrustModel,
+)
 
 
 def averaged_noise(plan: PrivacyPlan) -> float:
@@ -23,24 +29,19 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         return 0.0
-    _check(plan)
-    silos, clipping = plan.silos, plan.mechanism.clipping
+    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
+        read = f"noise {rule}, divisor {divisor}"
+        raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
+    chosen, silos = plan.settings.silos_per_round, plan.silos
+    if chosen is not None and chosen != len(silos):
+        raise expected("silos_per_round of the plan", chosen, f"all {len(silos)}, or null", PrivacyError)
     sums = [silo.noise_multiplier for silo in silos]
     whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
         return sums[0] / whole
     if plan.mechanism.shared_budget:
         return math.hypot(*sums) / whole
-    undivided = clipping is Clipping.PER_UPDATE or plan.mechanism.divisor_rule is DivisorRule.ONE
+    undivided = plan.mechanism.clipping is Clipping.PER_UPDATE or divisor is DivisorRule.ONE
     means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
     return math.hypot(*means) / len(silos)
-
-
-def _check(plan: PrivacyPlan) -> None:
-    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
-    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
-        found = f"noise {rule}, divisor {divisor}"
-        raise expected("noise on the average of the plan", found, "public constants", PrivacyError)
-    chosen = plan.settings.silos_per_round
-    if chosen is not None and chosen != len(plan.silos):
-        raise expected("silos_per_round of the plan", chosen, f"all {len(plan.silos)}, or null", PrivacyError)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from scipy import optimize
 
@@ -11,6 +17,7 @@ from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected
+from subjectdp.io import atomic
 from subjectdp.plan.rules import LEAST_NOISE
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
@@ -35,53 +42,31 @@ def calibrate_noise_multiplier(
     ``resolution`` of the grid is faster and gives more noise, never less.
     Raises ConfigError for an ε or δ out of range or an unknown accountant, PrivacyError if no value is found.
     """
-    return calibrate_scale(
-        lambda sigma: with_noise(loss, sigma), epsilon, delta, accountant, guess, resolution
-    )
-
-
-def calibrate_scale(
-    loss_at: Callable[[float], PrivacyLoss],
-    epsilon: float,
-    delta: float,
-    accountant: str = "pld",
-    guess: float | None = None,
-    resolution: float = FINAL,
-) -> float:
-    """Like :func:`calibrate_noise_multiplier` for any loss that decreases in its one parameter."""
-    _check(epsilon, delta)
-    if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss_at(1.0)):
-        raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
-    if gaussian.exact_mu(loss_at(1.0)) is not None and accountant == "pld":
-        return _exact(loss_at, epsilon, delta)
-    search = _Search(loss_at, epsilon, delta, accountant, resolution)
-    if epsilon > _BOUNDLESS and epsilon_of(loss_at(LEAST_NOISE), delta, accountant) <= epsilon:
-        return LEAST_NOISE
-    return search.run(_start(loss_at, epsilon, delta) if guess is None else guess)
-
-
-def _check(epsilon: float, delta: float) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise expected("epsilon", epsilon, "a positive number")
     if not 0 < delta < 1:
         raise expected("delta", delta, "between 0 and 1")
+    if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss):
+        raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
+    unit = gaussian.exact_mu(with_noise(loss, 1.0))
+    if unit is not None and accountant == "pld":
+        # unsampled Gaussians compose to one: σ = sqrt(Σ s²)/μ, nudged up until ε(σ) ≤ ε in floating point
+        sigma = max(LEAST_NOISE, unit / gaussian.gdp_mu(epsilon, delta))
+        while epsilon_of(with_noise(loss, sigma), delta) > epsilon:
+            sigma *= 1 + 1e-12
+        return sigma
+    search = _Search(loss, epsilon, delta, accountant, resolution)
+    if epsilon > _BOUNDLESS and epsilon_of(with_noise(loss, LEAST_NOISE), delta, accountant) <= epsilon:
+        return LEAST_NOISE
+    return search.run(_start(loss, epsilon, delta) if guess is None else guess)
 
 
-def _exact(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
-    """Unsampled Gaussians compose to one Gaussian: σ = sqrt(Σ s²)/μ, nudged up until ε(σ) ≤ ε in floating point."""
-    unit = gaussian.exact_mu(loss_at(1.0))
-    sigma = max(LEAST_NOISE, (unit or 0.0) / gaussian.gdp_mu(epsilon, delta))
-    while epsilon_of(loss_at(sigma), delta) > epsilon:
-        sigma *= 1 + 1e-12
-    return sigma
-
-
-def _start(loss_at: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
+def _start(loss: PrivacyLoss, epsilon: float, delta: float) -> float:
     """σ by the central limit theorem: a good first guess for many small steps, a usable one otherwise."""
     goal = gaussian.gdp_mu(epsilon, delta)
 
     def gap(log_sigma: float) -> float:
-        mu = gaussian.clt_mu(loss_at(math.exp(log_sigma)))
+        mu = gaussian.clt_mu(with_noise(loss, math.exp(log_sigma)))
         return math.log(max(min(mu, 1e200), 1e-200)) - math.log(goal)
 
     low, high = math.log(0.05), math.log(10.0)
@@ -96,14 +81,9 @@ class _Search:
     """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
 
     def __init__(
-        self,
-        loss_at: Callable[[float], PrivacyLoss],
-        epsilon: float,
-        delta: float,
-        accountant: str,
-        final: float,
+        self, loss: PrivacyLoss, epsilon: float, delta: float, accountant: str, final: float
     ) -> None:
-        self.loss_at, self.epsilon, self.delta, self.accountant = loss_at, epsilon, delta, accountant
+        self.loss, self.epsilon, self.delta, self.accountant = loss, epsilon, delta, accountant
         self.final = final if accountant == "pld" else FINAL
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
         self.known: list[tuple[float, float]] = []
@@ -112,7 +92,7 @@ class _Search:
         resolution = min(SEARCH, self.final) if self.accountant == "pld" else self.final
         for _ in range(_ROUNDS):
             sigma = max(sigma, LEAST_NOISE)
-            reached = epsilon_of(self.loss_at(sigma), self.delta, self.accountant, resolution)
+            reached = self._epsilon(sigma, resolution)
             if resolution == self.final and _ENOUGH * self.epsilon <= reached <= self.epsilon:
                 return sigma
             if resolution < self.final and abs(reached / self.epsilon - 1) < _NEAR:
@@ -123,12 +103,12 @@ class _Search:
             sigma = self._next(sigma, reached)
         if math.isfinite(self.high):  # on the coarse grid where δ covers the event whatever the noise
             coarse = resolution < self.final
-            if not coarse or self._reached(self.high) <= self.epsilon:
+            if not coarse or self._epsilon(self.high, self.final) <= self.epsilon:
                 return self.high
         raise PrivacyError(f"No noise multiplier reaches epsilon {self.epsilon} at delta {self.delta}.")
 
-    def _reached(self, sigma: float) -> float:
-        return epsilon_of(self.loss_at(sigma), self.delta, self.accountant, self.final)
+    def _epsilon(self, sigma: float, resolution: float) -> float:
+        return epsilon_of(with_noise(self.loss, sigma), self.delta, self.accountant, resolution)
 
     def _next(self, sigma: float, reached: float) -> float:
         if reached > self.epsilon:
@@ -137,7 +117,10 @@ class _Search:
             self.high = min(self.high, sigma)
         if 0 < reached < math.inf:
             self.known.append((math.log(sigma), math.log(reached)))
-        return self._inside(self._secant(sigma, reached))
+        guess = self._secant(sigma, reached)
+        if self.low > 0 and math.isfinite(self.high) and not self.low < guess < self.high:
+            return math.sqrt(self.low * self.high)
+        return guess
 
     def _secant(self, sigma: float, reached: float) -> float:
         if not 0 < reached < math.inf:
@@ -148,8 +131,55 @@ class _Search:
             slope = min(-0.2, (y1 - y0) / (x1 - x0))
         return sigma * math.exp((math.log(_AIM * self.epsilon) - math.log(reached)) / slope)
 
-    def _inside(self, guess: float) -> float:
-        """Keeps the guess inside the bracket; a bracket that is open on a side only limits the jump."""
-        if self.low > 0 and math.isfinite(self.high) and not self.low < guess < self.high:
-            return math.sqrt(self.low * self.high)
-        return guess
+
+REVISION = 1  # raise when a calibration's result changes for the same inputs
+_memory: dict[str, Any] = {}
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """The versions that a result depends on (Opacus: where it is installed)."""
+    wanted = ("dp-accounting", "opacus", "scipy")
+    installed = {each.name.lower() for name in wanted for each in metadata.distributions(name=name)}
+    return {name: metadata.version(name) for name in wanted if name in installed}
+
+
+def key_of(kind: str, inputs: Mapping[str, Any]) -> str:
+    """A hash of the inputs and of the versions of the libraries that compute the result."""
+    return _hash({"kind": kind, "inputs": inputs, "versions": versions(), "revision": REVISION})
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
+    """The stored result for these inputs, or ``compute()`` (JSON-able), which is then stored.
+
+    A file that is corrupt (each carries a hash of its result) or that belongs to other inputs is replaced.
+    """
+    key = key_of(kind, inputs)
+    file = None if folder is None else Path(folder) / f"{key[:32]}.json"
+    stored = None
+    if key not in _memory:
+        stored = None if file is None else _load(file, inputs)
+        _memory[key] = compute() if stored is None else stored
+    value = _memory[key]
+    if file is not None and stored is None and _load(file, inputs) is None:
+        record = {"kind": kind, "inputs": inputs, "versions": versions()}
+        atomic.write_json(file, {**record, "value": value, "sha256": _hash(value)})
+    return value
+
+
+def forget() -> None:
+    """Empties the cache in memory."""
+    _memory.clear()
+
+
+def _load(path: Path, inputs: Mapping[str, Any]) -> Any:
+    try:
+        content = json.loads(path.read_text())
+        same = content["inputs"] == json.loads(json.dumps(inputs))
+        return content["value"] if same and content["sha256"] == _hash(content["value"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.capped import capped_bound
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, from_dp_event
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
 from subjectdp.accounting.joint import claimed_epsilon
-from subjectdp.accounting.mixture_pld import largest_loss, step_pld
-from subjectdp.accounting.self_composition import composed, epsilon_at, self_composed
+from subjectdp.accounting.mixture_pld import largest_loss, self_composed, step_pld
 from subjectdp.accounting.shifts import Shift, single_steps
-from subjectdp.errors import PrivacyError, expected, unknown
-from subjectdp.plan.plan import Accountant, Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
+from subjectdp.errors import expected, unknown
+from subjectdp.plan.plan import Accountant
 
 ACCOUNTANTS = tuple(Accountant)
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
@@ -29,8 +26,7 @@ _SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as l
 _LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses and their far tails are cut
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
-_TRUNCATED_GRID = 1e-3
-_WORTH_CAPPING = 50.0  # Rényi bounds above it are tried without the far tails
+_WORTH_TRUNCATING = 50.0  # Rényi bounds above it are tried without the far tails
 _MANY_ATOMS = 64  # from here on a step's far tail is truncated: it costs more time than a little of δ
 _TAIL_SHARE = 1e-3  # of δ, charged for those tails
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
@@ -40,6 +36,8 @@ _LONG_REACH = 3.0  # a loss that a grid made for the usual ones would have too m
 _GRID_OF_RARE_LOSSES = 1e-4  # there; dp-accounting's own
 _COMPARED_POINTS = 2**15  # of the grid that silos are compared on
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
+_SHARE = 0.05  # of δ, charged for the tails
+_step_pld = lru_cache(maxsize=64)(step_pld)
 
 
 def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolution: float = FINAL) -> float:
@@ -58,27 +56,25 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
     if any(not part.noise_multiplier > 0 for part in loss):
         return math.inf
     if accountant in ("rdp", "rdp_integer"):
-        return _renyi_or_capped(loss, delta, accountant == "rdp_integer")
-    if accountant == "opacus":
-        return renyi.opacus_epsilon(loss, delta)
+        return _renyi_or_truncated(loss, delta, accountant == "rdp_integer")
+    if accountant in ("opacus", "prv"):
+        return renyi.opacus_epsilon(loss, delta, "prv" if accountant == "prv" else "rdp")
     if accountant == "mironov":
         return claimed_epsilon(loss, delta)
-    if accountant == "prv":
-        return renyi.prv_epsilon(loss, delta)
     if accountant == "gdp":
         return gaussian.gdp_epsilon(gaussian.clt_mu(loss), delta)
     return _pld_or_bound(loss, delta, resolution)
 
 
-def _renyi_or_capped(loss: PrivacyLoss, delta: float, integer_orders: bool) -> float:
+def _renyi_or_truncated(loss: PrivacyLoss, delta: float, integer_orders: bool) -> float:
     """The Rényi bound. A large one is compared with the bound for truncated tails, which orders near 1 improve."""
 
     def bound(part: PrivacyLoss, remaining: float) -> float:
-        found = renyi.renyi_epsilon(part, remaining, integer_orders)
-        return found if integer_orders else min(found, renyi.rough_bound(part, remaining))
+        epsilon = renyi.renyi_epsilon(part, remaining, integer_orders)
+        return epsilon if integer_orders else min(epsilon, renyi.rough_bound(part, remaining))
 
     whole = renyi.renyi_epsilon(loss, delta, integer_orders)
-    return whole if whole < _WORTH_CAPPING else min(whole, capped_bound(loss, delta, bound))
+    return whole if whole < _WORTH_TRUNCATING else min(whole, truncated_tail_bound(loss, delta, bound))
 
 
 @lru_cache(maxsize=512)  # a run's statements ask for the same losses again
@@ -91,7 +87,7 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
         return renyi.renyi_epsilon(loss, delta)
     if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
         return _pld_or_large(loss, delta, resolution)
-    return capped_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE)
+    return truncated_tail_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE)
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
@@ -99,28 +95,29 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
-        return min(bound, capped_bound(loss, delta, _large_or_fine))
+        return min(bound, truncated_tail_bound(loss, delta, large_epsilon))
     grid = grid_width(loss, mu, resolution)
     epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
 
 
-def _large_or_fine(loss: PrivacyLoss, delta: float) -> float:
-    """:func:`large_epsilon`, or the grid for a smaller ε where a loss without its far tails is too small for that."""
-    epsilon = large_epsilon(loss, delta)
+def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
+    """The PLD on a grid for ε in the thousands: coarse against 1, fine against the spread of a step's loss.
+
+    Where a loss without its far tails is too small for that, the grid is that of a smaller ε.
+    """
+    finest = min(renyi.loss_spread(part.noise_multiplier, part.shift) for part in loss) / _POINTS_A_SPREAD
+    widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
+    coarse = max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS)
+    epsilon = pld_epsilon(loss, delta, coarse)
     if math.isfinite(epsilon):
         return epsilon
     grid = grid_width(loss, gaussian.clt_mu(loss), FINAL)
     return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * renyi.rough_bound(loss, delta)))
 
 
-def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """The PLD on a grid for ε in the thousands: coarse against 1, fine against the spread of a step's loss."""
-    spreads = [(renyi.loss_spread(part.noise_multiplier, part.shift), part) for part in loss]
-    total = math.sqrt(sum(part.steps * spread**2 for spread, part in spreads))
-    finest = min(spread for spread, part in spreads) / _POINTS_A_SPREAD
-    widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
-    return pld_epsilon(loss, delta, max(finest, _WINDOW * total / _MOST_POINTS, widest / _MOST_POINTS))
+def _total_spread(loss: PrivacyLoss) -> float:
+    return math.sqrt(sum(p.steps * renyi.loss_spread(p.noise_multiplier, p.shift) ** 2 for p in loss))
 
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
@@ -151,15 +148,15 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     for part in loss:
         step = _step_pld(part.noise_multiplier, part.shift, grid)
         steps = self_composed(step, part.steps)
-        whole = steps if whole is None else composed(whole, steps)
+        whole = steps if whole is None else whole.compose(steps)
     with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
-        return epsilon_at(whole, delta)
+        return float(whole.get_epsilon_for_delta(delta))
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
-    total = math.sqrt(sum(p.steps * renyi.loss_spread(p.noise_multiplier, p.shift) ** 2 for p in loss))
-    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * total / _COMPARED_POINTS)
+    widest = _WINDOW * _total_spread(loss) / _COMPARED_POINTS
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), widest)
 
 
 def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
@@ -169,69 +166,38 @@ def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float6
     return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
-def truncated_poisson_epsilon(
-    noise_multiplier: float, q: float, items: int, capacity: int, steps: int, delta: float
-) -> float:
-    """ε of item-level Poisson sampling whose mini-batches are cut to ``capacity`` items (a physical limit).
+def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
+    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
 
-    Cutting makes one item's presence decide over another's: far above the expected size it costs nothing, at the
-    expected size it costs most of the guarantee. Training here never drops items; this tells what dropping would
-    cost. dp-accounting's truncated mechanism (arXiv 2508.15089), add/remove adjacency.
+    Shifts on a coin (``accounting.shifts``) stay as they are.
     """
-    pld = _pld()
-
-    step = pld.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=items,
-        sampling_probability=q,
-        truncated_batch_size=capacity,
-        noise_multiplier=noise_multiplier,
-        value_discretization_interval=_TRUNCATED_GRID,
-    )
-    return float(step.self_compose(steps).get_epsilon_for_delta(delta))
+    if type(shift) is not Shift:
+        return shift, 0.0
+    probabilities = np.asarray(shift.probabilities)
+    above = np.append(np.cumsum(probabilities[::-1])[::-1][1:], 0.0)
+    kept = int(np.argmax(above <= tail)) + 1
+    masses = probabilities[:kept] / probabilities[:kept].sum()
+    return Shift.of(shift.sensitivities[:kept], masses.tolist()), float(above[kept - 1])
 
 
-def load_accountant() -> None:
-    """Imports dp-accounting, which takes a second, before processes are forked."""
-    _pld()
+def truncated(loss: PrivacyLoss, probability: float) -> tuple[PrivacyLoss, float]:
+    """The loss with each step's shift truncated, and τ ≤ ``probability``, the chance that any exceeds its limit."""
+    tail = probability / sum(part.steps for part in loss)
+    parts, log_kept = [], 0.0
+    for part in loss:
+        shift, missed = truncated_shift(part.shift, tail)
+        parts.append(replace(part, shift=shift))
+        log_kept += part.steps * math.log1p(-missed)
+    return tuple(parts), -math.expm1(log_kept)
 
 
-def _pld() -> Any:
-    """dp-accounting's privacy loss distributions."""
-    from dp_accounting.pld import privacy_loss_distribution  # here: light commands need not load it
-
-    return privacy_loss_distribution
-
-
-@lru_cache(maxsize=64)
-def _step_pld(sigma: float, shift: Shift, grid: float) -> Any:
-    return step_pld(sigma, shift, grid)
-
-
-def get_epsilon(
-    event: DpEvent,
-    delta: float,
-    accountant: str = "pld",
-    neighboring_relation: Adjacency = Adjacency.ADD_REMOVE,
+def truncated_tail_bound(
+    loss: PrivacyLoss, delta: float, bound: Callable[[PrivacyLoss, float], float], share: float = _SHARE
 ) -> float:
-    """ε at δ of a dp-accounting event.
+    """ε at δ by ``bound`` of the loss truncated at the cost of ``share`` of δ.
 
-    Add/remove and zero-out adjacency give the same bound for every event of this library; ``REPLACE`` is handed to
-    dp-accounting's PLD accountant, which knows it for Gaussians and Poisson-sampled Gaussians.
-    Raises PrivacyError for an event that the accountant or the relation does not support.
+    ``bound`` takes a loss and a δ and returns an ε that holds for them.
     """
-    from dp_accounting import dp_event, privacy_accountant
-
-    if isinstance(event, dp_event.NonPrivateDpEvent):
-        return math.inf
-    if neighboring_relation is not Adjacency.REPLACE:
-        return epsilon_of(from_dp_event(event), delta, accountant)
-    from dp_accounting.pld import PLDAccountant
-
-    if accountant != "pld":
-        raise expected("accountant for replace adjacency", accountant, "'pld'", PrivacyError)
-    relation = privacy_accountant.NeighboringRelation.REPLACE_ONE
-    ledger: Any = PLDAccountant(relation)
-    if not ledger.supports(event):
-        raise PrivacyError(f"Replace adjacency is not supported for {type(event).__name__}.")
-    ledger.compose(event)
-    return float(ledger.get_epsilon(delta))
+    parts, missed = truncated(loss, share * delta)
+    moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
+    return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)

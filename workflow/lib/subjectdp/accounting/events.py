@@ -10,7 +10,7 @@ Sensitivities are in units of the clip norm, standard deviations likewise (noise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from subjectdp.accounting.shifts import Shift, Told, Turned, sampled_gaussian
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.plan.plan import Clipping, PrivacyUnit, SamplingMethod
+from subjectdp.plan.plan import Clipping, NoiseDistribution, PrivacyUnit, SamplingMethod
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
@@ -80,18 +80,6 @@ def fixed_batch_size(q: float, items: int) -> int:
     return batch
 
 
-def round_participation(sampling: SamplingMethod, q: float, k: int, items: int, steps: int) -> float:
-    """P(any of a unit's ``k`` items is in any of ``steps`` independent mini-batches).
-
-    For Poisson sampling 1 - (1 - q)^(k·steps). For fixed batches a mini-batch has none of the items with the
-    hypergeometric probability of 0. Arguments as in :func:`participation`.
-    """
-    if sampling is SamplingMethod.POISSON:
-        return subject_sampling_probability(q, k * steps)
-    missed = participation(sampling, q, k, items)[0]
-    return subject_sampling_probability(1.0 - missed, steps)
-
-
 def unit_shift(
     clipping: Clipping,
     unit: PrivacyUnit,
@@ -126,10 +114,14 @@ def unit_shift(
             )
         return sampled_gaussian(1.0, 2.0)
     if sampling is SamplingMethod.POISSON_SUBJECTS:
-        return _sampled_subject(clipping, unit, q)
+        if clipping not in (Clipping.PER_SUBJECT, Clipping.PER_SUBJECT_UPDATE):
+            what = "clipping where subjects are sampled"
+            raise expected(what, str(clipping), "that of a subject's whole part", PrivacyError)
+        # a sampled subject moves the sum by at most C; an item may reverse its subject's part, on the same coin
+        return sampled_gaussian(q) if unit is PrivacyUnit.SUBJECT else Turned.by(q, 2.0)
     if clipping is Clipping.PER_UPDATE:
         return update_shift(unit, sampling, q, k, items, local_steps=1)
-    own = _items_of(unit, k)
+    own = k if unit is PrivacyUnit.SUBJECT else 1
     if clipping is Clipping.PER_SUBJECT and own < k and sampling is SamplingMethod.POISSON:
         # alone it adds its subject's clipped mean (C), beside others it may reverse it; their coins are not its own
         beside = subject_sampling_probability(q, k - 1)
@@ -138,8 +130,9 @@ def unit_shift(
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
     weights = participation(sampling, q, own, items)
-    values = [_moved(clipping, sampling, unit, j, k) for j in range(own + 1)]
-    return Shift.of(values, _renormalised(weights)).trimmed()
+    # the mass that rounding lost belongs to the largest value, so that ε is never too small
+    weights[-1] = max(0.0, weights[-1] + 1.0 - float(np.sum(weights)))
+    return Shift.of((_moved(clipping, sampling, unit, j, k) for j in range(own + 1)), weights).trimmed()
 
 
 def update_shift(
@@ -148,29 +141,14 @@ def update_shift(
     """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
 
     If any of the mini-batches holds it, the update moves by up to 2C (its direction may reverse), otherwise not at all.
+    Fixed mini-batches have none of a unit's items with the hypergeometric probability of 0.
     Other arguments as for :func:`unit_shift`.
     """
-    own = _items_of(unit, k)
-    return sampled_gaussian(round_participation(sampling, q, own, items, local_steps), 2.0)
-
-
-def _items_of(unit: PrivacyUnit, k: int) -> int:
-    return k if unit is PrivacyUnit.SUBJECT else 1
-
-
-def _sampled_subject(clipping: Clipping, unit: PrivacyUnit, q: float) -> Shift:
-    """Subjects are sampled with probability q and each is clipped to C: a sampled subject moves the sum by at most C.
-
-    An item may reverse its subject's clipped contribution, on the same coin (``shifts.Turned``).
-    """
-    if clipping not in (Clipping.PER_SUBJECT, Clipping.PER_SUBJECT_UPDATE):
-        raise expected(
-            "clipping where subjects are sampled",
-            str(clipping),
-            "that of a subject's whole part",
-            PrivacyError,
-        )
-    return sampled_gaussian(q) if unit is PrivacyUnit.SUBJECT else Turned.by(q, 2.0)
+    own = k if unit is PrivacyUnit.SUBJECT else 1
+    if sampling is SamplingMethod.POISSON:
+        return sampled_gaussian(subject_sampling_probability(q, own * local_steps), 2.0)
+    missed = participation(sampling, q, own, items)[0]
+    return sampled_gaussian(subject_sampling_probability(1.0 - missed, local_steps), 2.0)
 
 
 def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: int, k: int) -> float:
@@ -192,63 +170,79 @@ def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: i
     return own + 2.0 * j if fixed else own
 
 
-def _renormalised(weights: Sequence[float]) -> list[float]:
-    """Adds the mass that rounding lost to the largest value, so that ε is never too small."""
-    missing = 1.0 - float(np.sum(weights))
-    return [*weights[:-1], max(0.0, weights[-1] + missing)]
-
-
 def dp_event(loss: PrivacyLoss) -> DpEvent:
     """The loss as a dp-accounting event, for other accountants and for the manifest."""
     from dp_accounting import dp_event as events
 
-    parts: list[Any] = []
     if any(type(part.shift) is not Shift for part in loss):
         raise PrivacyError("dp-accounting has no event for a coin that both neighbours share.")
-    for part in loss:
-        if part.noise_multiplier <= 0:
-            return events.NonPrivateDpEvent()
-        parts.append(_step_event(part, events) if part.steps == 1 else _composed(part, events))
+    if any(part.noise_multiplier <= 0 for part in loss):
+        return events.NonPrivateDpEvent()
+    parts: list[Any] = [
+        _step_event(part, events)
+        if part.steps == 1
+        else events.SelfComposedDpEvent(_step_event(part, events), part.steps)
+        for part in loss
+    ]
     return parts[0] if len(parts) == 1 else events.ComposedDpEvent(parts)
-
-
-def _composed(part: MixtureSteps, events: Any) -> Any:
-    return events.SelfComposedDpEvent(_step_event(part, events), part.steps)
 
 
 def _step_event(part: MixtureSteps, events: Any) -> Any:
     values, weights = part.shift.sensitivities, part.shift.probabilities
-    if len(values) == 1:
-        return (
-            events.GaussianDpEvent(part.noise_multiplier / values[0])
-            if values[0] > 0
-            else events.NoOpDpEvent()
-        )
-    if len(values) == 2 and values[0] == 0.0:
-        gaussian = events.GaussianDpEvent(part.noise_multiplier / values[1])
-        return events.PoissonSampledDpEvent(weights[1], gaussian)
-    return events.MixtureOfGaussiansDpEvent(part.noise_multiplier, list(values), list(weights))
+    if values == (0.0,):
+        return events.NoOpDpEvent()
+    if len(values) > 2 or (len(values) == 2 and values[0] > 0.0):
+        return events.MixtureOfGaussiansDpEvent(part.noise_multiplier, list(values), list(weights))
+    gaussian = events.GaussianDpEvent(part.noise_multiplier / values[-1])
+    return gaussian if len(values) == 1 else events.PoissonSampledDpEvent(weights[1], gaussian)
 
 
-def from_dp_event(event: DpEvent, steps: int = 1) -> PrivacyLoss:
-    """Reads a dp-accounting event (Gaussian, Poisson-sampled Gaussian, mixture, compositions) back as a loss.
+_MOST_ATOMS = 64  # that are written out
+_GAUSSIAN = "mixture of Gaussians"
+_SKELLAM = "mixture of shifted Skellam noises, each diverging at most as the Gaussian at every integer order"
 
-    Raises PrivacyError for an event of another kind.
+
+def recorded(loss: PrivacyLoss, noise: NoiseDistribution) -> list[dict[str, Any]]:
+    """The loss in full where it is small, else without its atoms; JSON-able."""
+    kept = _atoms(loss) <= _MOST_ATOMS
+    law = _SKELLAM if noise is NoiseDistribution.SKELLAM else _GAUSSIAN
+
+    def record(part: MixtureSteps) -> dict[str, Any]:
+        shift, values = part.shift, list(part.shift.sensitivities)
+        return {
+            "mechanism": law if type(shift) is Shift else f"{law}, {type(shift).__name__.lower()}",
+            "noise_multiplier": part.noise_multiplier,
+            "steps": part.steps,
+            "sensitivities": values if kept else f"{len(values)} atoms",
+            "probabilities": list(shift.probabilities) if kept else None,
+        }
+
+    return [record(part) for part in loss]
+
+
+def recorded_loss(record: Any) -> PrivacyLoss | None:
+    """The loss of a manifest's ``event`` with Gaussian noise; None if it is not whole, or not the only one."""
+    if not isinstance(record, list) or len(record) != 1:
+        return None
+    if any(part["probabilities"] is None or part["mechanism"] != _GAUSSIAN for part in record[0]):
+        return None
+
+    def read(part: Any) -> MixtureSteps:
+        shift = Shift(tuple(part["sensitivities"]), tuple(part["probabilities"]))
+        return MixtureSteps(part["noise_multiplier"], shift, part["steps"])
+
+    return tuple(map(read, record[0]))
+
+
+def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
+    """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
+
+    None for noise that is not Gaussian, and for a loss with many atoms or on coins (``accounting.shifts``).
     """
-    from dp_accounting import dp_event as events
+    small = noise is NoiseDistribution.GAUSSIAN and _atoms(loss) <= _MOST_ATOMS
+    small = small and all(type(part.shift) is Shift for part in loss)
+    return repr(dp_event(loss)) if small else None
 
-    if isinstance(event, events.NoOpDpEvent):
-        return ()
-    if isinstance(event, events.SelfComposedDpEvent):
-        return merged(from_dp_event(event.event, steps * event.count))
-    if isinstance(event, events.ComposedDpEvent):
-        return merged(part for child in event.events for part in from_dp_event(child, steps))
-    if isinstance(event, events.GaussianDpEvent):
-        return (MixtureSteps(event.noise_multiplier, sampled_gaussian(1.0), steps),)
-    if isinstance(event, events.MixtureOfGaussiansDpEvent):
-        shift = Shift.of(event.sensitivities, event.sampling_probs)
-        return (MixtureSteps(event.standard_deviation, shift, steps),)
-    if isinstance(event, events.PoissonSampledDpEvent) and isinstance(event.event, events.GaussianDpEvent):
-        shift = sampled_gaussian(event.sampling_probability)
-        return (MixtureSteps(event.event.noise_multiplier, shift, steps),)
-    raise PrivacyError(f"Cannot account for a privacy event of type {type(event).__name__}.")
+
+def _atoms(loss: PrivacyLoss) -> int:
+    return sum(len(part.shift.sensitivities) for part in loss)

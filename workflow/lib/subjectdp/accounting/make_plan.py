@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
-from subjectdp.accounting import published, sound, subject_planning
-from subjectdp.accounting.cache import cached
-from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting import published, sound
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.accounting.shifts import Told
-from subjectdp.errors import expected
+from subjectdp.errors import PrivacyError, expected
+from subjectdp.noise.subject_weights import reach
 from subjectdp.plan import rules
 from subjectdp.plan.plan import (
     AccountingMode,
+    Clipping,
     DivisorRule,
     FederationFacts,
     Mechanism,
     NoiseRule,
     PlanSettings,
+    Prediction,
     PrivacyPlan,
     PrivacyUnit,
     SiloSchedule,
@@ -40,7 +40,7 @@ def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
     accountant).
     """
     plan = with_plan_noise(draft_plan(mechanism, facts, settings), facts)
-    return subject_planning.with_prediction(plan, facts)
+    return with_prediction(plan, facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -68,20 +68,22 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         return plan
     override = plan.settings.noise_multiplier
     if override is not None:
-        return _with_noise(plan, [override / sound.shares(plan)] * len(plan.silos), constant_table=True)
+        return with_noise_multipliers(plan, [override / sound.shares(plan)] * len(plan.silos))
     if plan.settings.mode is AccountingMode.SOUND:
-        return _with_noise(plan, sound_noise(plan))
+        return _sound(plan, plan.mechanism.claimed_unit)
     return _published(plan, facts)
 
 
-def sound_noise(plan: PrivacyPlan) -> list[float]:
-    """σ of every silo from the sound loss of the claimed unit; joint noise is shared among the honest silos."""
-    unit = plan.mechanism.claimed_unit or PrivacyUnit.ITEM
-    unit_plan = _with_noise(plan, [1.0] * len(plan.silos))
-    if unit is not PrivacyUnit.SUBJECT and not sound.noise_is_summed(plan):
-        singles = [sound.silo_loss(unit_plan, silo, unit) for silo in range(len(plan.silos))]
-        return [_calibrated(loss, plan.settings) for loss in _near_ones_shared(singles)]
-    return [_sound_value(unit_plan, unit)] * len(plan.silos)
+def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
+    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos."""
+    silos = range(len(plan.silos))
+    plan = with_noise_multipliers(plan, [1.0 for _ in silos], by_size=False)
+    if unit is PrivacyUnit.SUBJECT or sound.noise_is_summed(plan):
+        noise = [_sound_value(plan, unit)] * len(silos)
+    else:
+        losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in silos])
+        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
+    return with_noise_multipliers(plan, noise, by_size=False)
 
 
 def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
@@ -97,14 +99,9 @@ def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
         new = [loss for loss in losses if loss not in enough]
         if not new:
             return sigma
-        enough.update((loss, _calibrated(loss, plan.settings)) for loss in new)
+        enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in new)
         sigma = max(enough.values()) / copies
-        plan = _with_noise(plan, [sigma] * len(plan.silos))
-
-
-def _calibrated(loss: PrivacyLoss, settings: PlanSettings) -> float:
-    compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
-    return float(cached("noise_multiplier", published.loss_key(loss, settings), settings.cache_dir, compute))
+        plan = with_noise_multipliers(plan, [sigma] * len(plan.silos), by_size=False)
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
@@ -117,22 +114,20 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         possible = max(silo.max_items_per_subject for silo in plan.silos)
         largest = min(possible, published.largest_likely_group(plan.silos, plan.rounds, 1e-15))
         exact = published.exact_group_sizes(plan.silos, plan.rounds)
-        tables = {
-            loss: published.group_noise(loss, settings, largest, exact) for loss in dict.fromkeys(losses)
-        }
+        tables = {loss: published.group_noise(loss, settings, largest, exact) for loss in set(losses)}
         chosen = tuple(
             tables[loss][: silo.max_items_per_subject] for loss, silo in zip(losses, plan.silos, strict=True)
         )
-        first = [table[0] for table in chosen]
-        return replace(_with_noise(plan, first), group_noise_multipliers=chosen)
-    values = {loss: published.published_noise(loss, settings) for loss in dict.fromkeys(losses)}
+        plan = with_noise_multipliers(plan, [table[0] for table in chosen], by_size=False)
+        return replace(plan, group_noise_multipliers=chosen)
+    values = {loss: published.cached_noise(loss, settings) for loss in set(losses)}
     noise = [values[loss] for loss in losses]
     if mechanism.published_local_bound:
         least = published.local_noise_bound(settings.epsilon, settings.delta)
         noise = [max(value, least) for value in noise]
     if mechanism.trust is TrustModel.SECURE_AGGREGATION:
         noise = [max(noise) / sound.noise_copies(plan)] * len(noise)
-    return _with_noise(plan, noise)
+    return with_noise_multipliers(plan, noise, by_size=False)
 
 
 def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
@@ -142,35 +137,26 @@ def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
     """
     if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
-    order = sorted(range(len(losses)), key=lambda i: (losses[i][0].steps, _fraction(losses[i])), reverse=True)
-    result = list(losses)
-    leader = losses[order[0]]
+    size = [(loss[0].steps, loss[0].shift.probabilities[-1]) for loss in losses]
+    order = sorted(range(len(losses)), key=size.__getitem__, reverse=True)
+    result, leader = list(losses), order[0]
     for index in order:
-        loss = losses[index]
-        near = _fraction(leader) <= 1.003 * _fraction(loss) and leader[0].steps == loss[0].steps
-        leader = leader if near else loss
-        result[index] = leader
+        if size[leader][0] != size[index][0] or size[leader][1] > 1.003 * size[index][1]:
+            leader = index
+        result[index] = losses[leader]
     return result
 
 
-def _fraction(loss: PrivacyLoss) -> float:
-    return loss[0].shift.probabilities[-1]
-
-
-def _with_noise(plan: PrivacyPlan, noise: list[float], constant_table: bool = False) -> PrivacyPlan:
+def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float], by_size: bool = True) -> PrivacyPlan:
+    """The plan with a noise multiplier for each silo; ``by_size``: the same one for groups of every size."""
     silos = tuple(
-        replace(silo, noise_multiplier=value) for silo, value in zip(plan.silos, noise, strict=True)
+        replace(silo, noise_multiplier=sigma) for silo, sigma in zip(plan.silos, noise, strict=True)
     )
-    group = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
-    if not (constant_table and group):
-        return replace(plan, silos=silos)
+    plan = replace(plan, silos=silos)
+    if not (by_size and plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH):
+        return plan
     table = tuple((silo.noise_multiplier,) * silo.max_items_per_subject for silo in silos)
-    return replace(plan, silos=silos, group_noise_multipliers=table)
-
-
-def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float]) -> PrivacyPlan:
-    """The plan with a given constant noise multiplier for each silo."""
-    return _with_noise(plan, list(noise), constant_table=True)
+    return replace(plan, group_noise_multipliers=table)
 
 
 def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
@@ -208,7 +194,7 @@ def _schedule(
 ) -> SiloSchedule:
     """One silo's schedule, still without noise."""
     if mechanism.samples_subjects:
-        return subject_planning.schedule(mechanism, facts, settings, silo)
+        return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
     capped = facts.cap_enforced and facts.max_items_per_subject is not None
     cap = facts.max_items_per_subject if capped else facts.largest_subject[silo]
@@ -219,17 +205,12 @@ def _schedule(
         max_items_per_subject=int(cap or 0),
         steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
-        divisor=1.0,
+        divisor=1.0 if mechanism.divisor_rule is DivisorRule.ONE else float(settings.batch_size),
         fused_steps=settings.fused_steps[silo] if settings.fused_steps else 1,
     )
-    return replace(schedule, divisor=_divisor(mechanism.divisor_rule, schedule, settings))
-
-
-def _divisor(rule: DivisorRule, schedule: SiloSchedule, settings: PlanSettings) -> float:
-    """The public divisor (B where the rule is the realised count: training then divides by the count)."""
-    if rule is DivisorRule.EXPECTED_SUBJECTS:
-        return sound.expected_subjects(schedule)
-    return 1.0 if rule is DivisorRule.ONE else float(settings.batch_size)
+    if mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
+        return replace(schedule, divisor=sound.expected_subjects(schedule))
+    return schedule  # where the rule is the realised count, training divides by that
 
 
 def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:
@@ -243,4 +224,69 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
         raise expected("training.batch_size", settings.batch_size, allowed)
     if not 1 <= facts.silos_per_subject <= silos:
         raise expected("silos_per_subject", facts.silos_per_subject, f"between 1 and the {silos} silos")
-    subject_planning.check_prediction(facts, settings)
+    wanted = settings.predicted_subjects
+    if wanted is not None and wanted < _total(facts):
+        allowed = f"at least {_total(facts)}, the subjects of the federation"
+        raise expected("privacy.predicted_subjects", wanted, allowed)
+
+
+def _subject_schedule(
+    mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
+) -> SiloSchedule:
+    """One silo's schedule, still without noise: its sampling probability is a subject's, q_s.
+
+    The divisor is the public expected number of subjects in a step of the silo. With a common budget it is the silo's
+    part of all silos' divisor: expected subjects of the federation in a round, times what a subject's clip norms add up
+    to over the silos that may hold it.
+    """
+    q, cap = settings.subject.sampling_probability, facts.max_items_per_subject
+    steps = 1 if mechanism.one_step_per_round or settings.local_steps is None else settings.local_steps
+    divisor = max(1.0, facts.subjects[silo] * q)
+    if mechanism.shared_budget:
+        whole = _total(facts) * q * reach(mechanism.trust, facts.silos_per_subject)
+        divisor = max(1.0, whole) / len(facts.items)
+    return SiloSchedule(
+        items=facts.items[silo],
+        subjects=facts.subjects[silo],
+        sampling_probability=q,
+        max_items_per_subject=facts.largest_subject[silo] if cap is None else cap,
+        steps_per_round=steps,
+        noise_multiplier=0.0,
+        divisor=divisor,
+    )
+
+
+def _total(facts: FederationFacts) -> int:
+    if facts.total_subjects is None:
+        raise expected("subjects of the federation", None, "known: the divisor is made from it", PrivacyError)
+    return facts.total_subjects
+
+
+def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
+    """The plan with the noise on the average that ``settings.predicted_subjects`` N subjects would have.
+
+    With N instead of n subjects alike, as many times the items and as large mini-batches, sampling probabilities,
+    steps and σ stay as they are and the divisor is N/n times as large. Dividing σ by N/n instead gives the same noise
+    on the average; what the run then gives its own n subjects is accounted for like any other plan. A sum that is
+    divided by nothing (UserLDP) keeps its noise.
+    """
+    wanted = plan.settings.predicted_subjects
+    if wanted is None or plan.mechanism.claimed_unit is None:
+        return plan
+    present = _total(facts)
+    kept = plan.mechanism.divisor_rule is DivisorRule.ONE or plan.mechanism.clipping is Clipping.PER_UPDATE
+    factor = 1.0 if kept else present / wanted
+    full = tuple(silo.noise_multiplier for silo in plan.silos)
+    silos = (replace(silo, noise_multiplier=silo.noise_multiplier * factor) for silo in plan.silos)
+    return replace(plan, silos=tuple(silos), prediction=Prediction(wanted, present, full))
+
+
+def predicted_plan(plan: PrivacyPlan) -> PrivacyPlan | None:
+    """The plan of the federation that the noise was made for; None where the run's noise is for its own subjects."""
+    if plan.prediction is None:
+        return None
+    silos = (
+        replace(silo, noise_multiplier=value)
+        for silo, value in zip(plan.silos, plan.prediction.noise_multipliers, strict=True)
+    )
+    return replace(plan, silos=tuple(silos), prediction=None)

@@ -8,14 +8,14 @@ pessimistic rounding are dp-accounting's formulas on arrays, and its numbers to 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import fft, signal, special
 
-from subjectdp.accounting.self_composition import hockey_sticks, self_composed
 from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
@@ -53,36 +53,40 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     return mixture_pld(sigma, shift, grid)
 
 
-def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
-    """The losses of steps of which one is drawn with its weight, and the draw is told."""
+def _combined(runs: list[Any], grid: float, combine: Callable[[list[Floats], list[float]], Any]) -> Any:
+    """A distribution whose sides have the (masses, infinite mass) that ``combine`` makes of those of the runs."""
     sides = []
     for name in ("_pmf_remove", "_pmf_add"):
-        found = [(weight, getattr(step, name).to_dense_pmf()) for weight, step in parts]
-        low = min(pmf._lower_loss for _, pmf in found)
-        masses = np.zeros(max(pmf._lower_loss + len(pmf._probs) for _, pmf in found) - low)
-        for weight, pmf in found:
-            start = pmf._lower_loss - low
-            masses[start : start + len(pmf._probs)] += weight * pmf._probs
-        infinite = sum(weight * pmf._infinity_mass for weight, pmf in found)
-        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, masses, infinite, True))
+        dense = [getattr(run, name).to_dense_pmf() for run in runs]
+        low = min(pmf._lower_loss for pmf in dense)
+        masses = [np.pad(pmf._probs, (pmf._lower_loss - low, 0)) for pmf in dense]
+        size = max(len(each) for each in masses)
+        masses = [np.pad(each, (0, size - len(each))) for each in masses]
+        combined, infinite = combine(masses, [pmf._infinity_mass for pmf in dense])
+        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, combined, infinite, True))
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
+
+
+def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
+    """The losses of steps of which one is drawn with its weight, and the draw is told."""
+    weights = [weight for weight, _ in parts]
+
+    def mean(masses: list[Floats], infinite: list[float]) -> tuple[Floats, float]:
+        total = sum((w * each for w, each in zip(weights, masses, strict=True)), np.zeros_like(masses[0]))
+        return total, sum(w * each for w, each in zip(weights, infinite, strict=True))
+
+    return _combined([step for _, step in parts], grid, mean)
 
 
 def _joined(runs: list[Any], grid: float) -> Any:
     """The losses whose δ is the largest of the runs' at every point of the grid."""
-    sides = []
-    for name in ("_pmf_remove", "_pmf_add"):
-        found = [getattr(run, name).to_dense_pmf() for run in runs]
-        low = min(pmf._lower_loss for pmf in found)
-        size = max(pmf._lower_loss + len(pmf._probs) for pmf in found) - low
-        deltas = np.zeros(size)
-        for pmf in found:
-            start = pmf._lower_loss - low
-            masses = np.pad(pmf._probs, (start, size - start - len(pmf._probs)))
-            deltas = np.maximum(deltas, hockey_sticks(masses, grid) + pmf._infinity_mass)
-        deltas = np.maximum.accumulate(np.clip(deltas, 0, 1)[::-1])[::-1]
-        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, connected_dots(deltas, grid), deltas[-1], True))
-    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
+
+    def largest(masses: list[Floats], infinite: list[float]) -> tuple[Floats, float]:
+        of_runs = [hockey_sticks(each, grid) + beyond for each, beyond in zip(masses, infinite, strict=True)]
+        deltas = np.maximum.accumulate(np.clip(np.max(of_runs, axis=0), 0, 1)[::-1])[::-1]
+        return connected_dots(deltas, grid), deltas[-1]
+
+    return _combined(runs, grid, largest)
 
 
 def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
@@ -140,16 +144,12 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     sides = []
     for adjacency in (adjacencies.REMOVE, adjacencies.ADD):
         loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
-        sides.append(_discretised(loss, grid, _dp().pld_pmf.DensePLDPmf))
+        bounds = loss.connect_dots_bounds()
+        low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
+        deltas = _deltas(loss, np.arange(low, high + 1) * grid)
+        dense = _dp().pld_pmf.DensePLDPmf(grid, low, connected_dots(deltas, grid), deltas[-1], True)
+        sides.append(dense)  # dp-accounting tries whether sparse ones stay so
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
-
-
-def _discretised(loss: Any, grid: float, dense: Any) -> Any:
-    """dp-accounting's masses of a loss on a grid, pessimistic, as ``dense``: it tries whether sparse ones stay so."""
-    bounds = loss.connect_dots_bounds()
-    low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
-    deltas = _deltas(loss, np.arange(low, high + 1) * grid)
-    return dense(grid, low, connected_dots(deltas, grid), deltas[-1], True)
 
 
 def _deltas(loss: Any, epsilons: Floats) -> Floats:
@@ -263,3 +263,61 @@ class _LogSum:
                 step = np.where(slopes != 0, (values - heights) / slopes, 0.0)
             points = np.clip(points + step, low, high)
         return points
+
+
+_ORDERS = 20  # moments on each side of 0, as in dp-accounting
+_TRUNCATED = 1e-15  # mass that may be cut, which counts as an infinite loss; dp-accounting's default
+_NEGLIGIBLE = 1e-60  # of a spectrum whose largest value is 1
+
+
+def self_composed(step: Any, times: int) -> Any:
+    """``times`` independent steps of a dp-accounting PrivacyLossDistribution (pessimistic)."""
+    if times == 1:
+        return step
+
+    def composed(side: Any) -> Any:
+        low, masses = self_convolved(side._probs, times)
+        infinite = _TRUNCATED - math.expm1(times * math.log1p(-side._infinity_mass))
+        lowest = side._lower_loss * times + low
+        return type(side)(side._discretization, lowest, masses, infinite, side._pessimistic_estimate)
+
+    sides = [step._pmf_remove] if step._symmetric else [step._pmf_remove, step._pmf_add]
+    dense = (side.to_dense_pmf() for side in sides)
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*map(composed, dense))
+
+
+def hockey_sticks(masses: Floats, grid: float) -> Floats:
+    """δ at each point of a grid with these masses of losses: Σ over the losses l above of (1 - e^(ε - l)) p."""
+    above = np.cumsum(masses[::-1])[::-1] - masses
+    shrink = math.exp(-grid)  # Σ e^(ε - l) p, from the top down
+    shrunk = signal.lfilter([0.0, shrink], [1.0, -shrink], masses[::-1])[::-1]
+    return np.asarray(above - shrunk)
+
+
+def self_convolved(masses: Floats, times: int) -> tuple[int, Floats]:
+    """(offset, masses of the sum of ``times`` draws from ``offset`` on), without at most ``_TRUNCATED`` of the mass."""
+    low, high = _kept(masses, times)
+    length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)
+    spectrum = fft.rfft(masses, length)
+    large = np.abs(spectrum) > _NEGLIGIBLE ** (1 / times)  # the powers of most frequencies are as good as 0
+    powers = np.zeros_like(spectrum)
+    powers[large] = spectrum[large] ** times
+    whole: Floats = fft.irfft(powers, length)
+    return low, np.roll(whole, -low)[: high - low + 1]
+
+
+def _kept(masses: Floats, times: int) -> tuple[int, int]:
+    """The range outside of which Chernoff's bound leaves at most ``_TRUNCATED``."""
+    size = len(masses)
+    low, high = 0, (size - 1) * times
+    growth = np.exp(np.arange(size) / size)
+    rising = np.ones(size)
+    for order in range(1, _ORDERS + 1):
+        rising *= growth
+        for sign, moment in ((1, (rising * masses).sum()), (-1, (masses / rising).sum())):
+            bound = (times * math.log(moment) + math.log(2 / _TRUNCATED)) * size / (sign * order)
+            if sign > 0:
+                high = min(high, math.ceil(bound))
+            else:
+                low = max(low, math.floor(bound))
+    return low, high

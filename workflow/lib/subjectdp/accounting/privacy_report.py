@@ -119,17 +119,13 @@ def _predicted(record: dict[str, Any]) -> Iterable[str]:
 
 
 def _subjects(plan: PrivacyPlan) -> Iterable[str]:
-    if plan.mechanism.samples_subjects:
-        yield from _sampled_subjects(plan)
-        return
-    most = [silo.max_items_per_subject for silo in plan.silos]
-    kind = "enforced cap" if plan.cap_enforced else "seen in the data"
-    bound = f"at most {_span(most)} ({kind})" if all(most) else "no cap given"
-    yield _line("items of a subject at a silo", f"{bound}, at up to {plan.silos_per_subject} silos")
-
-
-def _sampled_subjects(plan: PrivacyPlan) -> Iterable[str]:
     subject, held = plan.settings.subject, plan.silos_per_subject
+    if not plan.mechanism.samples_subjects:
+        most = [silo.max_items_per_subject for silo in plan.silos]
+        kind = "enforced cap" if plan.cap_enforced else "seen in the data"
+        bound = f"at most {_span(most)} ({kind})" if all(most) else "no cap given"
+        yield _line("items of a subject at a silo", f"{bound}, at up to {held} silos")
+        return
     items = "all of them" if subject.items is None else f"at most {subject.items}, drawn anew each time"
     yield _line("items of a sampled subject", items)
     if not plan.mechanism.shared_budget:
@@ -159,16 +155,14 @@ def _noise(plan: PrivacyPlan) -> Iterable[str]:
 
 def noise_size(plan: PrivacyPlan) -> str:
     """The noise multiplier: of the sum over silos and of each of them, where they share one noise."""
-    own = _span(sorted({round(silo.noise_multiplier, 6) for silo in plan.silos}))
+    own = _span([round(silo.noise_multiplier, 6) for silo in plan.silos])
     if shares(plan) == 1.0:
         return own
-    return (
-        f"{round(noise_of_the_sum(plan), 6):g} of the sum over silos ({own} at each of {participants(plan)})"
-    )
+    whole = f"{round(noise_of_the_sum(plan), 6):g}"
+    return f"{whole} of the sum over silos ({own} at each of {participants(plan)})"
 
 
 def _when(plan: PrivacyPlan) -> str:
-    """How often noise is added, and to what."""
     if plan.mechanism.clipping is Clipping.PER_UPDATE:
         return "once a round"
     if plan.mechanism.shared_budget:
@@ -195,61 +189,38 @@ def _published(record: dict[str, Any]) -> Iterable[str]:
 
 def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
     yield "What this run gives"
-    first: dict[str, Any] = {}
+    records = list(statements["sound"].values())
     for name, record in statements["sound"].items():
-        first = first or record
-        yield _line(f"  {_NAMES[name]}", _epsilon(record) + _condition(plan, record))
-    yield _line("  seen by", first["observer"])
-    yield from _computed(list(statements["sound"].values()))
-    shown: list[str] = []
-    for record in statements["sound"].values():
-        shown.extend(line for line in record["assumptions"] if line not in shown)
-    yield "Provided that"
-    yield from (f"  - {line}" for line in shown)
-    if statements.get("items"):
-        yield "What an item is"
-        yield from (f"  - {line}" for line in statements["items"])
-    yield "Not covered"
-    yield from (f"  - {line}" for line in statements["excluded"])
-
-
-def _computed(records: list[dict[str, Any]]) -> Iterable[str]:
+        yield _line(f"  {_NAMES[name]}", _epsilon(plan, record))
+    yield _line("  seen by", records[0]["observer"])
     used = {record["accountant"]: None for record in records if record["accountant"] is not None}
-    if not used:
-        return
-    versions = ", ".join(f"{name} {number}" for name, number in records[0]["versions"].items())
-    yield _line("  computed by", f"{', '.join(_ACCOUNTANTS[name] for name in used)} ({versions})")
-    if any(record["mu_gdp"] is not None for record in records):
-        yield _line("  mu", "of the Gaussian mechanism that has the same epsilon at this delta")
+    if used:
+        versions = ", ".join(f"{name} {number}" for name, number in records[0]["versions"].items())
+        yield _line("  computed by", f"{', '.join(_ACCOUNTANTS[name] for name in used)} ({versions})")
+        if any(record["mu_gdp"] is not None for record in records):
+            yield _line("  mu", "of the Gaussian mechanism that has the same epsilon at this delta")
+    assumptions = dict.fromkeys(line for record in records for line in record["assumptions"])
+    sections = {
+        "Provided that": assumptions,
+        "What an item is": statements.get("items"),
+        "Not covered": statements["excluded"],
+    }
+    for title, lines in sections.items():
+        yield from [title, *(f"  - {line}" for line in lines)] if lines else ()
 
 
-def _epsilon(record: dict[str, Any]) -> str:
-    if record["epsilon"] is not None:
-        return (
-            f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {_adjacency(record)} "
-            f"(mu {record['mu_gdp']:.3g})"
-        )
-    constant = record.get("epsilon_if_constant")
-    aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"
-    return f"none: {record['reason']}{aside}"
-
-
-def _condition(plan: PrivacyPlan, record: dict[str, Any]) -> str:
-    """What a conditional ε rests on."""
-    if record["guarantee"] != "conditional":
-        return ""
-    items = not plan.cap_enforced and not plan.mechanism.samples_subjects
-    bounds = [
-        *(["no cap is enforced"] if items else []),
-        *([] if plan.silos_bounded else ["no bound on silos"]),
-    ]
-    return f", CONDITIONAL: {', '.join(bounds)}"
-
-
-def _adjacency(record: dict[str, Any]) -> str:
-    fixed = record["sampling"] == SamplingMethod.FIXED_BATCH_SIZE
+def _epsilon(plan: PrivacyPlan, record: dict[str, Any]) -> str:
+    if record["epsilon"] is None:
+        constant = record.get("epsilon_if_constant")
+        aside = "" if constant is None else f" (epsilon {constant:.4g} if it were a public constant)"
+        return f"none: {record['reason']}{aside}"
     kind = "replaced" if record["adjacency"] == "replace" else "added or removed"
-    return f"{kind}, batch size fixed" if fixed else kind
+    fixed = ", batch size fixed" if record["sampling"] == SamplingMethod.FIXED_BATCH_SIZE else ""
+    missing = [] if plan.cap_enforced or plan.mechanism.samples_subjects else ["no cap is enforced"]
+    missing += [] if plan.silos_bounded else ["no bound on silos"]
+    rests = f", CONDITIONAL: {', '.join(missing)}" if record["guarantee"] == "conditional" else ""
+    shown = f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {kind}{fixed}"
+    return f"{shown} (mu {record['mu_gdp']:.3g}){rests}"
 
 
 def _span(values: list[int] | list[float]) -> str:

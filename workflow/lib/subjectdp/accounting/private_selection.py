@@ -18,8 +18,14 @@ import numpy as np
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
 from subjectdp.accounting.events import PrivacyLoss
-from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
-from subjectdp.accounting.renyi import INTEGER_ORDERS, ORDERS, Floats, best_epsilon, step_divergences
+from subjectdp.accounting.renyi import (
+    INTEGER_BOUND_ORDERS,
+    ORDERS,
+    Floats,
+    best_epsilon,
+    integer_bounds,
+    step_divergences,
+)
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, PrivacyUnit
@@ -74,47 +80,22 @@ def selection_curve(
             raise PrivacyError("; ".join(plan.mechanism.data_dependence))
     integers = any(plan.settings.noise_distribution is NoiseDistribution.SKELLAM for plan in plans)
     losses = dict.fromkeys(loss for plan in plans for loss in unit_losses(plan, unit, every_silo))
-    return repeated(worst_curve(list(losses), integers), selection)
-
-
-def worst_curve(losses: Sequence[PrivacyLoss], integers: bool = False) -> Curve:
-    """The largest Rényi divergence of any of the losses, order by order; ``integers``: bounds for integer noise."""
     if any(part.noise_multiplier <= 0 for loss in losses for part in loss):
         raise PrivacyError("a run without noise has no epsilon, nor has a selection among such runs")
     simple = all(len(part.shift.sensitivities) <= 2 for loss in losses for part in loss)
-    orders = NEAR_ONE + INTEGER_ORDERS if integers else (ORDERS if simple else _MIXTURE_ORDERS)
-    each = [_divergences(loss, orders, integers) for loss in losses]
-    return Curve(orders, np.max(each, axis=0))
+    orders = INTEGER_BOUND_ORDERS if integers else (ORDERS if simple else _MIXTURE_ORDERS)
 
+    def divergences(loss: PrivacyLoss) -> Floats:
+        total = np.zeros(len(orders))
+        for part in loss:
+            sigma, shift = part.noise_multiplier, part.shift
+            step = integer_bounds(sigma, shift) if integers else step_divergences(sigma, shift, orders)
+            total = total + part.steps * step
+        return np.where(np.isnan(total), np.inf, total)
 
-def repeated(one: Curve, selection: PrivateSelection) -> Curve:
-    """The curve of a selection among repetitions with the curve ``one`` and a noisy score each."""
-    score = np.asarray(one.orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
-    found = _compute_rdp_repeat_and_select(
-        one.orders, one.divergences + score, selection.mean, SHAPES[selection.distribution]
+    one = Curve(orders, np.max([divergences(loss) for loss in losses], axis=0))
+    score = np.asarray(orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
+    repeated = _compute_rdp_repeat_and_select(
+        orders, one.divergences + score, selection.mean, SHAPES[selection.distribution]
     )
-    return Curve(one.orders, np.asarray(found, dtype=np.float64))
-
-
-def composed_curve(curves: Sequence[Curve]) -> Curve:
-    """The curve of releases that are made together, at the orders that all of them have."""
-    common = set.intersection(*(set(curve.orders) for curve in curves))
-    orders = tuple(order for order in curves[0].orders if order in common)
-    total = np.zeros(len(orders))
-    for curve in curves:
-        values = dict(zip(curve.orders, curve.divergences, strict=True))
-        total = total + np.array([values[order] for order in orders])
-    return Curve(orders, total)
-
-
-def _divergences(loss: PrivacyLoss, orders: tuple[float, ...], integers: bool) -> Floats:
-    total = np.zeros(len(orders))
-    for part in loss:
-        if integers:
-            near = divergences_near_one(part.noise_multiplier, part.shift)
-            whole = integer_divergences(part.noise_multiplier, part.shift, INTEGER_ORDERS)
-            step = np.concatenate([near, whole])
-        else:
-            step = step_divergences(part.noise_multiplier, part.shift, orders)
-        total = total + part.steps * step
-    return np.where(np.isnan(total), np.inf, total)
+    return Curve(orders, np.asarray(repeated, dtype=np.float64))

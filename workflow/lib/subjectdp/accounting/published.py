@@ -10,8 +10,7 @@ from typing import Any
 from scipy import special
 
 from subjectdp.accounting import renyi
-from subjectdp.accounting.cache import cached
-from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -39,7 +38,7 @@ _LADDER = 1.1
 _SMALLEST_LOG_DELTA = math.log(1e-12)
 
 
-def published_probability(
+def _published_probability(
     mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, items: Sequence[int]
 ) -> float:
     """The sampling fraction that the paper puts into its accountant (``items``: of each silo of the federation)."""
@@ -54,40 +53,30 @@ def published_probability(
     return 1.0
 
 
-def published_steps(
-    mechanism: Mechanism, settings: PlanSettings, steps_per_round: int, silos: int, silos_per_subject: int
-) -> int:
-    """The number of steps that the paper composes: T·R, times what its horizontal rule says.
-
-    ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling fraction and sensitivity but composes over
-    every silo that holds a subject.
-    """
-    steps = steps_per_round * settings.rounds
-    if mechanism.published_steps_times_silos:
-        return silos * steps
-    if mechanism.horizontal_composition and settings.horizontal is Horizontal.STEPS_TIMES_S:
-        return silos * steps
-    if mechanism.horizontal_composition and settings.horizontal is Horizontal.SOUND:
-        return silos_per_subject * steps
-    return steps
-
-
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
 ) -> PrivacyLoss:
-    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C."""
-    silos = silos_in_round(len(facts.items), settings)
-    q = published_probability(mechanism, schedule, settings, facts.items)
+    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C over T·R steps.
+
+    Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
+    fraction and sensitivity but composes over every silo that holds a subject.
+    """
+    q = _published_probability(mechanism, schedule, settings, facts.items)
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
-    steps = published_steps(mechanism, settings, schedule.steps_per_round, silos, facts.silos_per_subject)
+    steps, horizontal = schedule.steps_per_round * settings.rounds, mechanism.horizontal_composition
+    by_silos = horizontal and settings.horizontal is Horizontal.STEPS_TIMES_S
+    if mechanism.published_steps_times_silos or by_silos:
+        steps *= silos_in_round(len(facts.items), settings)
+    elif horizontal and settings.horizontal is Horizontal.SOUND:
+        steps *= facts.silos_per_subject
     return (MixtureSteps(1.0, sampled_gaussian(q), steps),)
 
 
-def published_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
-    """σ for the paper's claim, from the chosen accountant; cached."""
+def cached_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
+    """σ of the loss for the plan's target, from its accountant; cached."""
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
-    return float(cached("noise_multiplier", loss_key(loss, settings), settings.cache_dir, compute))
+    return float(cached("noise_multiplier", _loss_key(loss, settings), settings.cache_dir, compute))
 
 
 def local_noise_bound(epsilon: float, delta: float) -> float:
@@ -102,7 +91,7 @@ def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
     return float(special.lambertw(1 / (math.sqrt(2 * math.pi) * delta * noise_multiplier)).real)
 
 
-def loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
+def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
     """What a calibration depends on, JSON-able."""
     parts = [
         [list(part.shift.sensitivities), list(part.shift.probabilities), part.steps]
@@ -110,13 +99,8 @@ def loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str
         else [repr(part.shift), part.steps]
         for part in loss
     ]
-    return {
-        "parts": parts,
-        "epsilon": settings.epsilon,
-        "delta": settings.delta,
-        "accountant": settings.accountant,
-        **more,
-    }
+    target = {"epsilon": settings.epsilon, "delta": settings.delta, "accountant": settings.accountant}
+    return {"parts": parts, **target, **more}
 
 
 def group_noise(
@@ -129,7 +113,7 @@ def group_noise(
     compute = partial(
         group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact
     )
-    key = loss_key(loss, settings, largest=largest, exact=exact)
+    key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
 
 
@@ -146,9 +130,7 @@ def largest_likely_group(schedules: Iterable[SiloSchedule], rounds: int, chance:
     for subjects, k, q, steps in {
         (s.subjects, s.max_items_per_subject, s.sampling_probability, s.steps_per_round) for s in schedules
     }:
-        larger = (
-            subjects * steps * rounds * stats.binom.sf(range(k + 1), k, q)
-        )  # chance of more than 0, 1, .. k
+        larger = subjects * steps * rounds * stats.binom.sf(range(k + 1), k, q)  # chance of more than 0, .. k
         most = max(most, next(size for size in range(k + 1) if larger[size] <= chance))
     return most
 
@@ -216,36 +198,25 @@ def published_epsilon(plan: PrivacyPlan) -> float:
     """The ε that the paper would claim for the plan's own σ: the largest over silos.
 
     For a noise level that depends on the group size: by the paper's group rule at the typical size, with the δ that
-    the rule leaves for one item.
+    the rule leaves for one item. Joint noise claims the noise of all honest silos' sum, others that of one silo.
     """
-    facts = facts_of(plan)
-    worst = 0.0
+    facts, settings, copies = facts_of(plan), plan.settings, 1.0
+    if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
+        copies = math.sqrt(silos_in_round(len(plan.silos), settings) - settings.colluding_silos)
+    grouped, worst = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH, 0.0
     seen: set[tuple[PrivacyLoss, int]] = set()
     for index, schedule in enumerate(plan.silos):
-        size = (
-            typical_group_size(schedule) if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH else 1
-        )
-        sigma = plan.noise_multiplier(index, size) * _published_copies(plan)
-        loss = with_noise(published_loss(plan.mechanism, facts, plan.settings, schedule), sigma)
+        size = typical_group_size(schedule) if grouped else 1
+        sigma = plan.noise_multiplier(index, size) * copies
+        loss = with_noise(published_loss(plan.mechanism, facts, settings, schedule), sigma)
         if (loss, size) not in seen:
             seen.add((loss, size))
-            delta = _delta_of_one(plan.settings, size)
-            worst = max(worst, size * epsilon_of(loss, delta, plan.settings.accountant))
+            log_delta = group_target(settings.epsilon, settings.delta, size)[1]
+            delta = settings.delta if size == 1 else math.exp(log_delta)
+            worst = max(worst, size * epsilon_of(loss, delta, settings.accountant))
         if plan.mechanism.published_local_bound:
-            worst = max(worst, local_bound_epsilon(sigma, plan.settings.delta))
+            worst = max(worst, local_bound_epsilon(sigma, settings.delta))
     return worst
-
-
-def _delta_of_one(settings: PlanSettings, size: int) -> float:
-    """δ of one item of a group; for one item the plan's own, not rounded by a logarithm and back."""
-    return settings.delta if size == 1 else math.exp(group_target(settings.epsilon, settings.delta, size)[1])
-
-
-def _published_copies(plan: PrivacyPlan) -> float:
-    """Joint noise claims the noise of all honest silos' sum; everybody else the noise of one silo."""
-    if plan.mechanism.trust is not TrustModel.SECURE_AGGREGATION:
-        return 1.0
-    return math.sqrt(silos_in_round(len(plan.silos), plan.settings) - plan.settings.colluding_silos)
 
 
 def facts_of(plan: PrivacyPlan) -> FederationFacts:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
 
-from subjectdp.accounting.contenders import contenders
 from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.integer_orders import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
 
@@ -28,27 +27,10 @@ ORDERS: tuple[float, ...] = (
 )
 INTEGER_ORDERS = tuple(order for order in ORDERS if order >= 2 and order == round(order))
 _FEW_ORDERS = (
-    1.0001,
-    1.0003,
-    1.001,
-    1.003,
-    1.01,
-    1.02,
-    1.05,
-    1.1,
-    1.2,
-    1.35,
-    1.5,
-    2.0,
-    3.0,
-    4.0,
-    6.0,
-    8.0,
-    12.0,
-    16.0,
-    32.0,
-    64.0,
+    *(1.0001, 1.0003, 1.001, 1.003, 1.01, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5),
+    *(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
 )
+NEAR_ONE: tuple[float, ...] = (1.0001, 1.0003, 1.001, 1.003, 1.01, 1.03, 1.1, 1.3, 1.7)
 _RISES = 4  # the search stops after so many orders in a row without a better bound
 _NODES = 4001
 _MOST_NODES = 4_000_000
@@ -58,47 +40,44 @@ _REACH = 12.0  # standard deviations of the integrand that the quadrature covers
 def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False) -> float:
     """ε at δ: the sum of the parts' Rényi divergences (the larger direction of each), converted at the best order.
 
-    An upper bound, about 5 % above the tight ε. ``integer_orders`` uses integer orders only, with bounds that hold for
-    Skellam noise too (``accounting.integer_orders``).
-    """
-    return renyi_epsilon_log(loss, math.log(delta), integer_orders)
-
-
-def renyi_epsilon_log(loss: PrivacyLoss, log_delta: float, integer_orders: bool = False) -> float:
-    """:func:`renyi_epsilon` at log δ, so that δ may underflow.
-
+    An upper bound, about 5 % above the tight ε. ``integer_orders`` uses bounds that hold for Skellam noise too.
     Conversion: Canonne, Kamath, Steinke (arXiv 2004.00010, proposition 12).
     """
+    log_delta = math.log(delta)
     if any(part.noise_multiplier <= 0 for part in loss):
         return math.inf
     if integer_orders:
-        return _without_quadrature(loss, log_delta)
-    if all(_has_closed_form(part.shift) for part in loss):
-        chosen = contenders(lambda order: _divergence(loss, order), ORDERS, log_delta)
-        return best_epsilon(
-            np.asarray(chosen), np.array([_divergence(loss, order) for order in chosen]), log_delta
-        )
-    total = np.zeros(len(ORDERS))
+        whole = sum(p.steps * integer_bounds(p.noise_multiplier, p.shift) for p in loss)
+        return best_epsilon(np.asarray(INTEGER_BOUND_ORDERS), np.asarray(whole), log_delta)
+    simple = [part for part in loss if _has_closed_form(part.shift)]
     mixtures = tuple(part for part in loss if not _has_closed_form(part.shift))
-    for part in loss:
-        if part not in mixtures:
-            total = total + part.steps * step_divergences(part.noise_multiplier, part.shift)
-    return _ascending(mixtures, total, log_delta)
+
+    def divergences(orders: tuple[float, ...]) -> Floats:
+        steps = (part.steps * step_divergences(part.noise_multiplier, part.shift, orders) for part in simple)
+        return np.asarray(sum(steps, np.zeros(len(orders))))
+
+    if mixtures:
+        return _ascending(mixtures, divergences(ORDERS), log_delta)
+    orders = orders_around_the_best(divergences, ORDERS, log_delta)
+    return best_epsilon(np.asarray(orders), divergences(orders), log_delta)
 
 
-def _divergence(loss: PrivacyLoss, order: float) -> float:
-    """Of all steps of parts with a closed form."""
-    parts = [part.steps * step_divergences(part.noise_multiplier, part.shift, (order,))[0] for part in loss]
-    return float(sum(parts))
+def orders_around_the_best(
+    divergences: Callable[[tuple[float, ...]], Floats], orders: Sequence[float], log_delta: float
+) -> tuple[float, ...]:
+    """The orders from the whole one before the best whole one to the one after it: one of them is the best of all.
 
-
-def _without_quadrature(loss: PrivacyLoss, log_delta: float) -> float:
-    total = np.zeros(len(NEAR_ONE) + len(INTEGER_ORDERS))
-    for part in loss:
-        near = divergences_near_one(part.noise_multiplier, part.shift)
-        whole = integer_divergences(part.noise_multiplier, part.shift, INTEGER_ORDERS)
-        total = total + part.steps * np.concatenate([near, whole])
-    return best_epsilon(np.asarray(NEAR_ONE + INTEGER_ORDERS), total, log_delta)
+    The bound at an order a is a convex function of a over a - 1: it falls, then rises. Accountants sum a short series
+    at whole orders only.
+    """
+    whole = sorted(order for order in orders if order == round(order))
+    best, low = math.inf, 1.0
+    for before, order in zip([1.0, *whole], whole, strict=False):
+        bound = float(converted(np.array([order]), divergences((order,)), log_delta)[0])
+        if bound > best:
+            return tuple(each for each in orders if low <= each <= order)
+        best, low = bound, before
+    return tuple(each for each in orders if each >= low)
 
 
 def _has_closed_form(shift: Shift) -> bool:
@@ -148,7 +127,7 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
 
 
 def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
-    """:func:`renyi_epsilon_log` at any orders above 1, by quadrature."""
+    """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow."""
     total = np.zeros(len(orders))
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
@@ -164,9 +143,14 @@ def orders_for(epsilon: float, log_delta: float) -> tuple[float, ...]:
 
 def best_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> float:
     """min over orders of D + log((a-1)/a) - (log δ + log a)/(a-1), at least 0."""
-    values = divergences + np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)
+    values = converted(orders, divergences, log_delta)
     finite = values[np.isfinite(values)]
     return max(0.0, float(finite.min())) if finite.size else math.inf
+
+
+def converted(orders: Floats, divergences: Floats, log_delta: float) -> Floats:
+    """The bound on ε at each order."""
+    return divergences + np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)
 
 
 def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tuple[float, float]:
@@ -226,10 +210,10 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """
     if isinstance(shift, Told):
         moments = [
-            (weight, (order - 1) * steps * mixture_divergence(order, sigma, part))
+            math.log(weight) + (order - 1) * steps * mixture_divergence(order, sigma, part)
             for weight, steps, part in shift.parts
         ]
-        return _mean_moment(moments) / (order - 1)
+        return float(np.logaddexp.reduce(moments)) / (order - 1)
     if isinstance(shift, Joined):
         return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):
@@ -247,12 +231,6 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     forward = _log_sum(order * log_ratio + log_base) + width
     backward = _log_sum((1 - order) * log_ratio + log_base) + width
     return max(0.0, forward, backward) / (order - 1)
-
-
-def _mean_moment(parts: Iterable[tuple[float, float]]) -> float:
-    """log Σ w e^m of (w, m)."""
-    weights, moments = zip(*parts, strict=True)
-    return float(np.logaddexp.reduce(np.log(weights) + np.asarray(moments)))
 
 
 def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
@@ -297,63 +275,104 @@ def _log_sum(values: Floats) -> float:
     return peak + math.log(float(np.exp(values - peak).sum()))
 
 
-def opacus_rdp_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """ε from Opacus' RDP accountant with its default orders: a cross-check for Poisson-sampled Gaussians."""
-    return _opacus(loss, delta, "rdp")
+def opacus_epsilon(loss: PrivacyLoss, delta: float, kind: str = "rdp") -> float:
+    """ε from Opacus' RDP accountant, as papers that used Opacus claim it, or (``prv``) from its PRV accountant.
 
-
-def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """ε from Opacus' RDP accountant, as papers that used Opacus claim it; for Poisson-sampled Gaussians only.
-
-    Orders above Opacus' 63 are for a small ε, which Opacus' own do not reach (at δ = 1e-5 nothing below 0.1).
+    For Poisson-sampled Gaussians only; PRV's is the upper end of its error band of 0.01. Orders above Opacus' 63 are
+    for a small ε, which Opacus' own do not reach (at δ = 1e-5 nothing below 0.1).
+    Raises PrivacyError for other mechanisms, and where Opacus is not installed.
     """
-    return _opacus(loss, delta, "rdp", larger_orders=True)
-
-
-def prv_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """ε from Opacus' PRV accountant (upper end of its error band of 0.01): Poisson-sampled Gaussians only."""
-    return _opacus(loss, delta, "prv")
-
-
-def _opacus(loss: PrivacyLoss, delta: float, kind: str, larger_orders: bool = False) -> float:
     try:
         from opacus import accountants  # here: an optional package
     except ModuleNotFoundError as missing:
         allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
         raise expected("accountant", kind, allowed, PrivacyError) from missing
-    history = [_opacus_entry(part.shift, part.noise_multiplier, part.steps, kind) for part in loss]
-    accountant: Any = accountants.RDPAccountant() if kind == "rdp" else accountants.PRVAccountant()
-    accountant.history = [entry for entry in history if entry is not None]
-    if not accountant.history:
+    loss = tuple(part for part in loss if part.shift.sensitivities != (0.0,))
+    if not all(_has_closed_form(part.shift) for part in loss):
+        what = f"mechanism for Opacus' {kind} accountant"
+        raise expected(what, "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
+    if not loss:
         return 0.0
+    accountant: Any = accountants.RDPAccountant() if kind == "rdp" else accountants.PRVAccountant()
+    accountant.history = [
+        (part.noise_multiplier / part.shift.sensitivities[-1], part.shift.probabilities[-1], part.steps)
+        for part in loss
+    ]
 
-    def divergence(order: float) -> float:
-        parts = [
-            accountants.analysis.rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=steps, orders=order)
-            for sigma, q, steps in accountant.history
-        ]
-        return float(sum(parts))
+    def divergences(orders: tuple[float, ...]) -> Floats:
+        compute = accountants.analysis.rdp.compute_rdp
+        steps = (compute(q=q, noise_multiplier=s, steps=n, orders=orders) for s, q, n in accountant.history)
+        return np.asarray(sum(steps))
 
     more = {}
-    if larger_orders:
-        every = [
-            *map(float, accountants.RDPAccountant.DEFAULT_ALPHAS),
-            *(order for order in ORDERS if order > 63),
-        ]
-        more = {"alphas": contenders(divergence, every, math.log(delta)) or every}
+    if kind == "rdp":
+        every = [*map(float, accountant.DEFAULT_ALPHAS), *(order for order in ORDERS if order > 63)]
+        more = {"alphas": list(orders_around_the_best(divergences, every, math.log(delta)))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the best order is the first or the last
         return float(accountant.get_epsilon(delta=delta, **more))
 
 
-def _opacus_entry(shift: Shift, sigma: float, steps: int, kind: str) -> tuple[float, float, int] | None:
-    values, weights = shift.sensitivities, shift.probabilities
-    if values == (0.0,):
-        return None
-    if len(values) == 1:
-        return sigma / values[0], 1.0, steps
-    if _has_closed_form(shift):
-        return sigma / values[1], weights[1], steps
-    raise expected(
-        f"mechanism for Opacus' {kind} accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError
-    )
+INTEGER_BOUND_ORDERS = NEAR_ONE + INTEGER_ORDERS
+
+
+def integer_bounds(sigma: float, shift: Shift) -> Floats:
+    """Bounds that hold for integer noise on one step's Rényi divergence, at the ``INTEGER_BOUND_ORDERS``."""
+    near, whole = divergences_near_one(sigma, shift), integer_divergences(sigma, shift, INTEGER_ORDERS)
+    return np.concatenate([near, whole])
+
+
+def divergences_near_one(sigma: float, shift: Shift) -> Floats:
+    """Bounds on the Rényi divergence of one step, either direction, at the orders ``NEAR_ONE``."""
+    beyond = np.asarray(NEAR_ONE)[:, None] - 1
+    squares = (np.asarray(shift.sensitivities) / sigma) ** 2
+    moments = logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1)
+    return np.asarray(moments / beyond[:, 0])
+
+
+@lru_cache(maxsize=512)
+def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
+    if isinstance(shift, Turned):
+        return _turned(sigma, shift, orders)
+    if isinstance(shift, Told):
+        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
+    values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
+    moved = values > 0
+    chance = float(weights[moved].sum())
+    if chance == 0.0:
+        return np.zeros(len(orders))
+    chance = min(1.0, chance)
+    squares = values[moved] ** 2 / (2 * sigma**2)
+    log_weights = np.log(weights[moved] / weights[moved].sum())
+    return np.array([_integer_divergence(round(order), chance, squares, log_weights) for order in orders])
+
+
+def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
+    """E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
+    squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
+    powers = np.asarray(orders)[:, None]
+    moments = logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1)
+    return np.asarray(moments / (np.asarray(orders) - 1))
+
+
+def _integer_divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:
+    powers = np.arange(order + 1.0)
+    below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
+    together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
+    forward = _moment(order, chance, together[None, :])[0]
+    if len(squares) == 1:
+        return float(forward) / (order - 1)
+    alone = _moment(order, chance, powers * below * squares[:, None])
+    backward = logsumexp(log_weights + alone)
+    return max(float(forward), float(backward)) / (order - 1)
+
+
+def _moment(order: int, chance: float, log_moments: Floats) -> Floats:
+    """log Σ_l C(a,l) (1-p)^(a-l) p^l e^(moment_l) for each row of ``log_moments`` (rows, a + 1)."""
+    if chance == 1.0:
+        return np.asarray(log_moments[:, -1])
+    powers = np.arange(order + 1.0)
+    chosen = gammaln(order + 1) - gammaln(powers + 1) - gammaln(order - powers + 1)
+    law = chosen + (order - powers) * math.log1p(-chance) + powers * math.log(chance)
+    return np.asarray(logsumexp(law + log_moments, axis=1))

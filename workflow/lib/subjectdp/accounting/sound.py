@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
-from subjectdp.accounting import subject_losses
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -18,19 +17,21 @@ from subjectdp.accounting.events import (
     unit_shift,
     update_shift,
 )
-from subjectdp.accounting.held_silos import (
+from subjectdp.accounting.renyi import quick_bounds
+from subjectdp.accounting.shifts import Shift, Told, Turned, known_coin
+from subjectdp.accounting.worst_case_silos import (
     SiloRun,
     composed_silos,
-    held_silos,
     maximal,
     meetings_in_turn,
+    worst_case_silos,
     worst_of,
 )
-from subjectdp.accounting.renyi import quick_bounds
-from subjectdp.accounting.shifts import Shift, Told
 from subjectdp.errors import PrivacyError
+from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import (
     AccountingMode,
+    BudgetWeights,
     Clipping,
     NoiseDistribution,
     NoiseRule,
@@ -56,13 +57,16 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
+    summed = noise_is_summed(plan)
     if plan.mechanism.shared_budget:
-        copies = noise_copies(plan) if noise_is_summed(plan) else 1.0
-        return subject_losses.budget_losses(plan, unit, every_silo, copies)
+        return budget_losses(plan, unit, every_silo, noise_copies(plan) if summed else 1.0)
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
-    if noise_is_summed(plan):
-        return _summed_losses(plan, silos, unit, every_silo)
-    return _local_losses(plan, silos, unit, every_silo)
+    several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
+    if _drawn(plan):
+        held = plan.silos_per_subject if several else 1
+        choices = [worst_of(silos)] if several else maximal(silos)
+        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
+    return (_summed_losses if summed else _local_losses)(plan, silos, unit, several)
 
 
 def noise_is_summed(plan: PrivacyPlan) -> bool:
@@ -236,22 +240,17 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
 
 
 def _local_losses(
-    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
+    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool
 ) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
-    several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
-    if _drawn(plan):
-        held = plan.silos_per_subject if several else 1
-        choices = [worst_of(silos)] if several else maximal(silos)
-        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
-    if several and plan.people:
-        return [merged(_steps(plan, silo, unit) for silo in held) for held in _held_by_people(plan, silos)]
-    if not several:
-        return [(_steps(plan, silo, unit),) for silo in maximal(silos)]
 
     def run(silo: SiloRun) -> MixtureSteps:
         return _steps(plan, silo, unit)
 
+    if several and plan.people:
+        return [merged(map(run, held)) for held in _held_by_people(plan, silos)]
+    if not several:
+        return [(run(silo),) for silo in maximal(silos)]
     return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
 
 
@@ -284,14 +283,11 @@ def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int)
 
 
 def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloRun, ...]]:
-    """Each subject's silos, with what it holds there."""
-    return [
-        tuple(
-            SiloRun(replace(silos[silo].schedule, max_items_per_subject=items), silos[silo].rounds)
-            for silo, items in own
-        )
-        for own in plan.people
-    ]
+    def held(silo: int, items: int) -> SiloRun:
+        schedule, rounds = silos[silo]
+        return SiloRun(replace(schedule, max_items_per_subject=items), rounds)
+
+    return [tuple(held(silo, items) for silo, items in own) for own in plan.people]
 
 
 def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
@@ -306,21 +302,17 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 
 
 def _summed_losses(
-    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, every_silo: bool
+    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool
 ) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
-    several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
-    if _drawn(plan):
-        held = plan.silos_per_subject if several else 1
-        choices = [worst_of(silos)] if several else maximal(silos)
-        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     sums = _held_together(plan, silos) if several else [[((silo,), silo.rounds)] for silo in maximal(silos)]
-    losses = [
-        merged(MixtureSteps(sigma, _total_shift(plan, some, unit), rounds) for some, rounds in of_one)
-        for of_one in sums
-    ]
-    return list(dict.fromkeys(losses))
+
+    def together(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
+        shifts = (_shift(plan, silo.schedule, unit) for silo in held)
+        return MixtureSteps(sigma, reduce(Shift.convolve, shifts), rounds)
+
+    return list(dict.fromkeys(merged(together(*each) for each in of_one) for of_one in sums))
 
 
 def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[list[tuple[tuple[SiloRun, ...], int]]]:
@@ -330,19 +322,63 @@ def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[list[tuple[t
     """
     count, together = plan.silos_per_subject, participants(plan)
     if together == len(silos):
-        choices = _held_by_people(plan, silos) if plan.people else held_silos(silos, count)
+        choices = _held_by_people(plan, silos) if plan.people else worst_case_silos(silos, count)
         return [[(held, plan.rounds)] for held in choices]
-    worst = worst_of(silos)
     meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
-    return [[((worst,) * met, rounds) for met, rounds in each] for each in meetings]
-
-
-def _total_shift(plan: PrivacyPlan, silos: tuple[SiloRun, ...], unit: PrivacyUnit) -> Shift:
-    shifts = [_shift(plan, silo.schedule, unit) for silo in silos]
-    return reduce(Shift.convolve, shifts)
+    return [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
 
 
 def expected_subjects(schedule: SiloSchedule) -> float:
     """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1 (items are sampled)."""
     mean = schedule.items / max(1, schedule.subjects)
     return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))
+
+
+def budget_losses(
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float
+) -> list[PrivacyLoss]:
+    """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
+
+    ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
+    silos, which nothing bounds.
+    """
+    shift = _budget_shift(plan, unit, every_silo)
+    return [(MixtureSteps(least_noise(plan.silos) * noise_copies, shift, _rounds_charged(plan, shift)),)]
+
+
+def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
+    """How one release is moved."""
+    settings, schedule = plan.settings, plan.silos[0]
+    shift = unit_shift(
+        plan.mechanism.clipping,
+        unit,
+        settings.sampling,
+        max(silo.sampling_probability for silo in plan.silos),
+        schedule.max_items_per_subject,
+        schedule.items,
+    )
+    q = shift.probabilities[-1]
+    if unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED:
+        # It may turn its own silo's part around, and no other part changes.
+        shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))
+    elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
+        # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
+        shift = Turned.by(q, _moved_at_one_silo(plan))
+    # every silo knows the common coin
+    return known_coin(shift) if settings.colluding_silos and q < 1 else shift
+
+
+def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
+    """Rounds that count as if a subject's whole budget were spent in each.
+
+    Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
+    rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
+    on Gaussians: under coins (more than one atom) every round counts.
+    """
+    if len(shift.sensitivities) > 1:
+        return plan.rounds
+    return max(plan.rounds_of(silo) for silo in range(len(plan.silos)))
+
+
+def _moved_at_one_silo(plan: PrivacyPlan) -> float:
+    return moved_at_one_silo(plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from subjectdp.accounting import published, sound
-from subjectdp.accounting.cache import versions
+from subjectdp.accounting.calibration import versions
 from subjectdp.accounting.epsilon import SEARCH
-from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.make_plan import predicted_plan
 from subjectdp.accounting.privacy_report import report_text
-from subjectdp.accounting.recorded import recorded, recorded_event
-from subjectdp.accounting.subject_planning import predicted_plan
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Accountant,
@@ -92,17 +91,14 @@ _SCOPES = {  # unit, and whether at all silos that may hold it
 
 def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
     """The ε of :func:`privacy_statements` alone, at a fraction of its time: ``as_published`` and the sound ones."""
-    sound_ones = {name: _sound_epsilon(plan, unit, every) for name, (unit, every) in _SCOPES.items()}
-    return {"as_published": _claimed_epsilon(plan), **sound_ones}
-
-
-def _sound_epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> float | None:
-    if plan.mechanism.data_dependence:
-        return None
-    try:
-        return _finite(_epsilon(plan, unit, every_silo)[0])
-    except PrivacyError:
-        return None
+    stated = {"as_published": _claimed_epsilon(plan)}
+    for name, (unit, every) in _SCOPES.items():
+        try:
+            leaks = plan.mechanism.data_dependence
+            stated[name] = None if leaks else _finite(_epsilon(plan, unit, every)[0])
+        except PrivacyError:
+            stated[name] = None
+    return stated
 
 
 def privacy_statements(
@@ -138,9 +134,11 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
             f"{items.window + 1} items, and nothing is stated for a character or a sentence"
         )
     if items.copies > 1:
+        silos = tuple(replace(silo, max_items_per_subject=items.copies) for silo in plan.silos)
+        held = stated_epsilons(replace(plan, silos=silos, silos_per_subject=1))["subject_one_silo"]
         yield (
             f"equal items count one by one: a subject has up to {items.copies} copies of one, and for all of them at "
-            f"one silo {_of_copies(plan, items.copies)}"
+            f"one silo {'no epsilon holds' if held is None else f'epsilon is {held:.4g}'}"
         )
     yield (
         "items are those of training, after split, partition and cap: one more item in the raw data may change which "
@@ -148,26 +146,18 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
     )
 
 
-def _of_copies(plan: PrivacyPlan, copies: int) -> str:
-    silos = tuple(replace(silo, max_items_per_subject=copies) for silo in plan.silos)
-    unit = replace(plan, silos=silos, silos_per_subject=1)
-    try:
-        if plan.mechanism.data_dependence:
-            return "no epsilon holds"
-        epsilon = sound.unit_epsilon(unit, PrivacyUnit.SUBJECT, every_silo=False)
-    except PrivacyError:
-        return "no epsilon holds"
-    return f"epsilon is {epsilon:.4g}"
-
-
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     """The paper's claim for the plan: never a guarantee of ours."""
     mechanism, settings = plan.mechanism, plan.settings
     if (nothing := _claims_nothing(mechanism)) is not None:
-        return _no_claim(mechanism, nothing)
+        return {"epsilon": None, "guarantee": False, "claim": nothing, "reference": mechanism.reference}
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
-    epsilon = _claimed_epsilon(plan)
+    epsilon, by_pld = _claimed_epsilon(plan), None
+    if (
+        settings.noise_distribution is not NoiseDistribution.SKELLAM
+    ):  # whose losses are not those of a Gaussian
+        by_pld = _claimed_epsilon(replace(plan, settings=replace(settings, accountant=Accountant.PLD)))
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
     return {
@@ -179,7 +169,7 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
         "sampling_probability": max(part.shift.probabilities[-1] for part in loss),
         "steps": max(part.steps for part in loss),
         "accountant": settings.accountant,
-        "epsilon_by_pld": _by_pld(plan, epsilon),
+        "epsilon_by_pld": by_pld,
         "horizontal": str(settings.horizontal),
         "guarantee": False,
         "claim": f"{shown} at {unit} level, by the accounting of {mechanism.reference}",
@@ -201,16 +191,6 @@ def _claims_nothing(mechanism: Mechanism) -> str | None:
     return None
 
 
-def _by_pld(plan: PrivacyPlan, epsilon: float | None) -> float | None:
-    """The claim's ε by the tight accountant; null for integer noise, whose losses are not those of a Gaussian."""
-    if plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
-        return None
-    if plan.settings.accountant == Accountant.PLD:
-        return epsilon
-    tight = replace(plan, settings=replace(plan.settings, accountant=Accountant.PLD))
-    return _finite(published.published_epsilon(tight))
-
-
 def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
     """ε for the number of subjects that the noise was made for; null for a run with noise for its own subjects.
 
@@ -230,10 +210,6 @@ def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
         "guarantee": False,
         "reason": statement["reason"],
     }
-
-
-def _no_claim(mechanism: Mechanism, claim: str) -> dict[str, Any]:
-    return {"epsilon": None, "guarantee": False, "claim": claim, "reference": mechanism.reference}
 
 
 def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
@@ -280,11 +256,11 @@ def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[fl
     ε of thousands may round the one further up than the other. Not where silos share a subject's budget: what leaves
     one of them changes the weights, or the coin, of what stays at the others.
     """
-    found = _accounted(plan, unit, every_silo)
+    one = _accounted(plan, unit, every_silo)
     several = plan.silos_per_subject > 1 and not plan.mechanism.shared_budget
     if unit is PrivacyUnit.SUBJECT and not every_silo and several:
-        found = min(found, _accounted(plan, unit, every_silo=True), key=lambda each: each[0])
-    return found
+        return min(one, _accounted(plan, unit, every_silo=True), key=lambda each: each[0])
+    return one
 
 
 def _accounted(
@@ -318,7 +294,8 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "clipping": str(plan.mechanism.clipping),
         "noise": str(plan.settings.noise_distribution),
         "trust": str(plan.mechanism.trust),
-        "observer": _observer(plan),
+        # where each silo's own noise alone is counted, it may be seen apart from the other silos'
+        "observer": OBSERVERS[TrustModel.LOCAL if sound.own_noise_alone(plan) else plan.mechanism.trust],
         "rounds": plan.rounds,
         "assumptions": list(_assumptions(plan, unit)),
         "versions": versions(),
@@ -327,11 +304,6 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "event": None,
         "dp_event": None,
     }
-
-
-def _observer(plan: PrivacyPlan) -> str:
-    """Who may look on. Where each silo's own noise alone is counted, it may be seen apart from the other silos'."""
-    return OBSERVERS[TrustModel.LOCAL if sound.own_noise_alone(plan) else plan.mechanism.trust]
 
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
@@ -349,7 +321,6 @@ def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
 
 
 def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
-    """What an observer may know."""
     subjects = plan.mechanism.samples_subjects
     if subjects:
         where = "the federation" if plan.mechanism.shared_budget else "each silo"
@@ -373,7 +344,6 @@ def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
 
 
 def _assumptions_of_summing(plan: PrivacyPlan) -> Iterable[str]:
-    """Whose noise counts where the server sees the sum over silos alone."""
     if sound.noise_is_summed(plan):
         honest = sound.participants(plan) - plan.settings.colluding_silos
         yield f"only the sum over silos is seen, no silo drops out, and the noise of {honest} silos stays secret"

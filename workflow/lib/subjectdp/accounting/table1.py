@@ -14,24 +14,13 @@ from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon, skella
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 
 DELTA, SAMPLING_PROBABILITY, LOCAL_EPSILON = 1e-5, 0.1, 5.0
-STEPS = (1, 10, 50)
 PARTIES = (1, 2, 5, 10)
-PRINTED: dict[
-    tuple[int, int], tuple[float, float]
-] = {  # (local steps, parties): σ, ε as the paper prints them
-    (1, 1): (0.69, 5.00),
-    (1, 2): (0.98, 2.78),
-    (1, 5): (1.54, 1.22),
-    (1, 10): (2.18, 0.64),
-    (10, 1): (0.90, 5.00),
-    (10, 2): (1.28, 2.61),
-    (10, 5): (2.02, 1.19),
-    (10, 10): (2.85, 0.72),
-    (50, 1): (1.18, 5.00),
-    (50, 2): (1.67, 2.85),
-    (50, 5): (2.64, 1.55),
-    (50, 10): (3.73, 1.03),
+_PRINTED = {  # local steps: (σ, ε) for each number of parties as the paper prints them
+    1: ((0.69, 5.00), (0.98, 2.78), (1.54, 1.22), (2.18, 0.64)),
+    10: ((0.90, 5.00), (1.28, 2.61), (2.02, 1.19), (2.85, 0.72)),
+    50: ((1.18, 5.00), (1.67, 2.85), (2.64, 1.55), (3.73, 1.03)),
 }
+PRINTED = {(n, s): pair for n, row in _PRINTED.items() for s, pair in zip(PARTIES, row, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -58,21 +47,23 @@ class Row:
     epsilon_printed: float
 
 
-def rows() -> list[Row]:
-    """The twelve rows, by local steps and then parties."""
-    return [_row(steps, parties) for steps in STEPS for parties in PARTIES]
-
-
 def rows_as_dicts() -> list[dict[str, Any]]:
     """The rows, JSON-able."""
     return [asdict(row) for row in rows()]
 
 
+def rows() -> list[Row]:
+    """The twelve rows, by local steps and then parties."""
+    return [_row(steps, parties) for steps, parties in PRINTED]
+
+
 def _row(steps: int, parties: int) -> Row:
+    def tight(sigma: float) -> float:
+        return epsilon_of((MixtureSteps(sigma, sampled_gaussian(SAMPLING_PROBABILITY), steps),), DELTA)
+
     local = skellam_noise(LOCAL_EPSILON, DELTA, SAMPLING_PROBABILITY, steps)
     total = local * math.sqrt(parties)
     epsilon, order = skellam_epsilon(SkellamMechanism(total), SAMPLING_PROBABILITY, steps, DELTA)
-    tight = _gaussian_epsilon(total, steps)
     sigma_printed, epsilon_printed = PRINTED[steps, parties]
     return Row(
         local_steps=steps,
@@ -81,8 +72,8 @@ def _row(steps: int, parties: int) -> Row:
         sigma_total=total,
         epsilon=epsilon,
         order=int(order),
-        epsilon_tight=tight,
-        epsilon_sound=tight if steps == 1 else _gaussian_epsilon(local, steps),
+        epsilon_tight=tight(total),
+        epsilon_sound=tight(total if steps == 1 else local),
         epsilon_lower=cancelled_noise_epsilon(parties, steps, SAMPLING_PROBABILITY, local, DELTA),
         sigma_printed=sigma_printed,
         epsilon_printed=epsilon_printed,
@@ -98,10 +89,6 @@ def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, de
     masses = stats.binom.pmf(counts, steps, q)
     shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist()).trimmed()
     return epsilon_of((MixtureSteps(sigma * math.sqrt(steps + parties - 1), shift, 1),), delta)
-
-
-def _gaussian_epsilon(sigma: float, steps: int) -> float:
-    return epsilon_of((MixtureSteps(sigma, sampled_gaussian(SAMPLING_PROBABILITY), steps),), DELTA)
 
 
 def text() -> str:

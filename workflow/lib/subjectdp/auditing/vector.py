@@ -12,24 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
+from subjectdp.accounting.sound import expected_subjects, releases
 from subjectdp.algorithms.base import Algorithm, SiloTask
-from subjectdp.auditing.audited_unit import (
-    canary_items,
-    check_auditable,
-    claimed_unit,
-    held_silos,
-    public_divisor,
-)
-from subjectdp.auditing.minibatch_distribution import MinibatchDistribution
-from subjectdp.errors import PrivacyError
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise import gaussian as noise
+from subjectdp.noise import subject_weights
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan, PrivacyUnit, TrustModel
+from subjectdp.plan.plan import (
+    DivisorRule,
+    NoiseDistribution,
+    NoiseRule,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+    SiloSchedule,
+    TrustModel,
+)
 
 SERVER = -1
 UPDATE = -1  # the "step" of the noise on a silo's whole update
@@ -243,3 +250,242 @@ class VectorServer:
 
     def descend(self, gradient: Tensor) -> None:
         self._released = gradient
+
+
+def check_auditable(plan: PrivacyPlan) -> None:
+    """Raises PrivacyError for a plan that the vectorised worst case cannot run."""
+    mechanism, settings = plan.mechanism, plan.settings
+    summed = mechanism.trust is not TrustModel.LOCAL
+    reasons = {
+        "adds no noise": mechanism.noise_rule is NoiseRule.NONE,
+        "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
+        "draws the silos of a round": settings.silos_per_round is not None,
+        "fuses local steps": any(silo.fused_steps != 1 for silo in plan.silos),
+        "noises each silo's average at the server": summed
+        and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+        "sums several local steps (see auditing.counterexample)": summed
+        and any(releases(plan, silo) > 1 for silo in plan.silos),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise PrivacyError(
+                f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}."
+            )
+
+
+def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
+    """The unit that the plan claims to protect; an item where it claims nothing."""
+    return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
+
+
+def canary_items(plan: PrivacyPlan) -> int:
+    """Items of the canary at a silo: the most that one unit may have there; for a silo, all of the first one's."""
+    unit = claimed_unit(plan)
+    if unit is PrivacyUnit.SILO:
+        return plan.silos[0].items
+    if unit is PrivacyUnit.ITEM:
+        return 1
+    return max(silo.max_items_per_subject for silo in plan.silos)
+
+
+def held_silos(plan: PrivacyPlan) -> int:
+    """Number of silos that hold the canary (the first ones): as many as may hold one unit."""
+    return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
+
+
+def public_divisor(plan: PrivacyPlan, silo: int) -> float:
+    """What the observer multiplies a release by: the divisor, or its expectation if it depends on the data."""
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
+        return expected_subjects(plan.silos[silo])
+    return plan.silos[silo].divisor
+
+
+Array = NDArray[np.float64]
+
+_TABLE = 1 << 16  # resolution of the quantile table of the number of other subjects
+
+
+class MinibatchDistribution:
+    """One silo's mini-batches under Poisson sampling with ``schedule``'s probability.
+
+    Attributes:
+        canary_items: items of the canary subject at this silo: k, or 0 if it is absent.
+        other_sizes: items per subject -> number of other subjects of that size, the same with and without the canary
+            (unless ``replaced``: then an absent canary's items belong to the others).
+    """
+
+    def __init__(
+        self,
+        schedule: SiloSchedule,
+        method: SamplingMethod,
+        canary_items: int,
+        present: bool = True,
+        replaced: bool = False,
+    ) -> None:
+        if method is not SamplingMethod.POISSON:
+            raise expected(
+                "sampling of an audited plan", method.value, SamplingMethod.POISSON.value, PrivacyError
+            )
+        if not 0 <= canary_items <= schedule.items:
+            raise expected("items of the canary", canary_items, f"0 to {schedule.items}", PrivacyError)
+        self.probability = schedule.sampling_probability
+        self.canary_items = canary_items if present else 0
+        self.other_items = schedule.items - (canary_items if present or not replaced else 0)
+        self.other_sizes = _even_sizes(self.other_items, max(1, schedule.subjects - int(canary_items > 0)))
+
+    def canary_count(self, runs: int, generator: torch.Generator) -> Tensor:
+        """(runs,) float32: the canary's items in the mini-batch, Binomial(k, q)."""
+        if self.canary_items == 0:
+            return torch.zeros(runs)
+        return _draw(self._canary_limits, runs, generator).float()
+
+    def largest_other_group(self, runs: int, generator: torch.Generator) -> Tensor:
+        """(runs,) int64: the most items of one other subject."""
+        return _draw(self._group_limits, runs, generator)
+
+    def other_subjects(self, runs: int, generator: torch.Generator) -> Tensor:
+        """(runs,) float32: number of distinct other subjects (probabilities to within 2^-16)."""
+        places = torch.randint(_TABLE, (runs,), generator=generator, dtype=torch.int32)
+        return self._subject_quantiles.index_select(0, places)
+
+    def others_present(self, runs: int, generator: torch.Generator) -> Tensor:
+        """(runs,) bool: whether any other item is in the mini-batch."""
+        empty = float(np.exp(self.other_items * np.log1p(-self.probability)))
+        return torch.rand(runs, generator=generator) >= empty
+
+    @cached_property
+    def _canary_limits(self) -> Tensor:
+        return _limits(stats.binom.cdf(np.arange(self.canary_items), self.canary_items, self.probability))
+
+    @cached_property
+    def _group_limits(self) -> Tensor:
+        return _limits(self.largest_group_cdf()[:-1])
+
+    @cached_property
+    def _subject_quantiles(self) -> Tensor:
+        cumulative = np.cumsum(self.subject_count_probabilities())
+        middles = (np.arange(_TABLE) + 0.5) / _TABLE
+        return torch.from_numpy(np.searchsorted(cumulative, middles).astype(np.float32))
+
+    def largest_group_cdf(self) -> Array:
+        """P(largest other group ≤ z) for z = 0, 1, ... up to the largest size."""
+        sizes = np.arange(max(self.other_sizes) + 1)
+        logs = [
+            count * stats.binom.logcdf(sizes, size, self.probability)
+            for size, count in self.other_sizes.items()
+        ]
+        return np.asarray(np.exp(np.sum(logs, axis=0)))
+
+    def subject_count_probabilities(self) -> Array:
+        """P(m other subjects are in the mini-batch) for m = 0, 1, ..."""
+        total = np.ones(1)
+        for size, count in self.other_sizes.items():
+            inside = 1.0 - (1.0 - self.probability) ** size
+            total = np.convolve(total, stats.binom.pmf(np.arange(count + 1), count, inside))
+        return np.asarray(total / total.sum())
+
+
+def _even_sizes(items: int, subjects: int) -> dict[int, int]:
+    small, larger = divmod(items, subjects)
+    sizes = {small: subjects - larger, small + 1: larger}
+    return {size: count for size, count in sizes.items() if count > 0}
+
+
+def _limits(cumulative: Array) -> Tensor:
+    """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
+    kept = cumulative[cumulative < 1.0 - 2.0**-24]
+    return torch.from_numpy(np.asarray(kept, dtype=np.float32))
+
+
+def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:
+    return torch.bucketize(torch.rand(runs, generator=generator), limits, right=True)
+
+
+class CanaryBatch:
+    """A mini-batch in each run: ``canary`` (runs,) is 1 if the canary is in it, else 0."""
+
+    largest_group = 1  # unused: the noise of these plans does not depend on it
+
+    def __init__(self, canary: Tensor) -> None:
+        self.canary = canary
+
+
+class SubjectStep(VectorStep):
+    """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
+
+    def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
+        self._federation, self._round, self._step = federation, round_, step
+        self.weight = federation.weights[silo] if silo >= 0 else 0.0
+        super().__init__(federation.plan, silo, self._coins, self._noisy)
+
+    def subject_sum(self, batch: VectorBatch) -> Tensor:
+        """The canary's clipped mean gradient, or 0 if it is not drawn."""
+        return batch.canary * (self.weight * self._clip_norm)
+
+    def subject_update_sum(self, batch: VectorBatch) -> Tensor:
+        """The canary's clipped update. Its norm is that of the mean gradient: unclipped, both exceed the clip norm."""
+        return self.subject_sum(batch)
+
+    def _coins(self) -> VectorBatch:
+        return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
+
+    def _noisy(self, total: Tensor, std: float) -> Tensor:
+        key = self._federation.world.key("noise", self._round, self.silo, self._step)
+        return total + noise.add_gaussian(torch.zeros_like(total), std, key)
+
+
+class SubjectFederation(VectorFederation):
+    """All rounds of a plan that samples subjects, in every run of a world."""
+
+    def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
+        check_auditable(plan)
+        self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
+        counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
+        self.weights = counts[:, 0].astype(float).tolist()
+        if plan.mechanism.shared_budget:
+            rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
+            weights = subject_weights.budget_weights(counts, *rule)
+            self.weights = weights[:, 0].tolist()
+
+    def coins(self, round_: int, silo: int, step: int) -> Tensor:
+        """(runs,) 1 if the canary takes part, else 0."""
+        if not self.world.present:
+            return torch.zeros(self.world.runs)
+        shared = self.plan.mechanism.shared_budget
+        place = (round_,) if shared else (round_, silo, step)
+        generator = keyed_generator(self.world.key("coins", *place))
+        probability = self.plan.silos[max(silo, 0)].sampling_probability
+        return (torch.rand(self.world.runs, generator=generator) < probability).float()
+
+    def step(self, round_: int, silo: int, step: int) -> SubjectStep:
+        return SubjectStep(self, round_, silo, step)
+
+    def releases(self) -> Iterator[tuple[int, Tensor]]:
+        """As in the base class. With a shared budget: one release a round."""
+        for round_ in range(1, self.plan.rounds + 1):
+            if self.plan.mechanism.shared_budget:
+                yield 0, self._projected(round_)
+            else:
+                yield from self._local_releases(round_)
+
+    def _projected(self, round_: int) -> Tensor:
+        """The projection of a round's noisy sums onto the canary's contribution; its noise is that of one sum."""
+        clip_norm = self.plan.settings.clip_norm
+        if self.plan.mechanism.trust is TrustModel.LOCAL:
+            total = torch.zeros(self.world.runs)
+            for silo, weight in enumerate(self.weights):
+                if weight > 0:
+                    total += weight * self._silo_release(round_, silo) / clip_norm
+            return total
+        divisor = sum(silo.divisor for silo in self.plan.silos)
+        sign = -1.0 if self.rule.of_updates else 1.0
+        return sign * self.aggregated(round_) * (divisor / clip_norm)
+
+    def _silo_release(self, round_: int, silo: int) -> Tensor:
+        return self.rule.local_step(self.step(round_, silo, 0))
+
+
+def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:
+    """The vectorised federation for the plan's sampler."""
+    federation = SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
+    return federation(algorithm, plan, world)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.statements import condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest

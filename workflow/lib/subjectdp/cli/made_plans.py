@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from subjectdp.accounting.plan_from_manifest import plan_from_dict
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.cli.run_folders import find_run, read_manifest
 from subjectdp.config import load_scenario, partition_id, run_id
 from subjectdp.data.partition import load_partition

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from subjectdp.accounting.cache import cached
+from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths

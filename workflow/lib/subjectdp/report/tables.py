@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import merged
-from subjectdp.accounting.recorded import recorded_loss
+from subjectdp.accounting.events import merged, recorded_loss
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order

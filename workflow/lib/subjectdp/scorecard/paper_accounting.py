@@ -20,7 +20,7 @@ from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.statements import published_statement, sound_statement
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing.cases import federation
-from subjectdp.auditing.sum_of_steps import least_epsilon
+from subjectdp.auditing.lower_bounds import least_epsilon
 from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, silo_counts
 from subjectdp.errors import DataError, expected

@@ -94,7 +94,7 @@ class GlobalModel:
 
 
 def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
-    """Runs a round, counted from 1; then ``model`` and the engine hold the new global model, ``log`` its local steps."""
+    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps."""
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)

@@ -1,4 +1,4 @@
-"""Which silos one subject may be at: the choices over which its ε is the largest."""
+"""Worst-case sets of silos for one subject: the choices over which its ε is the largest."""
 
 from __future__ import annotations
 
@@ -15,22 +15,14 @@ from numpy.typing import NDArray
 from subjectdp.accounting.epsilon import comparing_grid, loss_masses
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, merged
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.self_composition import hockey_sticks
+from subjectdp.accounting.mixture_pld import hockey_sticks
 from subjectdp.accounting.shifts import Joined
 from subjectdp.plan.plan import SiloSchedule
 
 Floats = NDArray[np.float64]
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
-_LIKENESS = (
-    1.0,
-    1.02,
-    1.05,
-    1.1,
-    1.2,
-    1.5,
-    math.inf,
-)  # factors within which silos are merged, if there are many
+_LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)  # factors for merging silos, if there are many
 _MOST_ENUMERATED = 20_000
 _MOST_CHOICES = 12
 _TOLERATED = 1e-3  # of δ
@@ -44,7 +36,7 @@ class SiloRun(NamedTuple):
     rounds: int
 
 
-def held_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
+def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
     A choice is left out if another silo that is at least as bad in every respect could take a place in it. Where more
@@ -55,12 +47,12 @@ def held_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]
     if count == len(alike):
         return [tuple(alike)]
     for likeness in _LIKENESS:
-        kinds = Counter(_merged(alike, likeness))
+        kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
         if len(kinds) <= _MOST_KINDS:
             ordered = sorted(kinds, key=_badness, reverse=True)
-            found = list(islice(_choices(ordered, kinds, count), _MOST_CHOICES + 1))
-            if len(found) <= _MOST_CHOICES:
-                return found
+            choices = list(islice(_choices(ordered, kinds, count), _MOST_CHOICES + 1))
+            if len(choices) <= _MOST_CHOICES:
+                return choices
     return [(worst_of(alike),) * count]
 
 
@@ -75,8 +67,7 @@ def composed_silos(
     """
     alike = _rounded_up(silos)
     if math.comb(len(alike), count) <= _MOST_CHOICES:
-        choices = dict.fromkeys(tuple(sorted(some)) for some in combinations(range(len(alike)), count))
-        return list(dict.fromkeys(merged(run(alike[i]) for i in some) for some in choices))
+        return list(dict.fromkeys(merged(map(run, some)) for some in combinations(alike, count)))
     losses = _Losses(run, alike, delta / count)
     left: list[SiloRun] = []  # the worst of all that are no larger than the place
     places: list[list[SiloRun]] = []
@@ -108,20 +99,18 @@ def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list
     starts = np.arange(min(rounds, silos)) * together  # the same silos again after at most that many rounds
     there = (starts[:, None] + np.arange(together)) % silos
     times = np.bincount(np.arange(rounds) % silos)[: len(starts)]
-    found: dict[tuple[tuple[int, int], ...], None] = {}
+    meetings: dict[tuple[tuple[int, int], ...], None] = {}
     for held in combinations(range(silos), count):
         met = np.isin(there, held).sum(axis=1)
         rows = np.bincount(met, times).astype(int)
-        found[tuple((n, int(rows[n])) for n in range(1, len(rows)) if rows[n])] = None
-    return [list(each) for each in found if not any(_more_meet(other, each) for other in found)]
+        meetings[tuple((n, int(rows[n])) for n in range(1, len(rows)) if rows[n])] = None
 
+    def more_meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+        """Whether in every number of worst rounds as many silos meet in ``one``, and somewhere more."""
+        first, second = (np.repeat([n for n, _ in x][::-1], [m for _, m in x][::-1]) for x in (one, other))
+        return one != other and len(first) >= len(second) and bool(np.all(first[: len(second)] >= second))
 
-def _more_meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
-    """Whether in every number of worst rounds as many silos meet in ``one`` as in ``other``, and somewhere more."""
-    first, second = (
-        np.repeat([n for n, _ in each][::-1], [m for _, m in each][::-1]) for each in (one, other)
-    )
-    return one != other and len(first) >= len(second) and bool(np.all(first[: len(second)] >= second))
+    return [list(each) for each in meetings if not any(more_meet(other, each) for other in meetings)]
 
 
 def maximal(silos: Sequence[SiloRun]) -> list[SiloRun]:
@@ -132,14 +121,17 @@ def maximal(silos: Sequence[SiloRun]) -> list[SiloRun]:
 
 def worst_of(silos: Sequence[SiloRun]) -> SiloRun:
     """A silo that is as bad as the worst of them in every respect."""
-    first = max((silo.schedule for silo in silos), key=lambda schedule: schedule.sampling_probability)
-    schedule = replace(
-        first,
-        max_items_per_subject=max(silo.schedule.max_items_per_subject for silo in silos),
-        steps_per_round=max(silo.schedule.steps_per_round for silo in silos),
-        noise_multiplier=min(silo.schedule.noise_multiplier for silo in silos),
+    return SiloRun(worst_schedule([silo.schedule for silo in silos]), max(silo.rounds for silo in silos))
+
+
+def worst_schedule(schedules: Sequence[SiloSchedule]) -> SiloSchedule:
+    """A schedule that is as bad as the worst of them in every respect."""
+    return replace(
+        max(schedules, key=lambda schedule: schedule.sampling_probability),
+        max_items_per_subject=max(each.max_items_per_subject for each in schedules),
+        steps_per_round=max(each.steps_per_round for each in schedules),
+        noise_multiplier=min(each.noise_multiplier for each in schedules),
     )
-    return SiloRun(schedule, max(silo.rounds for silo in silos))
 
 
 def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> Iterator[tuple[SiloRun, ...]]:
@@ -158,8 +150,6 @@ def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> 
 
 def _merged(silos: Sequence[SiloRun], likeness: float) -> list[SiloRun]:
     """The silos, each replaced by the worst of its cluster: sampling probabilities within a factor ``likeness``."""
-    if likeness == 1.0:
-        return list(silos)
     clusters: list[list[SiloRun]] = []
     for silo in sorted(silos, key=_badness, reverse=True):
         leader = clusters[-1][0].schedule if clusters else None
@@ -223,16 +213,16 @@ class _Losses:
 
 def _rounded_up(silos: Sequence[SiloRun]) -> list[SiloRun]:
     """Silos whose sampling probabilities nearly agree share the largest of them, so that their steps compose as one."""
-    order = sorted(range(len(silos)), key=lambda i: silos[i].schedule.sampling_probability, reverse=True)
     result = list(silos)
-    leader = silos[order[0]].schedule
-    for index in order:
+    leader: SiloSchedule | None = None
+    for index in sorted(
+        range(len(silos)), key=lambda i: silos[i].schedule.sampling_probability, reverse=True
+    ):
         schedule, rounds = silos[index]
-        if leader.sampling_probability <= schedule.sampling_probability * _ALIKE:
-            q, items = leader.sampling_probability, leader.items
-            result[index] = SiloRun(replace(schedule, sampling_probability=q, items=items), rounds)
-        else:
+        if leader is None or leader.sampling_probability > schedule.sampling_probability * _ALIKE:
             leader = schedule
+        q, items = leader.sampling_probability, leader.items
+        result[index] = SiloRun(replace(schedule, sampling_probability=q, items=items), rounds)
     return result
 
 

@@ -21,12 +21,12 @@ from accounting.plans import (
     settings,
     sound,
 )
-from subjectdp.accounting import held_silos
+from subjectdp.accounting import worst_case_silos
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, merged
-from subjectdp.accounting.held_silos import SiloRun
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
+from subjectdp.accounting.worst_case_silos import SiloRun
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.sampling.batches import silos_of_round
 
@@ -61,9 +61,9 @@ def test_many_different_silos_are_merged_upwards() -> None:
     """Seven kinds have 21 pairs: few are accounted for, and no pair is worse."""
     noises = (8.0, 7.5, 8.5, 8.0, 7.0, 9.0, 8.0)
     whole = unequal([(0.01 * 1.3**n, 60 - 8 * n, sigma) for n, sigma in enumerate(noises)], 2)
-    assert len(unit_losses(whole, SUBJECT, True)) <= held_silos._MOST_CHOICES
+    assert len(unit_losses(whole, SUBJECT, True)) <= worst_case_silos._MOST_CHOICES
     bound = unit_epsilon(whole, SUBJECT, every_silo=True)
-    fictitious = held_silos.worst_of([SiloRun(silo, 12) for silo in whole.silos]).schedule
+    fictitious = worst_case_silos.worst_of([SiloRun(silo, 12) for silo in whole.silos]).schedule
     single = replace(whole, silos=(fictitious,) * 2, silos_per_subject=2)
     assert brute_force(whole, 2) <= bound < 0.85 * unit_epsilon(single, SUBJECT, every_silo=True)
 
@@ -82,8 +82,8 @@ def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
         ]
         whole, held = unequal(kinds, 1), min(held, silos)
         runs = [SiloRun(silo, int(random.integers(1, 4))) for silo in whole.silos]
-        found = held_silos.held_silos(runs, held)
-        assert len(found) <= held_silos._MOST_CHOICES
+        found = worst_case_silos.worst_case_silos(runs, held)
+        assert len(found) <= worst_case_silos._MOST_CHOICES
         for choice in combinations(runs, held):
             assert any(covers(worse, choice) for worse in found)
 
@@ -91,7 +91,7 @@ def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
 def test_a_worst_silo_is_as_bad_as_each() -> None:
     whole = unequal([(0.04, 20, 8.0), (0.02, 40, 7.0), (0.02, 50, 9.0)], 1)
     runs = [SiloRun(silo, rounds) for silo, rounds in zip(whole.silos, (3, 2, 4), strict=True)]
-    assert all(held_silos._dominates(held_silos.worst_of(runs), silo) for silo in runs)
+    assert all(worst_case_silos._dominates(worst_case_silos.worst_of(runs), silo) for silo in runs)
 
 
 def covers(worse: tuple[SiloRun, ...], better: tuple[SiloRun, ...]) -> bool:
@@ -100,7 +100,7 @@ def covers(worse: tuple[SiloRun, ...], better: tuple[SiloRun, ...]) -> bool:
         return True
     rest = better[1:]
     return any(
-        held_silos._dominates(worse[i], better[0]) and covers(worse[:i] + worse[i + 1 :], rest)
+        worst_case_silos._dominates(worse[i], better[0]) and covers(worse[:i] + worse[i + 1 :], rest)
         for i in range(len(worse))
     )
 

@@ -12,8 +12,14 @@ from scipy import optimize, stats
 
 from accounting.plans import DELTA, POISSON, SUBJECT
 from subjectdp.accounting import renyi
-from subjectdp.accounting.capped import capped, capped_bound, capped_shift
-from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, pld_epsilon
+from subjectdp.accounting.epsilon import (
+    epsilon_of,
+    large_epsilon,
+    pld_epsilon,
+    truncated,
+    truncated_shift,
+    truncated_tail_bound,
+)
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.plan.plan import Clipping
@@ -58,15 +64,17 @@ def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
     rare = MixtureSteps(0.2, sampled_gaussian(1e-12), 250)
     alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
     assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
-    assert capped_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
+    assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(
+        250e-12, rel=1e-3
+    )
 
 
 # --- the cut -----------------------------------------------------------------------------------------------------
 
 
-def test_the_cap_is_the_smallest_count_whose_tail_is_paid() -> None:
+def test_the_limit_is_the_smallest_count_whose_tail_is_paid() -> None:
     q, k, tail = 0.1, 30, 1e-6
-    shift, missed = capped_shift(items(q, k), tail)
+    shift, missed = truncated_shift(items(q, k), tail)
     most = int(shift.sensitivities[-1])
     assert missed == pytest.approx(stats.binom.sf(most, k, q), rel=1e-6)
     assert stats.binom.sf(most, k, q) <= tail < stats.binom.sf(most - 1, k, q)
@@ -76,12 +84,12 @@ def test_the_cap_is_the_smallest_count_whose_tail_is_paid() -> None:
 
 def test_a_shift_without_a_tail_stays_whole() -> None:
     for shift in (sampled_gaussian(0.3), sampled_gaussian(1.0), items(0.5, 3)):
-        assert capped_shift(shift, 1e-9) == (shift, 0.0)
+        assert truncated_shift(shift, 1e-9) == (shift, 0.0)
 
 
-def test_the_chance_that_any_step_exceeds_its_cap() -> None:
+def test_the_chance_that_any_step_exceeds_its_limit() -> None:
     loss = (MixtureSteps(1.0, items(0.1, 30), 70), MixtureSteps(2.0, items(0.3, 9), 30))
-    parts, missed = capped(loss, 1e-3)
+    parts, missed = truncated(loss, 1e-3)
     kept = 1.0
     for part, (q, k) in zip(parts, ((0.1, 30), (0.3, 9)), strict=True):
         kept *= stats.binom.cdf(part.shift.sensitivities[-1], k, q) ** part.steps
@@ -122,16 +130,16 @@ def test_one_step_against_its_integral(q: float, k: int, sigma: float, delta: fl
     def integral(part: PrivacyLoss, remaining: float) -> float:
         return exact_epsilon(part[0].noise_multiplier, part[0].shift, remaining)
 
-    parts, missed = capped(loss, 0.05 * delta)
+    parts, missed = truncated(loss, 0.05 * delta)
     assert missed > 0 and len(parts[0].shift.sensitivities) < k + 1
-    bound = capped_bound(loss, delta, integral)
+    bound = truncated_tail_bound(loss, delta, integral)
     assert exact <= bound + 1e-9
     assert bound <= 1.25 * exact + 0.05
     assert integral(parts, delta) < exact, "forgetting the tail's δ would claim too much"
 
 
 def test_the_bound_spends_delta_once() -> None:
-    """δ of the capped loss and τ add up to δ, and ε grows by -log(1 - τ)."""
+    """δ of the truncated loss and τ add up to δ, and ε grows by -log(1 - τ)."""
     loss, delta = (MixtureSteps(1.0, items(0.1, 30), 40),), 0.1
     asked: list[float] = []
 
@@ -139,9 +147,9 @@ def test_the_bound_spends_delta_once() -> None:
         asked.append(remaining)
         return 1.0
 
-    missed = capped(loss, 0.05 * delta)[1]
+    missed = truncated(loss, 0.05 * delta)[1]
     assert 1e-4 < missed <= 0.05 * delta
-    assert capped_bound(loss, delta, one) == pytest.approx(1.0 - math.log(1 - missed), rel=1e-12)
+    assert truncated_tail_bound(loss, delta, one) == pytest.approx(1.0 - math.log(1 - missed), rel=1e-12)
     assert asked == [pytest.approx(delta - missed, rel=1e-12)]
 
 
@@ -156,7 +164,7 @@ def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
 ) -> None:
     loss = (MixtureSteps(sigma, items(q, k), steps),)
     old = renyi.rough_bound(loss, DELTA)
-    bound = capped_bound(loss, DELTA, large_epsilon)
+    bound = truncated_tail_bound(loss, DELTA, large_epsilon)
     lower = lower_epsilon(loss, DELTA, old / 20_000)
     assert lower <= bound * (1 + 1e-9)
     assert bound <= 1.25 * lower + 1.0

@@ -20,8 +20,7 @@ from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling.batches import StepKey, sample_items
 from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import Federation, descend, make_optimiser
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 

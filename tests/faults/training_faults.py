@@ -153,7 +153,7 @@ def mount(*arguments: str) -> None:
 
 
 def _unlock(space: Workspace) -> None:
-    space.must_succeed(space.snakemake("--unlock"))
+    space.must_succeed(space.start("--unlock").wait())
 
 
 def _resumes(space: Workspace) -> int:

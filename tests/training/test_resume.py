@@ -58,10 +58,7 @@ class World:
 
 def settings(every: bool, **changes: Any) -> dict[str, Any]:
     training = {"rounds": ROUNDS, "batch_size": 8, "local_steps": 2, **changes.pop("training", {})}
-    performance = {
-        "device": "cpu",
-        "checkpoint_minutes": 0 if every else 1e6,
-    }
+    performance = {"device": "cpu", "checkpoint_minutes": 0 if every else 1e6}
     performance |= changes.pop("performance", {})
     return small_world.config(training=training, performance=performance, **changes)
 
@@ -114,6 +111,19 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "an average over rounds": {"training": {"averaged_rounds": 0.5}},
     "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
+    "subjects of a trusted server": {
+        "algorithm": "subject_release",
+        "partition": {"max_items_per_subject": None},
+        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "subject": {"trust": "central", "weights": "proportional"},
+        "training": {"local_steps": None, "optimizer": {"name": "momentum"}},
+    },
+    "updates of subjects": {
+        "algorithm": "uldp_fl",
+        "partition": {"max_items_per_subject": None},
+        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "training": {"local_steps": 2, "optimizer": {"name": "momentum"}},
+    },
     "integer noise": {
         "algorithm": "joint_noise",
         "joint": {"noise": "skellam"},

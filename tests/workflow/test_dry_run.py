@@ -132,39 +132,15 @@ def test_two_thousand_runs_plan_quickly(project, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ({"name": "x", "run": {"algorithm": {"name": "local_itm_dp"}}}, ["local_itm_dp", "local_item_dp"]),
-        ({"name": "x", "run": {"privcy": {"epsilon": 4}}}, ["privcy", "privacy"]),
-        (
-            {"name": "x", "run": {"partition": {"distribution": "power", "alpha": 0}}},
-            ["partition.alpha", "0"],
-        ),
-        ({"name": "data"}, ["name", "data"]),
-        ({"name": "x", "figures": ["figure99"]}, ["figure99", "figure1"]),
-    ],
-    ids=["algorithm", "key", "alpha", "name", "figure"],
-)
-def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, content, told):
-    before = results_of(project)
-    done = project.snakemake("--dry-run", "--configfile", write_scenario(tmp_path, content), check=False)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stdout
-    message = done.stdout[done.stdout.index("error: ") :]
-    for word in told:
-        assert word in message
-    assert results_of(project) == before
-
-
-@pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("name: x\nrun: {algorithm: {name: local_itm_dp}}\n", "'local_item_dp'"),
         ("name: x\nrun: {seed: 1, seed: 2}\n", "the key 'seed' is given twice"),
         ("name: x\n__use_yte__: true\n", "__use_yte__ to be absent: Snakemake runs code in such files"),
     ],
-    ids=["a key twice", "templates"],
+    ids=["algorithm", "a key twice", "templates"],
 )
-def test_a_file_that_snakemake_reads_in_its_own_way_is_refused(project, tmp_path, text, told):
+def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, text, told):
     before = results_of(project)
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
@@ -216,12 +192,6 @@ def test_short_runs_share_a_job(project, tmp_path):
         SUBJECTDP_SLURM_RUNS_PER_JOB="2",
     ).stdout
     assert Counter(re.findall(r"Group job (\w+)", printed)) == {"short_runs": 3, "partitions": 1}
-
-
-def test_no_partition_is_set_unless_it_is_asked_for(project):
-    jobs = slurm_dry_run(project)
-    assert len(jobs) > 6 and not any("slurm_partition" in text for _, text in jobs)
-    assert all("runtime=" in text for name, text in jobs if name.startswith("rule "))
 
 
 def test_each_run_asks_for_its_own_cores(project, tmp_path):

@@ -70,7 +70,6 @@ def _all_worst(plan: PrivacyPlan) -> tuple[SiloSchedule, ...]:
 
 
 def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
-    """The losses that a unit may have in the runs of one seed together."""
     of_runs = [unit_losses(entry.plan, unit, every_silo) for entry in group]
     if len(group) == 1:
         return of_runs[0]

@@ -252,17 +252,15 @@ class _LogSum:
             part = values[start : start + chunk]
             index = np.clip(np.searchsorted(ordered, part), 1, _TABLE - 1)
             index = index if rising else _TABLE - index
-            result[start : start + chunk] = self._newton(part, table[index - 1], table[index])
+            low, high = table[index - 1], table[index]
+            points = (low + high) / 2
+            for _ in range(_NEWTON_STEPS):
+                at, slopes = self.value_and_slope(points)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    step = np.where(slopes != 0, (part - at) / slopes, 0.0)
+                points = np.clip(points + step, low, high)
+            result[start : start + chunk] = points
         return result
-
-    def _newton(self, values: Floats, low: Floats, high: Floats) -> Floats:
-        points = (low + high) / 2
-        for _ in range(_NEWTON_STEPS):
-            heights, slopes = self.value_and_slope(points)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                step = np.where(slopes != 0, (values - heights) / slopes, 0.0)
-            points = np.clip(points + step, low, high)
-        return points
 
 
 _ORDERS = 20  # moments on each side of 0, as in dp-accounting

@@ -12,12 +12,7 @@ from scipy import special
 from subjectdp.accounting import renyi
 from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import (
-    MixtureSteps,
-    PrivacyLoss,
-    subject_sampling_probability,
-    with_noise,
-)
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.plan import (
@@ -92,7 +87,6 @@ def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
-    """What a calibration depends on, JSON-able."""
     parts = [
         [list(part.shift.sensitivities), list(part.shift.probabilities), part.steps]
         if type(part.shift) is Shift
@@ -156,26 +150,19 @@ def group_table(
     """
     table: list[float] = []
     while len(table) < largest:
-        size = len(table) + 1
+        size = rung = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
         if size > exact or log_delta < _SMALLEST_LOG_DELTA:
             rung = min(largest, max(size, math.ceil(size * _LADDER)))
             value = _renyi_noise(loss, *group_target(epsilon, delta, rung))
-            table.extend([max([value, *table[-1:]])] * (rung - size + 1))
         else:
-            guess = _extrapolated(table)
+            guess = None
+            if size > 2:  # from the last two by a power law in Z
+                power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
+                guess = table[-1] * math.pow(size / (size - 1), min(2.0, power))
             value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess, SEARCH)
-            table.append(max([value, *table[-1:]]))
+        table.extend([max([value, *table[-1:]])] * (rung - size + 1))
     return table
-
-
-def _extrapolated(table: list[float]) -> float | None:
-    """The next σ_Z from the last two by a power law in Z; None for the first two."""
-    size = len(table) + 1
-    if size < 3:
-        return None
-    power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
-    return table[-1] * math.pow(size / (size - 1), min(2.0, power))
 
 
 def _renyi_noise(loss: PrivacyLoss, epsilon: float, log_delta: float) -> float:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
+
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -169,19 +171,12 @@ def typical_group_size(schedule: SiloSchedule) -> int:
 
     k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
     """
-    mean = schedule.items / max(1, schedule.subjects)
+    mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
-    best, best_mass, below = 1, 0.0, 0.0
-    for size in range(0, schedule.max_items_per_subject + 1):
-        one = _stats().binom.logcdf(size, low, schedule.sampling_probability)
-        other = _stats().binom.logcdf(size, low + 1, schedule.sampling_probability)
-        under = math.exp(schedule.subjects * ((1 - share) * float(one) + share * float(other)))
-        if under - below > best_mass:
-            best, best_mass = max(1, size), under - below
-        below = under
-        if below > 1 - 1e-9:
-            break
-    return best
+    sizes = np.arange(schedule.max_items_per_subject + 1)
+    one, other = (_stats().binom.logcdf(sizes, n, q) for n in (low, low + 1))
+    below = np.exp(schedule.subjects * ((1 - share) * one + share * other))
+    return max(1, int(np.argmax(np.diff(below, prepend=0.0))))
 
 
 def unit_epsilon(
@@ -216,7 +211,6 @@ def largest(
 
 
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
-    """The silo's schedule, with σ of the typical group size where σ depends on the batch, and its rounds."""
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
@@ -347,7 +341,6 @@ def budget_losses(
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
-    """How one release is moved."""
     settings, schedule = plan.settings, plan.silos[0]
     shift = unit_shift(
         plan.mechanism.clipping,

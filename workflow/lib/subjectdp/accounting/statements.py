@@ -127,7 +127,6 @@ def privacy_statements(
 
 
 def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
-    """What counts as one item, and what does not."""
     if items.window:
         yield (
             f"an item is a window of {items.window} characters and the next one: a character of the text is in up to "
@@ -183,7 +182,6 @@ def _claimed_epsilon(plan: PrivacyPlan) -> float | None:
 
 
 def _claims_nothing(mechanism: Mechanism) -> str | None:
-    """Why there is no claim of a paper; None where there is one."""
     if mechanism.clipping is Clipping.PER_UPDATE or mechanism.beyond_papers:
         return "none: the papers of this project do not publish this mechanism"
     if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
@@ -307,7 +305,6 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
 
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
-    """What has to hold for the statement, for people to check one by one."""
     yield from _public_facts(plan, unit)
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
@@ -378,10 +375,7 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def epsilon_over_rounds(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit,
-    rounds: Sequence[int] | None = None,
-    every_silo: bool = True,
+    plan: PrivacyPlan, unit: PrivacyUnit, rounds: Sequence[int] | None = None, every_silo: bool = True
 ) -> list[tuple[int, float]]:
     """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
 
@@ -403,7 +397,6 @@ def _spread(rounds: int) -> list[int]:
 
 
 def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
-    """ε of an item and of a subject at all its silos, over the rounds; null where none can be given."""
     result: dict[str, Any] = {
         "rounds": _spread(plan.rounds),
         "constant_noise_assumed": bool(plan.mechanism.data_dependence),

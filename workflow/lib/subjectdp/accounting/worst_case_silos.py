@@ -78,7 +78,6 @@ def composed_silos(
 
 
 def _joined(runs: Sequence[MixtureSteps]) -> MixtureSteps:
-    """One series of releases that is as bad as each."""
     if len(runs) == 1:
         return runs[0]
     base = runs[0].noise_multiplier

@@ -211,22 +211,18 @@ class _Bench:
     def __init__(self, found: Algorithm, plan: PrivacyPlan) -> None:
         self.found, self.plan = found, plan
         self.local = plan.mechanism.trust is TrustModel.LOCAL
-        self.probe = self._one_item_a_silo()
-        answer = self._seen(self.probe, 0.0).norm(dim=1)
-        self.scale = (answer / (CLIP / 10 * self._size_of_update())).unsqueeze(1)
-
-    def _size_of_update(self) -> float:
-        """What a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor."""
-        clipping, silo = self.plan.mechanism.clipping, self.plan.silos[0]
-        if clipping is Clipping.PER_UPDATE:
-            return silo.steps_per_round / silo.divisor
-        return self.plan.settings.subject.local_steps if clipping is Clipping.PER_SUBJECT_UPDATE else 1.0
-
-    def _one_item_a_silo(self) -> _Items:
-        """One short gradient at each silo, or at the first where the silos' sum is seen."""
-        gradients = torch.zeros(SILOS, PARAMETERS)
+        gradients = torch.zeros(
+            SILOS, PARAMETERS
+        )  # a short one at each silo, or at the first where their sum is seen
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
-        return _Items(gradients, np.arange(SILOS), np.arange(SILOS))
+        self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
+        # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor
+        clipping, silo, length = plan.mechanism.clipping, plan.silos[0], 1.0
+        if clipping is Clipping.PER_UPDATE:
+            length = silo.steps_per_round / silo.divisor
+        elif clipping is Clipping.PER_SUBJECT_UPDATE:
+            length = plan.settings.subject.local_steps
+        self.scale = (self._seen(self.probe, 0.0).norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
 
     def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
         """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
@@ -258,11 +254,8 @@ class _Bench:
             return
         law = float(stats.kstest(drawn.ravel() / measured, "norm").pvalue)
         shared = float(np.abs(np.corrcoef(drawn) - np.eye(len(drawn))).max())
-        apart = shared <= 5 / math.sqrt(PARAMETERS)
-        yield Check(
-            law > 1e-6 and apart,
-            f"noise: Gaussian (p = {law:.2g}), releases correlated by {shared:.2f} at most",
-        )
+        words = f"noise: Gaussian (p = {law:.2g}), releases correlated by {shared:.2f} at most"
+        yield Check(law > 1e-6 and shared <= 5 / math.sqrt(PARAMETERS), words)
 
     def divisor(self) -> Check:
         """The noise of a release must not know the data: the same draw, on other data and on an empty mini-batch."""
@@ -272,12 +265,10 @@ class _Bench:
         change = float((lengths / lengths[0] - 1).abs().max())
         if change <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")
-        return Check(
-            False, f"divisor: not public, other data change the noise of a release by {100 * change:.0f} %"
-        )
+        words = f"other data change the noise of a release by {100 * change:.0f} %"
+        return Check(False, f"divisor: not public, {words}")
 
     def _with_silos(self, **changes: Any) -> _Bench:
-        """The same bench with other facts of every silo."""
         other = copy(self)
         other.plan = replace(self.plan, silos=tuple(replace(silo, **changes) for silo in self.plan.silos))
         return other
@@ -295,7 +286,7 @@ class _Bench:
             yield self._moved("a silo's whole data", PrivacyUnit.SILO, False, [world.silos == 0])
 
     def _moved(self, words: str, unit: PrivacyUnit, every: bool, masks: list[NDArray[np.bool_]]) -> Check:
-        found: list[tuple[float, float, float]] = []
+        measured: list[tuple[float, float, float]] = []
         for mask in masks:
             most = int(np.bincount(_world().silos[mask]).max())  # its items at a silo
             try:
@@ -303,8 +294,8 @@ class _Bench:
             except PrivacyError as none:
                 return Check(True, f"{words}: no ε is stated ({none})")
             moved = max(self._moves(unit, mask))
-            found.append((round(moved / allowed, 3), moved, allowed))
-        ratio, moved, allowed = max(found)
+            measured.append((round(moved / allowed, 3), moved, allowed))
+        ratio, moved, allowed = max(measured)
         text = f"{words}: moved the un-noised sum by {moved:.4g} C, the plan allows {allowed:.4g} C"
         return Check(ratio <= 1, text)
 
@@ -320,11 +311,8 @@ class _Bench:
         axis[1] = 1.0
         chosen = torch.from_numpy(mask).unsqueeze(1)
         short = world.gradients / world.gradients.norm(dim=1, keepdim=True) * CLIP / 2
-        for own, others in (
-            (HUGE * axis, short),
-            (HUGE * axis, -LARGE * axis),
-            (world.gradients, world.gradients),
-        ):
+        same = world.gradients
+        for own, others in ((HUGE * axis, short), (HUGE * axis, -LARGE * axis), (same, same)):
             before = replace(world, gradients=torch.where(chosen, own, others))
             after = before.kept(~mask)
             if unit is PrivacyUnit.SILO:

@@ -14,19 +14,8 @@ from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.plan.plan import Mechanism
 
 COLUMNS = (
-    "audit",
-    "algorithm",
-    "variant",
-    "mode",
-    "setting",
-    "claimed_epsilon",
-    "true_epsilon",
-    "lower_bound",
-    "runs",
-    "direction",
-    "confidence",
-    "verdict",
-    "synthetic",
+    *("audit", "algorithm", "variant", "mode", "setting", "claimed_epsilon", "true_epsilon", "lower_bound"),
+    *("runs", "direction", "confidence", "verdict", "synthetic"),
 )
 REFUTED, STANDS = "refuted", "not refuted"
 

@@ -50,14 +50,9 @@ def world_scores(
 
 
 def audit_plan(
-    plan: PrivacyPlan,
-    name: str,
-    runs: int,
-    seed: int,
-    confidence: float = CONFIDENCE,
-    models: bool = False,
-) -> tuple[LowerBound, NDArray[np.float32], NDArray[np.float32]]:
-    """The lower bound on a plan's ε for the unit it claims, with the scores of present and absent runs.
+    plan: PrivacyPlan, name: str, runs: int, seed: int, confidence: float = CONFIDENCE, models: bool = False
+) -> LowerBound:
+    """The lower bound on a plan's ε for the unit it claims.
 
     Args:
         plan: of an algorithm with noise and Poisson sampling.
@@ -69,7 +64,7 @@ def audit_plan(
     scores = likelihood_ratios(plan, models=models)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
     present, absent = (world_scores(audited, plan, scores, world, models) for world in worlds)
-    return split_bound(present, absent, plan.settings.delta, confidence), present, absent
+    return split_bound(present, absent, plan.settings.delta, confidence)
 
 
 _CELLS = 1 << 14
@@ -122,7 +117,6 @@ def likelihood_ratios(
 
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
-    """Of the sum of ``summed`` releases."""
     step = _sum_of(unit_losses(plan, unit, every_silo=True)[0][0], summed)
     # where the canary may reverse a clipped vector, each silo releases −C without it
     reversed_ = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
@@ -136,12 +130,9 @@ def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
     return replace(step, noise_multiplier=math.sqrt(count) * step.noise_multiplier, shift=shift)
 
 
-@cache
-def _likelihood_ratio(step: MixtureSteps, offset: float) -> LikelihoodRatio:
-    return LikelihoodRatio(step, offset)
+_likelihood_ratio = cache(LikelihoodRatio)
 
 
 def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    """The plan as if this silo were the only one."""
     tables = plan.group_noise_multipliers[silo : silo + 1]
     return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)

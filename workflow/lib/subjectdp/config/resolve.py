@@ -79,20 +79,19 @@ def resolve_defaults(run: _Run) -> _Run:
 
 def without_unread_keys(run: _Run) -> _Run:
     """``run`` with the keys that its algorithm does not read at their defaults."""
-    unread = _unread(run.algorithm.name)
+    unread = unread_keys(run.algorithm.name)
     return _with(run, {name: _with(getattr(run, name), values) for name, values in unread.items()})
 
 
 @cache
-def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
-    found = algorithm(algorithm_name)
-    result = {}
+def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
+    """Section -> key -> default, of keys that the algorithm does not read."""
+    known, unread = algorithm(algorithm_name), {}
     for name in ("privacy", "joint", "subject"):
-        section = RunSections.model_fields[name].default
-        idle = name == "privacy" and not found.is_private
-        keys = [key for key in type(section).model_fields if idle or not found.reads_key(f"{name}.{key}")]
-        result[name] = {key: getattr(section, key) for key in keys}
-    return result
+        idle = name == "privacy" and not known.is_private
+        defaults = dict(RunSections.model_fields[name].default)
+        unread[name] = {k: v for k, v in defaults.items() if idle or not known.reads_key(f"{name}.{k}")}
+    return unread
 
 
 def _resolve_data(data: DataConfig) -> DataConfig:
@@ -168,7 +167,7 @@ def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
-    training, found = run.training, algorithm(run.algorithm.name)
+    training, known = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {}
     if training.optimizer.name == "sgd":
         changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
@@ -176,9 +175,9 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
         changes |= _defaults(TrainingConfig, ("silo_choice",))
-    if found.one_step_per_round and training.local_steps is None:
+    if known.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
-    if found.samples_subjects or training.sampling_fraction is not None:
+    if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
 
@@ -235,11 +234,11 @@ def _digest(ingredients: Any) -> str:
 
 def mechanism_of(run: RunSections) -> Mechanism:
     """What the run's algorithm does in its mode, with the run's clipping and trust model."""
-    found = algorithm(run.algorithm.name, run.algorithm.variant)
-    chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
-    if run.joint.clipping == "update" and found.of_updates is not None:
-        chosen = found.of_updates
-    return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
+    known = algorithm(run.algorithm.name, run.algorithm.variant)
+    chosen = known.mechanism(run.algorithm.variant, run.privacy.mode)
+    if run.joint.clipping == "update" and known.of_updates is not None:
+        chosen = known.of_updates
+    return replace(chosen, trust=run.subject.trust) if known.reads_key("subject.trust") else chosen
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -87,34 +86,23 @@ def set_dotted(content: Mapping[str, Any], key: str, value: Any) -> dict[str, An
     return merge(content, over)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What one file says about runs."""
-
-    run: Mapping[str, Any]
-    datasets: Mapping[str, Any]
-    algorithms: Mapping[str, Any]
-    has_sweep: bool
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Layer:
-        """What a file says about runs."""
-        run, datasets, algorithms = (_mapping(content.get(key)) for key in ("run", "datasets", "algorithms"))
-        return cls(run, datasets, algorithms, "sweep" in content)
-
-    def overrides(self, dataset: str, name: str, variant: str | None) -> Iterator[Mapping[str, Any]]:
-        """Partial configurations for a run of the data set and algorithm, later over earlier."""
-        yield self.run
-        yield _mapping(self.datasets.get(dataset))
-        for key in (name, f"{name}:{variant}"):
-            override = dict(_mapping(self.algorithms.get(key)))
-            nested = _mapping(override.pop("datasets", {}))
-            yield override
-            yield _mapping(nested.get(dataset))
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
+    # nothing where it is no mapping: it is refused later, or a later file replaces it
     return value if isinstance(value, Mapping) else {}
+
+
+def _overrides(
+    layer: Mapping[str, Any], dataset: str, name: str, variant: str | None
+) -> Iterator[Mapping[str, Any]]:
+    # what one file says about a run of the data set and algorithm, later over earlier
+    run, datasets, algorithms = (_mapping(layer.get(key)) for key in ("run", "datasets", "algorithms"))
+    yield run
+    yield _mapping(datasets.get(dataset))
+    for key in (name, f"{name}:{variant}"):
+        override = dict(_mapping(algorithms.get(key)))
+        nested = _mapping(override.pop("datasets", {}))
+        yield override
+        yield _mapping(nested.get(dataset))
 
 
 def overlaid(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -135,11 +123,11 @@ def overlaid(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def run_content(layers: Sequence[Layer], assignment: Mapping[str, Any]) -> dict[str, Any]:
+def run_content(layers: Sequence[Mapping[str, Any]], assignment: Mapping[str, Any]) -> dict[str, Any]:
     """The nested mapping of the run at one place of the sweep: ``assignment`` lies over the layer that gives it."""
-    last = max((i for i, layer in enumerate(layers) if layer.has_sweep), default=len(layers) - 1)
+    last = max((i for i, layer in enumerate(layers) if "sweep" in layer), default=len(layers) - 1)
 
-    def applied(partials: Callable[[Layer], Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
+    def applied(partials: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
         content: dict[str, Any] = {}
         for number, layer in enumerate(layers):
             for partial in partials(layer):
@@ -148,8 +136,8 @@ def run_content(layers: Sequence[Layer], assignment: Mapping[str, Any]) -> dict[
                 content = set_dotted(content, key, value)
         return content
 
-    choices = _choices(applied(lambda layer: [layer.run]))
-    return applied(lambda layer: layer.overrides(*choices))
+    choices = _choices(applied(lambda layer: [_mapping(layer.get("run"))]))
+    return applied(lambda layer: _overrides(layer, *choices))
 
 
 def _choices(content: Mapping[str, Any]) -> tuple[str, str, str | None]:
@@ -211,7 +199,7 @@ class Scenario(Section):
 
     audit: AuditConfig = AuditConfig()
     """The audits of the algorithms, made where a figure wants them."""
-    _layers: tuple[Layer, ...] = PrivateAttr(default=())
+    _layers: tuple[Mapping[str, Any], ...] = PrivateAttr(default=())
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
@@ -327,7 +315,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         scenario = Scenario.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, Scenario) from None
-    scenario._layers = tuple(map(Layer.of, contents))
+    scenario._layers = tuple(contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     _check_overrides(scenario)

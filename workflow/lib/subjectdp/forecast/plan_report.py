@@ -235,12 +235,12 @@ def _noisy(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:
-    found: dict[str, list[Forecast]] = {}
+    by_reason: dict[str, list[Forecast]] = {}
     for row in rows:
         if row.problem is not None:
-            found.setdefault(row.problem, []).append(row)
+            by_reason.setdefault(row.problem, []).append(row)
     return [
         f"{sum(row.runs for row in refused)} of {sum(row.runs for row in rows)} runs will not start "
         f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
-        for problem, refused in found.items()
+        for problem, refused in by_reason.items()
     ]

@@ -141,10 +141,10 @@ def _data_words(manifest: Mapping[str, Any]) -> str:
 
 def _versions(environment: Mapping[str, Any]) -> str:
     packages = environment.get("packages") or {}
-    found = [
+    versions = [
         f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
     ]
-    return ", ".join([f"Python {environment.get('python', 'unknown')}", *found])
+    return ", ".join([f"Python {environment.get('python', 'unknown')}", *versions])
 
 
 def _distinct(values: Iterable[object], between: str = " or ") -> str:

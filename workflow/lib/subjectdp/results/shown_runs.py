@@ -25,19 +25,12 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which runs a figure shows.
+    """Which runs a figure shows."""
 
-    Attributes:
-        vary: swept columns that the figure shows; ``local_steps`` is one too.
-        hidden: labels of algorithms that it leaves out.
-        private: whether it leaves out algorithms that claim no privacy.
-        swept: a column of which an algorithm has several values, else it is left out; empty: none.
-    """
-
-    vary: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    private: bool = False
-    swept: str = ""
+    vary: tuple[str, ...] = ()  # swept columns that the figure shows; ``local_steps`` is one too
+    hidden: tuple[str, ...] = ()  # labels of algorithms that it leaves out
+    private: bool = False  # whether it leaves out algorithms that claim no privacy
+    swept: str = ""  # a column of which an algorithm has several values, else it is left out; empty: none
 
 
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,11 +111,11 @@ def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
         values: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         for place in kept:
             values[rows[place]["dataset"], rows[place]["label"]].add(rows[place][shown.swept])
-        found = sorted({rows[place][shown.swept] for place in kept})
+        values_there = sorted({rows[place][shown.swept] for place in kept})
         kept = [place for place in kept if len(values[rows[place]["dataset"], rows[place]["label"]]) > 1]
         if not kept:
             wanted = "at least two values for an algorithm"
-            raise expected(f"{shown.swept} of the runs", found, wanted, DataError)
+            raise expected(f"{shown.swept} of the runs", values_there, wanted, DataError)
     return kept
 
 
@@ -143,7 +136,7 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
     for places in by_label.values():
         values = [rows[place][column] for place in places]
         wanted = value if value in values else _preferred(values, column)
-        kept += [place for place, found in zip(places, values, strict=True) if found == wanted]
+        kept += [place for place, one in zip(places, values, strict=True) if one == wanted]
     return kept
 
 

@@ -123,7 +123,6 @@ class Target:
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Target:
-        """A printed number, another side, or neither."""
         compared = self.kind in (Kind.RELATIVE, Kind.ORDER)
         if compared != bool(self.versus):
             allowed = "another algorithm" if compared else "empty"
@@ -140,19 +139,8 @@ class Target:
 
 
 COLUMNS = [
-    *(
-        "id",
-        "paper",
-        "place",
-        "statement",
-        "kind",
-        "metric",
-        "dataset",
-        "algorithm",
-        "versus",
-        "versus_setting",
-    ),
-    *("printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
+    *("id", "paper", "place", "statement", "kind", "metric", "dataset", "algorithm", "versus"),
+    *("versus_setting", "printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
 ]
 """Columns of the file, in their order."""
 _TARGET = TypeAdapter(Target)

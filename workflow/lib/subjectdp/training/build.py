@@ -64,10 +64,7 @@ def make_federation(
 ) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    Args:
-        inputs: configuration, plan, data and partition.
-        device: where the run trains.
-        cache_dir: where a model's fixed features are kept for other runs; None: computed for this run alone.
+    ``cache_dir`` keeps a model's fixed features for other runs; None: they are computed for this run alone.
 
     Raises:
         ModelError: a model that does not fit the data, or mixes the items of a batch.

@@ -182,11 +182,11 @@ class Checkpoints:
 
 def _columns(rows: list[StepRow]) -> dict[str, Tensor]:
     columns = zip(*rows, strict=True) if rows else ((),) * len(STEP_COLUMNS)
-    found = {}
+    tensors = {}
     for name, column in zip(STEP_COLUMNS, columns, strict=True):
         whole = all(isinstance(value, int) for value in column)
-        found[name] = torch.from_numpy(np.asarray(column, np.int64 if whole else np.float64))
-    return found
+        tensors[name] = torch.from_numpy(np.asarray(column, np.int64 if whole else np.float64))
+    return tensors
 
 
 def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:

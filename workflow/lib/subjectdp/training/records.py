@@ -84,63 +84,15 @@ class Snapshot:
 
     It holds no generator and no counter: each random draw has its own key (decision 0004), so that a repeated round
     draws the same mini-batches and the same noise, and releases the same model.
-
-    Attributes:
-        round: the last finished round.
-        tensors: state of the global model (``GlobalModel.state``).
-        steps: rows of the local steps so far.
-        rounds: rows of the evaluated rounds so far.
-        train_seconds: time spent in rounds.
-        wall_seconds: time in all.
-        resumed_after: rounds after which the run was resumed.
     """
 
     round: int
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # state of the global model (``GlobalModel.state``)
     steps: list[StepRow] = field(default_factory=list)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    train_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    resumed_after: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is after an evaluated round; times in seconds."""
-
-    run_id: str
-    round: int
-    rounds: int
-    test: Score
-    validation: Score
-    seconds_per_round: float
-    seconds_done: float
-    seconds_left: float
-
-    def line(self) -> str:
-        """For people."""
-        return (
-            f"{self.run_id} round {self.round}/{self.rounds} test accuracy {self.test.accuracy:.4f} "
-            f"loss {self.test.loss:.4f} validation {self.validation.accuracy:.4f} | "
-            f"{self.seconds_per_round:.2f} s a round, "
-            f"{_clock(self.seconds_done)} done, {_clock(self.seconds_left)} left"
-        )
-
-    def write(self, folder: Path) -> None:
-        """Replaces the progress record in ``folder``; one that cannot be written is a warning in the log."""
-        record = {
-            "run_id": self.run_id,
-            "round": self.round,
-            "rounds": self.rounds,
-            "test_accuracy": _finite(self.test.accuracy),
-            "test_loss": _finite(self.test.loss),
-            "validation_accuracy": _finite(self.validation.accuracy),
-            "seconds_left": round(self.seconds_left),
-        }
-        try:
-            write_json(folder / PROGRESS, record)
-        except (StorageError, OSError) as problem:
-            log.warning("%s: %s", folder / PROGRESS, problem)
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # those that were evaluated
+    train_seconds: float = 0.0  # in rounds
+    wall_seconds: float = 0.0  # in all
+    resumed_after: tuple[int, ...] = ()  # rounds after which the run was resumed
 
 
 class Recorder:
@@ -164,7 +116,7 @@ class Recorder:
             for row in rows
         ]
 
-    def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> Progress:
+    def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
         """Records an evaluated round; ``seconds`` is the mean training time of a round so far."""
         self.round_rows.append(
             {
@@ -178,9 +130,23 @@ class Recorder:
                 "steps_done": len(self.step_rows),
             }
         )
+
+    def report(self, folder: Path) -> str:
+        """Replaces the progress record in ``folder``, or warns; returns it as a line for people."""
+        row = self.round_rows[-1]
         done = time.perf_counter() - self._started
-        left = done / (round_ - self._first_round) * (self.rounds - round_)
-        return Progress(self.run_id, round_, self.rounds, test, validation, seconds, done, left)
+        left = done / (row["round"] - self._first_round) * (self.rounds - row["round"])
+        shown = ("run_id", "round", "test_accuracy", "test_loss", "validation_accuracy")
+        record = {key: _finite(row[key]) for key in shown}
+        try:
+            write_json(folder / PROGRESS, {**record, "rounds": self.rounds, "seconds_left": round(left)})
+        except (StorageError, OSError) as problem:
+            log.warning("%s: %s", folder / PROGRESS, problem)
+        return (
+            f"{self.run_id} round {row['round']}/{self.rounds} test accuracy {row['test_accuracy']:.4f} "
+            f"loss {row['test_loss']:.4f} validation {row['validation_accuracy']:.4f} | "
+            f"{row['train_seconds']:.2f} s a round, {_clock(done)} done, {_clock(left)} left"
+        )
 
     def write(self, folder: Path) -> None:
         """Writes rounds.parquet and steps.parquet."""

@@ -19,18 +19,13 @@ from torch import Tensor, nn
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.federation import Federation
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import Federation, descend, make_optimiser
 from subjectdp.training.records import Score, StepLog
-from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep, silo_steps
+from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
 
 class IterateAverage:
-    """The mean of the models (P,) of the last ``part`` of the rounds, at least one; before it begins, the newest model.
-
-    Attributes:
-        vector: float32 (P,), the average after the last round given to ``update``; before the first the initial model.
-    """
+    """The mean ``vector`` (P,) of the models of the last ``part`` of the rounds; before it begins, the newest model."""
 
     def __init__(self, part: float, rounds: int, initial: Tensor) -> None:
         self._first = rounds - max(1, math.floor(part * rounds)) + 1
@@ -47,11 +42,7 @@ _OPTIMISER = "central_optimiser."  # before the names of its state
 
 
 class GlobalModel:
-    """The global model, starting from the model that is in the federation's engine.
-
-    Attributes:
-        vector: float32 (P,), the parameters θ.
-    """
+    """The global model θ, ``vector`` float32 (P,), starting from the model that is in the federation's engine."""
 
     def __init__(self, federation: Federation) -> None:
         self.vector = federation.engine.flat.vector.clone()
@@ -81,14 +72,14 @@ class GlobalModel:
     @torch.no_grad()
     def state(self) -> dict[str, Tensor]:
         """Copies of all state by name, on its devices."""
-        found = {MODEL: self.vector.detach().clone()}
+        state = {MODEL: self.vector.detach().clone()}
         if self._average is not None:
-            found[AVERAGE] = self._average.vector.detach().clone()
+            state[AVERAGE] = self._average.vector.detach().clone()
         if isinstance(self._optimiser, torch.optim.Optimizer):
             for key, value in self._optimiser.state_dict()["state"].get(0, {}).items():
                 if value is not None:  # SGD's momentum before the first step
-                    found[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
-        return found
+                    state[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
+        return state
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -103,14 +94,7 @@ class GlobalModel:
 
 
 def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
-    """Runs one round; afterwards ``model`` and the engine hold the new global model, ``log`` the round's local steps.
-
-    Args:
-        federation: what stays the same over the rounds.
-        model: the global model, which changes.
-        round_: counted from 1.
-        log: takes a row for every local step.
-    """
+    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps."""
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
@@ -122,19 +106,15 @@ def run_round(federation: Federation, model: GlobalModel, round_: int, log: Step
 def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
     """What one silo gives to the server (see :class:`SiloTask`): (P,) float32, or int64 for steps in integers.
 
-    Args:
-        federation: what stays the same over the rounds; its engine's parameters are overwritten.
-        theta: the global model (P,), read only.
-        round_: counted from 1.
-        silo: which one.
-        log: takes a row for every local step.
+    ``theta`` (P,) is the global model, which stays as it is; the engine's parameters are overwritten.
     """
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
     optimiser = make_optimiser(vector, federation.optimiser)
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for step in silo_steps(federation, round_, silo):
+    for number in range(federation.plan.silos[silo].local_steps):
+        step = SiloStep(federation, round_, silo, number)
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:

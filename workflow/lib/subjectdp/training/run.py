@@ -44,17 +44,11 @@ from subjectdp.training.rounds import GlobalModel, evaluate, run_round
 
 log = logging.getLogger(__name__)
 
-LOCK = ".lock"
-"""Name of the file in a run's folder that says which process trains it."""
-
-CHECKPOINTS = "checkpoints"
-"""Name of the folder in a run's folder for what it needs to go on; removed when the run is done."""
+# In a run's folder: which process trains it; what it needs to go on, until it is done; a line for each evaluated round.
+LOCK, CHECKPOINTS, LOG = ".lock", "checkpoints", "progress.log"
 
 LOCK_WAIT = 1800.0
 """Seconds to wait for another process that trains the same run, before giving up."""
-
-LOG = "progress.log"
-"""Name of the file in a run's folder with a line for each evaluated round."""
 
 
 @dataclass(frozen=True)
@@ -156,16 +150,8 @@ def _begin(run: Run) -> Snapshot:
 def train(run: Run, before: Snapshot, started: float) -> Snapshot:
     """The rounds of the plan after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last.
 
-    Args:
-        run: the run; its global model is that of ``before``.
-        before: the run as it was before the first of the rounds.
-        started: when this process began (``time.perf_counter``).
-
-    Returns:
-        The run after the last round.
-
-    Raises:
-        Stopped: a signal came; the checkpoint of the last whole round is written.
+    ``started`` is when this process began (``time.perf_counter``). Returns the run after the last round. Raises Stopped
+    where a signal came; the checkpoint of the last whole round is written.
     """
     reached, steps = before, StepLog(after_step=run.stop.check)
     rounds = run.inputs.plan.rounds
@@ -193,9 +179,8 @@ def _evaluate(run: Run, round_: int, seconds: float) -> None:
     flat, data = run.federation.engine.flat, run.federation.data
     flat.load(run.model.reported)
     test, validation = (evaluate(flat.model, data, items) for items in run.evaluated)
-    progress = run.recorder.add_round(round_, test, validation, seconds)
-    progress.write(run.folder)
-    run.report(progress.line())
+    run.recorder.add_round(round_, test, validation, seconds)
+    run.report(run.recorder.report(run.folder))
 
 
 def _stop_message(reached: Snapshot, checkpoints: Checkpoints) -> str:
@@ -239,8 +224,5 @@ def _privacy(inputs: RunInputs) -> dict[str, Any]:
     statements = privacy_statements(inputs.plan, items=items)
     card = report_text(inputs.plan, statements).splitlines()
     if inputs.prepared.own_subjects:
-        card += [
-            "",
-            "No subject ids: each item is its own subject, and a person with several has no more.",
-        ]
+        card += ["", "No subject ids: each item is its own subject, and a person with several has no more."]
     return {**statements, "card": card}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.flat import clip_factors, row_norms
-from subjectdp.training.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -33,14 +33,9 @@ def subject_update_sum(
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
     θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing.
-
-    Args:
-        federation: plan, optimiser and engine, which holds the global model before and after.
-        batch: items of the subjects.
-        groups: (items,) the place of each item's subject, 0 to subjects - 1, on the CPU; every place has an item.
-        weights: (items,) 1 over the items of the item's subject.
-        clip_norms: (subjects,) C_a.
+    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and
+    after. ``groups`` (items,) is the place of each item's subject, from 0, on the CPU, and every place has an item;
+    ``weights`` (items,) are 1 over the items of the item's subject, ``clip_norms`` (subjects,) C_a.
     """
     engine, device = federation.engine, clip_norms.device
     theta = engine.flat.vector.clone()

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import vjp, vmap
 from torch.overrides import TorchFunctionMode
@@ -30,8 +29,16 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from subjectdp.engine.layers.base import wanted
 from subjectdp.errors import ModelError
 
-Key = tuple[str, int]
-"""A function of some parameters, by their names, and how often it was called before in the pass."""
+
+class Key(NamedTuple):
+    """A function of some parameters, and how often it was called with them before in the pass."""
+
+    function: str
+    parameters: tuple[str, ...]
+    before: int
+
+    def __str__(self) -> str:
+        return f"{self.function} of {', '.join(self.parameters)}"
 
 
 class Place(NamedTuple):
@@ -56,11 +63,15 @@ class Place(NamedTuple):
         return result
 
 
+Places = tuple[list[Place | None], list[Place | None]]
+"""Of a function's arguments and of its outputs."""
+
+
 @dataclass
 class Value:
-    """A parameter, or what is made of parameters and constants; ``pieces`` of its items' gradients."""
+    """A parameter, or what is made of parameters (``names``) and constants; ``pieces`` of its items' gradients."""
 
-    name: str
+    names: tuple[str, ...]
     tensor: Tensor
     pieces: list[Piece] = field(default_factory=list)
 
@@ -107,7 +118,7 @@ class _Derived:
 
 @dataclass(frozen=True)
 class _Use:
-    name: str
+    key: Key
     func: Callable[..., Any]
     arguments: list[Any]
     spec: TreeSpec
@@ -115,7 +126,8 @@ class _Use:
     outputs: list[int]  # which of the function's are differentiated
     edges: list[GradientEdge]
     shapes: list[torch.Size]
-    places: tuple[list[Place | None], list[Place | None]]  # of arguments and outputs
+    places: Places
+    versions: list[int]  # of the arguments, as torch counts changes in place
 
 
 class Uses(TorchFunctionMode):
@@ -133,17 +145,17 @@ class Uses(TorchFunctionMode):
         parameters: Mapping[str, Tensor],
         constants: Iterable[Tensor],
         items: int,
-        places: Mapping[Key, Any] | None = None,
+        places: Mapping[Key, Places] | None = None,
     ) -> None:
         super().__init__()
-        self.roots = [Value(name, parameter) for name, parameter in parameters.items()]
+        self.roots = [Value((name,), parameter) for name, parameter in parameters.items()]
         self.items, self.places = items, places
         self.seen: dict[Key, tuple[list[Any], list[Any]]] = {}
         self.owners: dict[str, set[str]] = {}
         self.inside: list[str] = [""]
         self._values = {id(value.tensor): value for value in self.roots}
         self._shared = {id(tensor): tensor for tensor in constants}
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
 
@@ -163,8 +175,8 @@ class Uses(TorchFunctionMode):
                     {id(each): each for each in tree_leaves(output) if isinstance(each, Tensor)}
                 )
             return output
-        for value in values.values():
-            self.owners.setdefault(value.name, set()).add(self.inside[-1])
+        for name in {name for value in values.values() for name in value.names}:
+            self.owners.setdefault(name, set()).add(self.inside[-1])
         func = _OUT_OF_PLACE.get(getattr(func, "__name__", ""), func)
         return (self._derive if known else self._use)(func, arguments, spec, values)
 
@@ -178,7 +190,7 @@ class Uses(TorchFunctionMode):
         args, kwargs = tree_unflatten(given, spec)
         with torch.enable_grad():
             outputs, shape = tree_flatten(func(*args, **kwargs))
-        name = "/".join(sorted({value.name for value in distinct.values()}))
+        names = tuple(sorted({name for value in distinct.values() for name in value.names}))
         made, ends = [], []
         for n, each in enumerate(outputs):
             if not isinstance(each, Tensor):
@@ -186,7 +198,7 @@ class Uses(TorchFunctionMode):
             outputs[n] = each.detach()
             if each.requires_grad:
                 made.append(each)
-                ends.append(Value(name, outputs[n]))
+                ends.append(Value(names, outputs[n]))
                 self._values[id(outputs[n])] = ends[-1]
             else:
                 self._shared[id(outputs[n])] = outputs[n]
@@ -200,22 +212,35 @@ class Uses(TorchFunctionMode):
         which = [n for n, each in enumerate(outputs) if isinstance(each, Tensor) and each.is_floating_point()]
         if not which:
             return tree_unflatten(outputs, shape)
-        name = f"{getattr(func, '__name__', func)} of {', '.join(sorted({v.name for v in values.values()}))}"
-        key = (name, self._counts[name])
-        self._counts[name] += 1
+        names = tuple(sorted({name for value in values.values() for name in value.names}))
+        function = str(getattr(func, "__name__", func))
+        key = Key(function, names, self._counts[function, names])
+        self._counts[function, names] += 1
         kept = [each.detach() if isinstance(each, Tensor) else each for each in arguments]
+        versions = [each._version for each in kept if isinstance(each, Tensor)]
         if self.places is None:
             self.seen[key] = _copies(kept), _copies([outputs[n] for n in which])
             return tree_unflatten(outputs, shape)
         if key not in self.places:
             raise ModelError(
-                f"Expected a model that takes the same path in every pass, {name!r} was not there before."
+                f"Expected a model that takes the same path in every pass, '{key}' was not there before."
             )
         for n in which:
             outputs[n] = wanted(outputs[n])
         edges, shapes = [get_gradient_edge(outputs[n]) for n in which], [outputs[n].shape for n in which]
-        self._uses.append(_Use(name, func, kept, spec, values, which, edges, shapes, self.places[key]))
+        self._uses.append(
+            _Use(key, func, kept, spec, values, which, edges, shapes, self.places[key], versions)
+        )
         return tree_unflatten(outputs, shape)
+
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Whether a tensor depends on no item: made of parameters and constants."""
+        return id(tensor) in self._shared or id(tensor) in self._values
+
+    def without(self, parameters: Set[str]) -> Self:
+        """This pass as if some parameters had not been followed: their functions are left out."""
+        self.seen = {key: seen for key, seen in self.seen.items() if not parameters >= set(key.parameters)}
+        return self
 
     @property
     def edges(self) -> list[GradientEdge]:
@@ -227,16 +252,13 @@ class Uses(TorchFunctionMode):
         found = iter(gradients)
         for use in self._uses:
             own = [next(found) for _ in use.edges]
-            if any(each is not None for each in own):
-                device = use.values[min(use.values)].tensor.device
-                _add(
-                    use,
-                    [
-                        torch.zeros(s, device=device) if d is None else d
-                        for d, s in zip(own, use.shapes, strict=True)
-                    ],
-                    self.items,
-                )
+            if all(each is None for each in own):
+                continue
+            if use.versions != [each._version for each in use.arguments if isinstance(each, Tensor)]:
+                raise ModelError(f"Expected a model that does not change in place what '{use.key}' has read.")
+            zeros = next(iter(use.values.values())).tensor
+            deltas = [zeros.new_zeros(s) if d is None else d for d, s in zip(own, use.shapes, strict=True)]
+            _add(use, deltas, self.items)
         for node in reversed(self._derived):
             _lead_back(node)
         return self.roots
@@ -278,7 +300,7 @@ def _copies(values: list[Any]) -> list[Any]:
 # --- where the items are ------------------------------------------------------------------------------------
 
 
-def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Any]:
+def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Places]:
     """The places of all functions' items, from passes of fewer and of more items, and one with another first item.
 
     Raises:
@@ -288,14 +310,12 @@ def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Any]:
         raise ModelError(
             "Expected a model that takes the same path whatever the number of items and their values."
         )
-    places = {}
-    for key in more.seen:
-        columns = zip(fewer.seen[key], more.seen[key], changed.seen[key], strict=True)
-        places[key] = tuple(
-            [_place(key[0], values, fewer.items, more.items) for values in zip(*column, strict=True)]
-            for column in columns
-        )
-    return places
+
+    def side(key: Key, which: int) -> list[Place | None]:
+        columns = zip(*(uses.seen[key][which] for uses in (fewer, more, changed)), strict=True)
+        return [_place(str(key), values, fewer.items, more.items) for values in columns]
+
+    return {key: (side(key, 0), side(key, 1)) for key in more.seen}
 
 
 def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Place | None:
@@ -335,7 +355,7 @@ def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
     places, ends = use.places
     if any(place is None for place in ends):
         raise ModelError(
-            f"Expected a model that keeps its items apart: the output of {use.name!r} is one for all items."
+            f"Expected a model that keeps its items apart: the output of '{use.key}' is one for all items."
         )
     split = {n: place.parts(use.arguments[n], items) for n, place in enumerate(places) if place is not None}
     whole = {id(value): value for n, value in use.values.items() if n not in split}

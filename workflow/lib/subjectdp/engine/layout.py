@@ -1,0 +1,156 @@
+"""Which of a model's layers have fast rules, and where its items are in all else: learned from three passes.
+
+A rule serves a layer that runs once, on one tensor with the items first, and whose parameters nothing else reads. All
+other parameters are followed function by function (:mod:`subjectdp.engine.uses`): exact, and slower.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.layers import convolution, recurrent
+from subjectdp.engine.layers.base import LayerRule
+from subjectdp.engine.layers.convolution import ConvolutionRule
+from subjectdp.engine.layers.dense import EmbeddingRule, GroupNormRule, LayerNormRule, LinearRule
+from subjectdp.engine.layers.recurrent import LSTMRule
+from subjectdp.engine.uses import Key, Places, Uses, learned
+from subjectdp.errors import ModelError
+
+_RULES: dict[type[nn.Module], LayerRule] = {
+    nn.Linear: LinearRule(),
+    nn.Embedding: EmbeddingRule(),
+    nn.GroupNorm: GroupNormRule(),
+    nn.LayerNorm: LayerNormRule(),
+}
+_FEWEST = 2  # items of the smallest pass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of the layers with rules, and the places of the items in the functions of all other parameters."""
+
+    ruled: frozenset[str]
+    places: Mapping[Key, Places] = field(default_factory=dict)
+
+
+def rule_of(module: nn.Module) -> LayerRule | None:
+    """The rule of a layer's class; None where there is none."""
+    if "forward" in vars(module) or module._forward_pre_hooks:
+        return None
+    if type(module) is nn.LSTM:
+        return LSTMRule() if recurrent.supports(module) else None
+    if type(module) is nn.Conv2d:
+        return ConvolutionRule() if convolution.supports(module) else None
+    return _RULES.get(type(module))
+
+
+def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
+    """Learns from some items, in the mode that the model is in; the model and its parameters are left as they are.
+
+    Args:
+        model: any; it must not draw random numbers of a shape that depends on the items' values.
+        trained: names of the parameters.
+        inputs: at least three items that differ.
+
+    Raises:
+        ModelError: a model that mixes items, or that takes another path for other numbers of items.
+    """
+    items = number_of(inputs)
+    if items <= _FEWEST:
+        raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
+    parameters = {name: p for name, p in model.named_parameters() if name in trained}
+    layers = _candidates(model, parameters)
+    passes = []
+    for part in (slice(0, _FEWEST), slice(0, items), [1, *range(1, items)]):
+        uses = Uses(
+            parameters, _constants(model, parameters), _FEWEST if part == slice(0, _FEWEST) else items
+        )
+        torch.manual_seed(1)
+        with torch.no_grad(), _watched(layers, uses) as unfit, uses:
+            call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
+        passes.append((uses, unfit))
+    ruled = frozenset(
+        name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes)
+    )
+    owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
+    followed = [uses.without(owned) for uses, _ in passes]
+    return Layout(ruled, learned(*followed))
+
+
+def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:
+    return [*(p for name, p in model.named_parameters() if name not in parameters), *model.buffers()]
+
+
+def _candidates(model: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, nn.Module]:
+    """Layers with a rule whose parameters are all trained, each under one name."""
+    names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+    found = {}
+    for name, module in model.named_modules():
+        own = {f"{name}.{each}" if name else each: p for each, p in module.named_parameters()}
+        alone = all(each in parameters and names[id(p)] == 1 for each, p in own.items())
+        if own and alone and rule_of(module) is not None:
+            found[name] = module
+    return found
+
+
+@contextmanager
+def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[str]]:
+    """Counts the runs of each layer in the block; one that its rule does not serve counts twice."""
+    runs: Counter[str] = Counter()
+
+    def run(name: str, module: nn.Module, forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+        second = isinstance(module, nn.RNNBase) and not module.batch_first
+        given = [*inputs, *(each for each in options.values() if each is not None)]
+        alone = (
+            len(given) == 1
+            and isinstance(given[0], Tensor)
+            and given[0].dim() > second
+            and not uses.is_shared(given[0])
+        )
+        runs[name] += 1 if alone and given[0].shape[int(second)] == uses.items else 2
+        uses.inside.append(name)
+        try:
+            output = forward(*inputs, **options)
+        finally:
+            uses.inside.pop()
+        return (output[0], _Unread(output[1], runs, name)) if isinstance(module, nn.LSTM) else output
+
+    for name, module in layers.items():
+        module.forward = partial(run, name, module, module.forward)
+    try:
+        yield runs
+    finally:
+        for module in layers.values():
+            del module.forward
+
+
+class _Unread(tuple[Tensor, ...]):
+    """Last states of an LSTM, which its rule does not give: reading them counts as a run."""
+
+    def __new__(cls, states: Any, runs: Counter[str], name: str) -> _Unread:
+        made = super().__new__(cls, states)
+        made.read = lambda: runs.update({name: 2})  # type: ignore[attr-defined]
+        return made
+
+    def __iter__(self) -> Iterator[Tensor]:
+        self.read()  # type: ignore[attr-defined]
+        return super().__iter__()
+
+    def __getitem__(self, place: Any) -> Any:
+        self.read()  # type: ignore[attr-defined]
+        return super().__getitem__(place)
+
+
+def _outside(name: str, uses: Uses, runs: Counter[str], model: nn.Module) -> bool:
+    """Whether something else than one run of the layer reads its parameters."""
+    own = [f"{name}.{each}" if name else each for each, _ in model.get_submodule(name).named_parameters()]
+    return runs[name] != 1 or any(uses.owners.get(each, {name}) != {name} for each in own)

@@ -9,7 +9,7 @@ gradient of a large layer is formed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,12 +22,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.layers import convolution, recurrent
+from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
-from subjectdp.engine.layers.convolution import ConvolutionRule
-from subjectdp.engine.layers.dense import EmbeddingRule, GenericRule, GroupNormRule, LayerNormRule, LinearRule
-from subjectdp.engine.layers.recurrent import LSTMRule
+from subjectdp.engine.layers.dense import GenericRule
+from subjectdp.engine.layout import Layout, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
+from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
 
 ItemLoss = Callable[[Tensor, Tensor], Tensor]
@@ -64,8 +64,12 @@ class _Taped:
     version: int  # of the inputs, counted by torch
 
 
-Tape = dict[str, _Taped]
-"""The layers of one forward pass, in the order in which they ran."""
+@dataclass(frozen=True)
+class Tape:
+    """One forward pass: the layers with rules, in the order in which they ran, and the uses of other parameters."""
+
+    layers: dict[str, _Taped]
+    uses: Uses | None
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -85,6 +89,7 @@ class ClippingEngine:
         flat: the model.
         physical_batch_size: most items that go through the model at once.
         item_loss: what is differentiated.
+        layout: of the model; None where each parameter belongs to a layer that runs once, items first.
 
     Raises:
         ModelError: a layer that mixes the items of a batch, or that the engine does not support.
@@ -92,7 +97,11 @@ class ClippingEngine:
     """
 
     def __init__(
-        self, flat: FlatParameters, physical_batch_size: int = 192, item_loss: ItemLoss = cross_entropy
+        self,
+        flat: FlatParameters,
+        physical_batch_size: int = 192,
+        item_loss: ItemLoss = cross_entropy,
+        layout: Layout | None = None,
     ) -> None:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
@@ -100,13 +109,18 @@ class ClippingEngine:
         self.flat = flat
         self.physical_batch_size = physical_batch_size
         self.item_loss = item_loss
-        self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat.model)}
+        self.layout = layout
+        self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat, layout)}
+        self._units = {name: _named_below(flat, name) for name in self.rules}
+        ruled = {full for own in self._units.values() for full in own.values()}
+        self.followed = [name for name in flat.parameters if name not in ruled]
+        self._units |= {f"{name} alone": {"weight": name} for name in self.followed}
         one_linear = [type(module) for module, _ in self.rules.values()] == [nn.Linear]
         self._may_be_one_linear = one_linear and item_loss is cross_entropy
 
     def clipped_sum(
         self,
-        inputs: Tensor,
+        inputs: Inputs,
         labels: Tensor,
         clip_norm: float | Tensor,
         weights: Tensor | None = None,
@@ -117,7 +131,7 @@ class ClippingEngine:
         Items beyond ``physical_batch_size`` go through the model in further passes.
 
         Args:
-            inputs: (B, ...) items; B = 0 gives a zero sum.
+            inputs: B items, whatever the model takes; B = 0 gives a zero sum.
             labels: (B,) int64.
             clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
             weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
@@ -153,10 +167,10 @@ class ClippingEngine:
             clip = Clip(part.grouping, bound, part_weights, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(inputs[part.items], labels[part.items], clip, total)
+            total, norms[part.groups] = add(_part(inputs, part.items), labels[part.items], clip, total)
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
-    def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    def gradient_sum(self, inputs: Inputs, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
         at_once = self._at_once(inputs, labels)
         if at_once is not None:
@@ -166,11 +180,11 @@ class ClippingEngine:
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            total = self._add_gradients(inputs[part], labels[part], part_weights, total)
+            total = self._add_gradients(_part(inputs, part), labels[part], part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(
-        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
+        self, inputs: Inputs, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         linear = self._one_linear(inputs, labels)
         if linear is not None:
@@ -181,13 +195,19 @@ class ClippingEngine:
             losses = self.losses(output, labels)
         return self.add_recorded(tape, losses, clip, total)
 
-    def record(self, inputs: Tensor) -> tuple[Tensor, Tape]:
-        """The model's output for (B, ...) inputs, and what :meth:`add_recorded` needs of the pass."""
-        tape: Tape = {}
-        with torch.enable_grad(), self._recording(tape, len(inputs)):
-            output: Tensor = self.flat.model(_laid_out(inputs))
-        check_output(output, len(inputs))
-        return output, tape
+    def record(self, inputs: Inputs) -> tuple[Any, Tape]:
+        """The model's output for some items, and what :meth:`add_recorded` needs of the pass."""
+        items = number_of(inputs)
+        tape = Tape({}, self._uses(items))
+        with torch.enable_grad(), self._recording(tape.layers, items), tape.uses or nullcontext():
+            return call(self.flat.model, inputs), tape
+
+    def _uses(self, items: int) -> Uses | None:
+        if not self.followed or self.layout is None:
+            return None
+        parameters = {name: self.flat.parameters[name] for name in self.followed}
+        every = [*self.flat.model.parameters(), *self.flat.model.buffers()]
+        return Uses(parameters, every, items, self.layout.places)
 
     def losses(self, output: Tensor, targets: Tensor) -> Tensor:
         """The losses of the items (B,). Raises ModelError for a loss of another shape."""
@@ -229,33 +249,33 @@ class ClippingEngine:
             # only now, when the activations are freed: the sum is as large as the model
             into = torch.empty_like(self.flat.vector) if total is None else total
             views = self.flat.views(into)
-            for name in self.rules:
-                sums = Sums(within(views, f"{name}." if name else ""), fresh=total is None)
+            for name, own in self._units.items():
+                sums = Sums({each: views[full] for each, full in own.items()}, fresh=total is None)
                 if name in captured:
                     captured[name].add_weighted_sum(coefficients, sums)
                 sums.close()
         return into, norms
 
     def _add_large_group(
-        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
+        self, inputs: Inputs, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         weights = clip.weights
         if weights is not None:
             kept = weights != 0.0
-            inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
+            inputs, labels, weights = _part(inputs, kept), labels[kept], weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
     def _add_gradients(
-        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, total: Tensor | None
+        self, inputs: Inputs, labels: Tensor, weights: Tensor | None, total: Tensor | None
     ) -> Tensor:
-        parameters = dict(self.flat.model.named_parameters())
+        parameters = self.flat.parameters
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
-            loss = _total(self.losses(self.flat.model(_laid_out(inputs)), labels), weights)
+            loss = _total(self.losses(call(self.flat.model, inputs), labels), weights)
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
             for parameter in parameters.values():
@@ -269,27 +289,29 @@ class ClippingEngine:
         return into
 
     @torch.no_grad()
-    def _one_linear(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-        if not self._may_be_one_linear:
+    def _one_linear(self, inputs: Inputs, labels: Tensor) -> OneLinear | None:
+        if not self._may_be_one_linear or not isinstance(inputs, Tensor):
             return None
         ((layer, _),) = self.rules.values()
-        linear = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
+        linear = without_backward(self.flat.model, layer, laid_out(inputs), labels)
         self._may_be_one_linear = linear is not None
         return linear
 
-    def _at_once(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
+    def _at_once(self, inputs: Inputs, labels: Tensor) -> OneLinear | None:
         one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
         return self._one_linear(inputs, labels) if one_pass else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
-        edges = [edge for taped in tape.values() for edge in taped.edges]
+        edges = [edge for taped in tape.layers.values() for edge in taped.edges]
+        of_uses = [] if tape.uses is None else tape.uses.edges
+        every = [*edges, *of_uses]
         gradients = (
-            torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
+            torch.autograd.grad(loss, every, allow_unused=True) if every and loss.requires_grad else ()
         )
-        deltas = iter(gradients or [None] * len(edges))
+        deltas = iter(gradients or [None] * len(every))
         captured = {}
         with torch.no_grad():
-            for name, taped in tape.items():
+            for name, taped in tape.layers.items():
                 own = [next(deltas) for _ in taped.edges]
                 if all(delta is None for delta in own):
                     continue
@@ -305,11 +327,15 @@ class ClippingEngine:
                 ]
                 with _named(name):
                     captured[name] = rule.captured(module, taped.kept, written)
-        tape.clear()
+            if tape.uses is not None:
+                for value in tape.uses.take(list(deltas)):
+                    if value.pieces:
+                        captured[f"{value.names[0]} alone"] = captured_of(value)
+        tape.layers.clear()
         return captured
 
     @contextmanager
-    def _recording(self, tape: Tape, items: int) -> Iterator[None]:
+    def _recording(self, tape: dict[str, _Taped], items: int) -> Iterator[None]:
         def run(name: str, module: nn.Module, rule: LayerRule, *inputs: Any, **options: Any) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
@@ -387,13 +413,14 @@ def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | Non
         layer.zero_out(items, groups)
 
 
-def _laid_out(inputs: Tensor) -> Tensor:
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+def _part(inputs: Inputs, items: Any) -> Inputs:
+    return of_items(inputs, lambda tensor: tensor[items])
 
 
-def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The views whose names start with ``prefix``, without it."""
-    return {name[len(prefix) :]: view for name, view in views.items() if name.startswith(prefix)}
+def _named_below(flat: FlatParameters, layer: str) -> dict[str, str]:
+    """Names of a layer's parameters, within it and in the model."""
+    prefix = f"{layer}." if layer else ""
+    return {name[len(prefix) :]: name for name in flat.parameters if name.startswith(prefix)}
 
 
 def _refuse_mixing(model: nn.Module) -> None:
@@ -405,16 +432,20 @@ def _refuse_mixing(model: nn.Module) -> None:
             )
 
 
-def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.Module]]:
+    if layout is not None:
+        return [(name, flat.model.get_submodule(name)) for name in sorted(layout.ruled)]
     owners: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for name, parameter in flat.model.named_parameters(remove_duplicate=False):
         if owners.setdefault(id(parameter), name) != name:
             first = owners[id(parameter)]
             raise ModelError(
                 f"Expected each parameter in one layer, {first!r} and {name!r} are one (tied): give each its own."
             )
     return [
-        (name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None
+        (name, m)
+        for name, m in flat.model.named_modules()
+        if next(m.parameters(recurse=False), None) is not None
     ]
 
 
@@ -434,24 +465,17 @@ def _refuse_unusual(name: str, module: nn.Module) -> None:
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
     _refuse_unusual(name, module)
-    if type(module) is nn.LSTM and recurrent.supports(module):
-        return LSTMRule()
+    rule = rule_of(module)
+    if rule is not None:
+        return rule
     if isinstance(module, nn.RNNBase):
         raise ModelError(
             f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}."
         )
-    if type(module) is nn.Conv2d and convolution.supports(module):
-        return ConvolutionRule()
-    exact: dict[type[nn.Module], LayerRule] = {
-        nn.Linear: LinearRule(),
-        nn.Embedding: EmbeddingRule(),
-        nn.GroupNorm: GroupNormRule(),
-        nn.LayerNorm: LayerNormRule(),
-    }
     if next(module.children(), None) is not None:
         own = ", ".join(repr(each) for each, _ in module.named_parameters(recurse=False))
         raise ModelError(
             f"Expected parameters in layers only, {name or 'the model'!r} ({type(module).__name__}) holds {own} "
             "beside layers. Put them into a layer of their own (positions: nn.Embedding)."
         )
-    return exact.get(type(module), GenericRule())
+    return GenericRule()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -12,12 +14,22 @@ class FlatParameters:
     """Moves a model's parameters into one contiguous vector, in the order of ``named_parameters``.
 
     Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
-    ``vector`` float32 (P,) is the parameters' memory: writing to it changes the model.
+
+    Args:
+        model: any.
+        trained: names of the parameters that move; None: all. The others stay as they are, whatever their type.
+
+    Attributes:
+        vector: float32 (P,), the parameters' memory: writing to it changes the model.
+        parameters: those that moved, by name; they need no gradient.
+        shapes: parameter name -> shape.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, trained: Collection[str] | None = None) -> None:
         self.model = model
-        parameters = dict(model.named_parameters())
+        every = dict(model.named_parameters())
+        parameters = {name: p for name, p in every.items() if trained is None or name in trained}
+        self.parameters = parameters
         self.shapes = {name: tuple(p.shape) for name, p in parameters.items()}
         self.size = sum(p.numel() for p in parameters.values())
         device = next(iter(parameters.values())).device

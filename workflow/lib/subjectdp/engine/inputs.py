@@ -1,4 +1,4 @@
-"""What a model takes: one tensor, several (a tuple or list), or named ones (a mapping); items in the first dimension."""
+"""What a model takes: one tensor, several (a tuple or list), or named ones (a mapping), items first."""
 
 from __future__ import annotations
 

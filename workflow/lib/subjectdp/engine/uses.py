@@ -3,8 +3,8 @@
 A mode of torch sees every function that takes such a parameter, whatever module or loose code calls it:
 
 * a function of parameters and constants alone makes a *derived* value (``weight.t()``, ``positions(arange(T))``);
-* a function of data too is a *use*: an item's gradient is that of the function on the item's part of the data, given the
-  gradient of the item's part of the output; products and look-ups keep their factors, others are formed;
+* a function of data too is a *use*: an item's gradient is that of the function on the item's part of the data, given
+  the gradient of the item's part of the output; products and look-ups keep their factors, others are formed;
 * gradients of derived values are led back to their parameters, item by item.
 
 So any code is exact. Where the items are in a tensor is learned from three passes (:func:`learned`), never guessed.
@@ -26,7 +26,8 @@ from torch.func import vjp, vmap
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from subjectdp.engine.layers.base import wanted
+from subjectdp.engine.layers.base import Captured, wanted
+from subjectdp.engine.layers.dense import EmbeddingCaptured, ItemGradients, LinearCaptured, TiedCaptured
 from subjectdp.errors import ModelError
 
 
@@ -50,16 +51,18 @@ class Place(NamedTuple):
     def parts(self, tensor: Tensor, items: int) -> Tensor:
         """(items, ...): each item's part of the tensor."""
         outer = tensor.shape[self.dim] // (items * self.inner)
-        split = tensor.unflatten(self.dim, (outer, items, self.inner)).movedim(self.dim + 1, 0)
+        shape = (*tensor.shape[: self.dim], outer, items, self.inner, *tensor.shape[self.dim + 1 :])
+        split = tensor.reshape(shape).movedim(self.dim + 1, 0)
         return split.flatten(self.dim + 1, self.dim + 2)
 
     def alone(self, parts: Tensor, whole: torch.Size) -> Tensor:
         """(items, *whole): tensors that are zero but for each item's own part."""
         items, outer = len(parts), whole[self.dim] // (len(parts) * self.inner)
         result = parts.new_zeros(items, *whole)
-        view = result.unflatten(1 + self.dim, (outer, items, self.inner)).movedim(2 + self.dim, 1)
+        before, after = whole[: self.dim], whole[self.dim + 1 :]
+        view = result.view(items, *before, outer, items, self.inner, *after).movedim(2 + self.dim, 1)
         every = torch.arange(items, device=parts.device)
-        view[every, every] = parts.unflatten(1 + self.dim, (outer, self.inner))
+        view[every, every] = parts.reshape(items, *before, outer, self.inner, *after)
         return result
 
 
@@ -325,8 +328,8 @@ def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Pl
     dims = [d for d, (s, m) in enumerate(zip(small.shape, large.shape, strict=True)) if s != m]
     if len(dims) != 1 or small.shape[dims[0]] * more != large.shape[dims[0]] * fewer:
         raise ModelError(
-            f"Expected a model that keeps its items apart: {name!r} sees tensors of {tuple(small.shape)} for {fewer} items "
-            f"and of {tuple(large.shape)} for {more}."
+            f"Expected a model that keeps its items apart: {name!r} sees tensors of {tuple(small.shape)} for {fewer} "
+            f"items and of {tuple(large.shape)} for {more}."
         )
     differs = (large != changed).movedim(dims[0], 0).flatten(1).any(1)
     each, possible = len(differs) // more, []
@@ -353,14 +356,15 @@ def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
     if kept is not None and kept(use, deltas[0], items):
         return
     places, ends = use.places
-    if any(place is None for place in ends):
+    known = [place for place in ends if place is not None]
+    if len(known) < len(ends):
         raise ModelError(
             f"Expected a model that keeps its items apart: the output of '{use.key}' is one for all items."
         )
     split = {n: place.parts(use.arguments[n], items) for n, place in enumerate(places) if place is not None}
     whole = {id(value): value for n, value in use.values.items() if n not in split}
     own = [n for n in split if n in use.values]  # derived values that hold a part for each item
-    part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, ends, strict=True))
+    part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, known, strict=True))
 
     def run(values: list[Tensor], aligned: list[Tensor], parts: list[Tensor]) -> tuple[Tensor, ...]:
         stand = dict(zip(whole, values, strict=True))
@@ -379,7 +383,9 @@ def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
     for value, gradient in zip(whole.values(), found, strict=False):
         value.pieces.append(gradient)
     for n, gradient in zip(own, found[len(values) :], strict=True):
-        use.values[n].pieces.append(places[n].alone(gradient, use.arguments[n].shape))
+        place = places[n]
+        if place is not None:
+            use.values[n].pieces.append(place.alone(gradient, use.arguments[n].shape))
 
 
 def _item_gradients(
@@ -485,3 +491,24 @@ _FACTORS: dict[Any, Callable[[_Use, Tensor, int], bool]] = {
     torch.embedding: _look_up,
 }
 """Functions whose gradients keep their factors, which are small."""
+
+
+# --- what the engine clips ----------------------------------------------------------------------------------
+
+
+def captured_of(value: Value) -> Captured:
+    """A parameter's part of the book-keeping, under the name ``weight``: by factors where it has no other pieces."""
+    outer = [piece for piece in value.pieces if isinstance(piece, Outer)]
+    rows = [piece for piece in value.pieces if isinstance(piece, Rows)]
+    if len(outer) + len(rows) < len(value.pieces):
+        gradient = formed(value)
+        return ItemGradients({} if gradient is None else {"weight": gradient})
+    table = None
+    if rows:
+        numbers, delta = (torch.cat([getattr(each, name) for each in rows], 1) for name in ("rows", "delta"))
+        table = EmbeddingCaptured(numbers, delta, len(value.tensor), None)
+        if not outer:
+            return table
+    inputs, delta = (torch.cat([getattr(each, name) for each in outer], 1) for name in ("inputs", "delta"))
+    linear = LinearCaptured(inputs, delta, bias=False)
+    return linear if table is None else TiedCaptured(linear, table)

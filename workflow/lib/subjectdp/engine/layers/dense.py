@@ -26,6 +26,7 @@ from subjectdp.engine.layers.base import (
     joined,
     product_squares,
     squared_rows,
+    summed,
     wanted,
     zeroed,
 )
@@ -122,6 +123,34 @@ class EmbeddingCaptured:
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta * coefficients.items.view(-1, 1, 1)
         into.add_rows("weight", self.indices.flatten(), scaled.flatten(0, 1))
+
+
+@dataclass
+class TiedCaptured:
+    """A table that a linear map reads too: ‖O + R‖² = ‖O‖² + ‖R‖² + 2 Σ_st δ_s[r_t] (x_s · d_t)."""
+
+    linear: LinearCaptured
+    table: EmbeddingCaptured
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        return joined([self._of_run(run) for run in grouping.runs])
+
+    def _of_run(self, run: Run) -> Squares:
+        inputs, delta = grouped(self.linear.inputs, run), grouped(self.linear.delta, run)
+        rows, own = grouped(self.table.indices, run), grouped(self.table.delta, run)
+        read = delta.gather(2, rows.unsqueeze(1).expand(-1, delta.shape[1], -1))
+        cross = read.mul_(torch.bmm(inputs, own.transpose(1, 2))).sum((1, 2))
+        both = summed([product_squares(delta, [inputs], 0.0), self.table.squared_norms(Grouping((run,)))])
+        longest = (delta.norm(dim=2) * inputs.norm(dim=2)).sum(1) + own.norm(dim=2).sum(1)
+        return Squares((both.values + 2 * cross).clamp_min_(0.0), longest.square_().mul_(2 * GRAM_ROUNDING))
+
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.linear.zero_out(items, groups)
+        self.table.zero_out(items, groups)
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        self.linear.add_weighted_sum(coefficients, into)
+        self.table.add_weighted_sum(coefficients, into)
 
 
 class GroupNormRule:

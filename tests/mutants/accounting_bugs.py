@@ -446,8 +446,8 @@ ACCOUNTING = (
     mutant(
         "v3's fraction is that of an item",
         PUBLISHED,
-        "return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)",
-        "return schedule.sampling_probability",
+        "SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability",
+        "SUBJECT_UNION_BOUND: schedule.sampling_probability",
         CLAIMED,
     ),
     mutant(

@@ -53,6 +53,15 @@ _Z = 4.5  # standard errors: a right algorithm fails one of its statistical chec
 # Items of subjects (columns) at silos (rows): many and one everywhere, unevenly spread, at one silo.
 COUNTS = np.array([[3, 1, 3, 0], [3, 1, 1, 0], [3, 1, 0, 1]])
 SILOS, MOST = len(COUNTS), int(COUNTS.max())
+FACTS = FederationFacts(
+    items=tuple(map(int, COUNTS.sum(axis=1))),
+    subjects=tuple(map(int, (COUNTS > 0).sum(axis=1))),
+    largest_subject=(MOST,) * SILOS,
+    cap_enforced=True,
+    max_items_per_subject=MOST,
+    silos_per_subject=SILOS,
+    total_subjects=COUNTS.shape[1],
+)
 LARGE, HUGE = 1e3 * CLIP, 1e6 * CLIP
 
 
@@ -107,7 +116,7 @@ def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]
         for trust in TrustModel if found.reads_key("subject.trust") else (own.trust,):
             for weights in BudgetWeights if found.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
                 try:
-                    plan = make_plan(replace(own, trust=trust), _facts(), _settings(own, weights, q))
+                    plan = make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
                 except (ConfigError, PrivacyError) as problem:
                     refused = problem
                     continue
@@ -116,11 +125,6 @@ def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]
                 yield f"{own.title} ({', '.join([*words, own.clipping.value])})", plan
     if not made and refused is not None:
         raise refused
-
-
-def _facts() -> FederationFacts:
-    items, subjects = (tuple(map(int, x)) for x in (COUNTS.sum(axis=1), (COUNTS > 0).sum(axis=1)))
-    return FederationFacts(items, subjects, (MOST,) * SILOS, True, MOST, SILOS, COUNTS.shape[1])
 
 
 def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
@@ -290,21 +294,19 @@ class _Bench:
         measured: list[tuple[float, float, float]] = []
         for mask in masks:
             most = int(np.bincount(_world().silos[mask]).max())  # its items at a silo
+            items = MOST if unit is PrivacyUnit.ITEM else most
             try:
-                allowed = self._allowed(unit, every, MOST if unit is PrivacyUnit.ITEM else most)
+                losses = unit_losses(self._with_silos(max_items_per_subject=items).plan, unit, every)
             except PrivacyError as none:
                 return Check(True, f"{words}: no ε is stated ({none})")
+            # the length of the accountant's largest shifts over what is seen
+            squares = [sum(p.steps * p.shift.sensitivities[-1] ** 2 for p in loss) for loss in losses]
+            allowed = math.sqrt(max(squares) / self.plan.rounds)
             moved = max(self._moves(unit, mask))
             measured.append((round(moved / allowed, 3), moved, allowed))
         ratio, moved, allowed = max(measured)
         text = f"{words}: moved the un-noised sum by {moved:.4g} C, the plan allows {allowed:.4g} C"
         return Check(ratio <= 1, text)
-
-    def _allowed(self, unit: PrivacyUnit, every: bool, items: int) -> float:
-        """The length of the accountant's largest shifts over what is seen, for a unit of so many items at a silo."""
-        losses = unit_losses(self._with_silos(max_items_per_subject=items).plan, unit, every)
-        squares = [sum(p.steps * p.shift.sensitivities[-1] ** 2 for p in loss) for loss in losses]
-        return math.sqrt(max(squares) / self.plan.rounds)
 
     def _moves(self, unit: PrivacyUnit, mask: NDArray[np.bool_]) -> Iterator[float]:
         """For each kind of gradients: what is replaced is a silo's data, all else is taken away."""

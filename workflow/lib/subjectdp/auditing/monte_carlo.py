@@ -110,10 +110,14 @@ def likelihood_ratios(
     if noise_is_summed(plan):
         return (_score(plan, chosen, 1),)
     held = range(held_silos(plan)) if silos is None else silos
-    return tuple(
-        _score(_single(plan, silo), chosen, plan.silos[silo].steps_per_round if models else 1)
-        for silo in held
-    )
+
+    def alone(silo: int) -> LikelihoodRatio:
+        """As if this silo were the only one."""
+        tables = plan.group_noise_multipliers[silo : silo + 1]
+        single = replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)
+        return _score(single, chosen, plan.silos[silo].steps_per_round if models else 1)
+
+    return tuple(map(alone, held))
 
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
@@ -131,8 +135,3 @@ def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
 
 
 _likelihood_ratio = cache(LikelihoodRatio)
-
-
-def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    tables = plan.group_noise_multipliers[silo : silo + 1]
-    return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)

@@ -166,11 +166,13 @@ class VectorFederation:
         independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
         expectation.
         """
+        silos = self.plan.silos
+        whole = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
         for round_ in range(1, self.plan.rounds + 1):
             if self.plan.mechanism.trust is TrustModel.LOCAL:
                 yield from self._local_releases(round_)
             else:
-                yield 0, self._summed_release(round_)
+                yield 0, self.aggregated(round_) * (whole / self.plan.settings.clip_norm)
 
     def models(self) -> Iterator[tuple[int, Tensor]]:
         """What the server receives under LOCAL trust: for each round and silo the sum of the releases above."""
@@ -207,11 +209,6 @@ class VectorFederation:
             release = self.step(round_, silo, UPDATE)
             return release.add_noise(release.clip(model), self.plan.silos[silo].noise_multiplier)
         return model
-
-    def _summed_release(self, round_: int) -> Tensor:
-        silos = self.plan.silos
-        scale = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
-        return self.aggregated(round_) * (scale / self.plan.settings.clip_norm)
 
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
         for silo in range(held_silos(self.plan)):
@@ -395,9 +392,16 @@ class SubjectStep(VectorStep):
     """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
 
     def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
-        self._federation, self._round, self._step = federation, round_, step
         self.weight = federation.weights[silo] if silo >= 0 else 0.0
-        super().__init__(federation.plan, silo, self._coins, self._noisy)
+
+        def coins() -> VectorBatch:
+            return cast(VectorBatch, CanaryBatch(federation.coins(round_, silo, step)))
+
+        def noisy(total: Tensor, std: float) -> Tensor:
+            key = federation.world.key("noise", round_, silo, step)
+            return total + noise.add_gaussian(torch.zeros_like(total), std, key)
+
+        super().__init__(federation.plan, silo, coins, noisy)
 
     def subject_sum(self, batch: VectorBatch) -> Tensor:
         """The canary's clipped mean gradient, or 0 if it is not drawn."""
@@ -406,13 +410,6 @@ class SubjectStep(VectorStep):
     def subject_update_sum(self, batch: VectorBatch) -> Tensor:
         """The canary's clipped update. Its norm is that of the mean gradient: unclipped, both exceed the clip norm."""
         return self.subject_sum(batch)
-
-    def _coins(self) -> VectorBatch:
-        return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
-
-    def _noisy(self, total: Tensor, std: float) -> Tensor:
-        key = self._federation.world.key("noise", self._round, self.silo, self._step)
-        return total + noise.add_gaussian(torch.zeros_like(total), std, key)
 
 
 class SubjectFederation(VectorFederation):

@@ -9,7 +9,7 @@
 #   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it if missing)
 #   make mutants        plants bugs in copies of the library: a test has to kill each
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
-#   make faults         kills, full disks, damaged files, broken mirrors: nothing may be lost or silently wrong
+#   make faults         kills, full disks, damaged files: nothing may be lost or silently wrong
 #   make docs           the docs as a site in site/, which opens without a server
 #   make architecture   draws the packages of the library and their imports into docs/extending.md
 #   make help           this text
@@ -91,7 +91,7 @@ slurm-test: venv
 mutants: venv
 	$(PYTEST) tests/mutants -m "" -v $(ARGS)
 
-# Breaks things around real trainings and downloads; the last line reads `N faults, N recovered`.
+# Breaks things around real trainings; the last line reads `N faults, N recovered`.
 faults: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/faults -m faults -s $(ARGS)
 

@@ -25,10 +25,9 @@ from benchmarks.timing import Outcome, interleave
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
-from subjectdp.training.steps.silo_step import MiniBatch, SiloStep
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
+from subjectdp.training.silo_step import MiniBatch, SiloStep
 
 MODEL = "handwriting_head"
 STEPS = 16

@@ -24,7 +24,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import items_in_a_pass, saved_values
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 
 
 class Target(StrEnum):

@@ -36,9 +36,9 @@ from subjectdp.io.atomic import write_bytes
 from subjectdp.models.handwriting import CLASSES, FEATURES, OUTPUTS, HandwritingFeatures, HandwritingNet, half
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, ResidentData
+from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset
 
-_PAPER = -INK_SHIFT / INK_SCALE  # value of paper in ``ResidentData``
+_PAPER = -INK_SHIFT / INK_SCALE  # value of paper in ``DeviceDataset``
 _SIDES, _LANCZOS = (SIDE, SIDE), Image.Resampling.LANCZOS
 _CHUNK = 250
 _FEWEST_STEPS = 20  # the schedule warms up over a tenth of them
@@ -117,7 +117,7 @@ def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
         source, prepared = Path(name) / "source", Path(name) / "prepared"
         fetch_sources(data, source)
         prepare_dataset(data, source, prepared)
-        resident = ResidentData(load_prepared(prepared), torch.device("cpu"))
+        resident = DeviceDataset(load_prepared(prepared), torch.device("cpu"))
         return resident.at(torch.arange(len(resident.labels)))
 
 

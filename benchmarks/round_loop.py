@@ -11,7 +11,6 @@ import torch
 
 from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
@@ -21,11 +20,9 @@ from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling.batches import StepKey, sample_items
 from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
 
 SILOS = 4
 _SUBJECTS, _ITEMS, _STEPS = 40, 80, 4
@@ -83,7 +80,7 @@ def federation_of(folder: Path, model: str, batch: int, steps: int, items: int =
         "model": {"name": model},
         "performance": {"device": "cpu"},
     }
-    run = resolve_defaults(RunConfig.model_validate(settings))
+    run = RunConfig.model_validate(settings)
     write_prepared(folder / "prepared", _content(items), "leaf_json", [], 0.2)
     make_partition(folder / "prepared", folder / "partition", run)
     prepared, partition = load_prepared(folder / "prepared"), load_partition(folder / "partition")

@@ -31,9 +31,8 @@ from benchmarks.round_loop import NOISE_MULTIPLIER, RATE, SILOS, federation_of
 from benchmarks.steps import peers_may_fail
 from benchmarks.timing import Outcome
 from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
 
 ROUNDS, WARM_UP = 10, 2  # of a block
 _INSTALL = "not installed: see benchmarks/simulators.txt"

@@ -17,7 +17,7 @@ from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import World
 from subjectdp.algorithms.joint_noise import ALGORITHM
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.steps.silo_step import UPDATE
+from subjectdp.training.silo_step import UPDATE
 
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none
 

@@ -33,7 +33,7 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     SamplingMethod,
 )
-from subjectdp.training.steps.integer_noise import rounded_sum
+from subjectdp.training.integer_noise import rounded_sum
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO

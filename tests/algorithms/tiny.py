@@ -28,10 +28,9 @@ from subjectdp.plan.plan import (
     SubjectSettings,
 )
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import LoggedStep, StepLog
-from subjectdp.training.rounds import run_round, train_silo
-from subjectdp.training.steps.silo_step import SiloStep
+from subjectdp.training.records import LoggedStep, StepLog
+from subjectdp.training.rounds import GlobalModel, run_round, train_silo
+from subjectdp.training.silo_step import SiloStep
 
 ITEMS, FEATURES, CLASSES, SUBJECTS = (20, 14, 17), 6, 5, 7
 RATE, BATCH, CLIP = 0.3, 6, 0.4

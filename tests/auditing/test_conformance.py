@@ -19,7 +19,7 @@ from subjectdp.auditing import conformance
 from subjectdp.auditing.conformance import RARE, check, check_sampling, plans
 from subjectdp.cli.main import main
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.steps import silo_step
+from subjectdp.training import silo_step
 
 CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name))]
 RARE_CASES = [

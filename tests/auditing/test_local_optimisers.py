@@ -20,7 +20,7 @@ from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 
 SILOS, RUNS, FAR = 200, 20_000, 1000.0
 BATCH = 25_375  # of a silo's 25,375 items: everybody takes part

@@ -35,7 +35,7 @@ from subjectdp.plan.plan import (
     SubjectSettings,
     TrustModel,
 )
-from subjectdp.training.steps import silo_step
+from subjectdp.training import silo_step
 
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian

@@ -38,8 +38,8 @@ from subjectdp.auditing.vector import (
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyUnit, SamplingMethod, SiloSchedule
 from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
+from subjectdp.training import silo_step
 from subjectdp.training.federation import Federation
-from subjectdp.training.steps import silo_step
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 LOCAL = [

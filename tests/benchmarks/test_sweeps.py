@@ -86,4 +86,4 @@ def test_the_sweep_has_so_many_tiny_runs(tmp_path: Path, runs: int) -> None:
     scenario = load_scenario([scenario_file(tmp_path, runs)])
     site = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
     assert len(scenario.runs) == runs
-    assert {site.group_of(run) for run in scenario.runs} == {"tiny_runs"}
+    assert {site.group_of(run) for run in scenario.runs} == {"short_runs"}

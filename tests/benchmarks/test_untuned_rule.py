@@ -21,8 +21,8 @@ from benchmarks.untuned_rule import (
     table_of,
     trained,
 )
-from subjectdp.accounting.averaged_noise import untuned_schedule
 from subjectdp.accounting.gaussian import gdp_mu
+from subjectdp.accounting.untuned import untuned_schedule
 
 
 @pytest.fixture

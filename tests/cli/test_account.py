@@ -1,4 +1,4 @@
-"""The command line: account, calibrate, table1."""
+"""The command line: account, table1."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_account_as_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "calibrate --algorithm higrad_avg_dp --variant v3 --rounds 25 --silos 16"
+    arguments = "account --algorithm higrad_avg_dp --variant v3 --rounds 25 --silos 16"
     record = run_json(capsys, arguments, SCHEDULE)
     assert record["noise_multiplier"] == pytest.approx(23.03, rel=1e-3)
     assert 3.96 < record["epsilon"] <= 4.0
@@ -105,7 +105,7 @@ def test_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_calibrate_the_published_group_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "calibrate --algorithm local_group_dp --mode as_published --rounds 100"
+    arguments = "account --algorithm local_group_dp --mode as_published --rounds 100"
     text = run(capsys, arguments, SCHEDULE)
     assert "Z =   8  13.4" in text
     assert text.count("Z =") == 8
@@ -114,7 +114,7 @@ def test_calibrate_the_published_group_rule(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.slow
 def test_noise_for_groups_up_to_32_in_one_go(capsys: pytest.CaptureFixture[str]) -> None:
     """The table of accounting at the papers' scale for Z = 1..8, the same rule beyond it."""
-    arguments = "calibrate --algorithm local_group_dp --mode as_published --rounds 100 --group-sizes 32"
+    arguments = "account --algorithm local_group_dp --mode as_published --rounds 100 --group-sizes 32"
     table = run_json(capsys, arguments, SCHEDULE)["group_noise_multipliers"]
     assert len(table) == 32
     assert table == sorted(table)
@@ -128,14 +128,14 @@ def test_noise_for_groups_up_to_32_in_one_go(capsys: pytest.CaptureFixture[str])
         with pytest.raises(ConfigError, match="--group-sizes"):
             run(
                 capsys,
-                f"calibrate --algorithm {algorithm} --mode as_published --rounds 1 --group-sizes {sizes}",
+                f"account --algorithm {algorithm} --mode as_published --rounds 1 --group-sizes {sizes}",
                 SCHEDULE,
             )
 
 
 def test_updates_clipped_once(capsys: pytest.CaptureFixture[str]) -> None:
     schedule = "--algorithm joint_noise --clipping update --silos 16 --rounds 100"
-    noise = run_json(capsys, "calibrate", schedule, SCHEDULE)
+    noise = run_json(capsys, "account", schedule, SCHEDULE)
     assert noise["unit"] == "silo"
     assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100) / 0.924931, rel=1e-5)
     record = run_json(capsys, "account", schedule, SCHEDULE, "--noise-multiplier 21.6")
@@ -172,10 +172,9 @@ def test_account_and_calibrate_every_run_of_a_configuration(
         assert (record["steps_per_round"], record["silos"], record["guarantee"]) == (2, 3, False)
         assert record["epsilon"] == pytest.approx(4.0, rel=2e-3)
         assert record["privacy"]["sound"]["item"]["epsilon"] > 3.9
-    noise = run_json(capsys, "calibrate", *arguments)
-    own, shared = (record["noise_multiplier"] for record in noise)
+    own, shared = (record["noise_multiplier"] for record in records)
     assert shared == pytest.approx(own, rel=1e-3), "of the sum"
-    assert noise[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
+    assert records[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -194,7 +193,6 @@ def test_table1() -> None:
     ("arguments", "message", "error"),
     [
         ("--noise-multiplier 1", "--algorithm", ConfigError),
-        ("--algorithm local_item_dp --rounds 5", "--noise-multiplier", ConfigError),
         ("--algorithm local_item_dp --noise-multiplier 1", "--rounds", ConfigError),
         ("--algorithm no_such --rounds 5 --noise-multiplier 1", "algorithm", ConfigError),
         ("--algorithm higrad_avg_dp:v9 --rounds 5 --noise-multiplier 1", "variant", ConfigError),
@@ -229,11 +227,9 @@ def test_all_missing_options_are_named_at_once_after_unknown_names(
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         run(capsys, "account --algorithm higrad_avg_dp --sampling fixed_batch_size")
-    named = (
-        "--rounds --sampling-probability --noise-multiplier --steps-per-round --max-items-per-subject --items"
-    )
+    named = "--rounds --sampling-probability --steps-per-round --max-items-per-subject --items"
     assert [word.strip(",") for word in str(refused.value).split() if word.startswith("--")][
-        :6
+        :5
     ] == named.split()
     with pytest.raises(ConfigError, match="no_such"):
         run(capsys, "account --algorithm no_such")
@@ -302,7 +298,7 @@ def test_account_of_counts(capsys: pytest.CaptureFixture[str], counts: str) -> N
 def test_calibrate_for_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
     schedule = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
     expected = subjectdp.calibrate("capped_item_dp", counts, schedule, 3.0)
-    arguments = "calibrate --algorithm capped_item_dp --rounds 5 --steps-per-round 4 --epsilon 3 --counts"
+    arguments = "account --algorithm capped_item_dp --rounds 5 --steps-per-round 4 --epsilon 3 --counts"
     record = run_json(capsys, arguments, counts, "--batch-size 6 --max-items-per-subject 2")
     assert record["noise_multiplier"] == expected.noise_multiplier
 
@@ -327,7 +323,7 @@ def test_bad_options_with_counts(
 def test_missing_options_and_bad_lines_with_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
     with pytest.raises(ConfigError) as refused:
         run(capsys, "account --algorithm capped_item_dp --counts", counts)
-    named = "--rounds, --sampling-probability, --noise-multiplier, --max-items-per-subject"
+    named = "--rounds, --sampling-probability, --max-items-per-subject"
     assert str(refused.value).startswith(f"Expected {named} to be given")
     with Path(counts).open("a") as file:
         file.write("zoe,north,few\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from subjectdp.config import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.io.printing import flattened, print_json, print_table
-from subjectdp.training.evaluation import Score
-from subjectdp.training.record.records import Progress, Recorder
+from subjectdp.training.records import Recorder
+from subjectdp.training.rounds import Score
 
 
 def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +51,8 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
     (folder / "config.json").write_text(config.model_dump_json())
     recorder = Recorder(config.run_id, 9)
     for round_ in (1, 2):
-        recorder.add_round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1).write(folder)
+        recorder.add_round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1)
+        recorder.report(folder)
     with owned(folder / ".lock", 0.0):
         (training,) = run_json(capsys, "runs", "--results", str(results), "--state", "training")
     assert (training["rounds_done"], training["rounds"], training["test_accuracy"]) == (2, 9, 0.25)
@@ -65,12 +67,14 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
 def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, left: str) -> None:
     folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
     folder.mkdir()
-    progress = Progress("x", 3, 8, Score(0.5, 1.0), Score(math.nan, math.nan), 2.0, 6.0, seconds)
-    progress.write(folder)
+    recorder = Recorder("x", 8)
+    recorder.add_round(3, Score(0.5, 1.0), Score(math.nan, math.nan), 2.0)
+    recorder._started = time.perf_counter() - 0.6 * seconds  # three rounds of eight
+    line = recorder.report(folder)
     with owned(folder / ".lock", 0.0):
         found = read_run_folder(folder)
     assert (found.progress, found.seconds_left) == ("3/8", round(seconds))
-    assert clock(round(seconds)) == left and progress.line().endswith(f"{left} left")
+    assert clock(round(seconds)) == left and line.endswith(f"{left} left")
 
 
 def test_a_progress_record_that_is_damaged_tells_nothing(results: Path) -> None:

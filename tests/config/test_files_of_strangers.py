@@ -26,53 +26,34 @@ CASES: list[tuple[str, str, int, list[str]]] = [
      "  model: {name: char_ngram, parameters: {singles: 0, pairs: 0}}", 4, ["singles", "at least 1 where pairs is 0"]),
     ("two projections", "run:\n  model: {name: scattering_head, parameters: {directions: 8, components: 16}}", 3,
      ["model.parameters.components", "0 where directions is not 0", "16"]),
-    ("absurd size", "run:\n  model: {parameters: {hidden: 1000000000}}", 3, ["from 1 to 100000"]),
     ("missing folder", "run:\n  data:\n    source: leaf_json\n    path: /nowhere/leaf", 5,
      ["data.path", "a file or folder that exists", "'/nowhere/leaf'"]),
     ("mini-batch above a silo", "run:\n  training:\n    batch_size: 5000", 4,
      ["training.batch_size", "smallest silo", "288 each", "5000"]),
-    ("mini-batch of a block", "sweep:\n  - seed: 0\n    training.batch_size: [64, 5000]", 4, ["5000"]),
-    ("misspelt rate", "run:\n  training:\n    lerning_rate: 0.1", 4,
-     ["'run.training.lerning_rate'", "Did you mean 'run.training.optimizer.learning_rate'?"]),
     ("British axis", "sweep:\n  - training.optimiser.name: adam", 3, ["Did you mean 'training.optimizer.name'?"]),
     ("British section", "run:\n  training:\n    optimiser: {name: adam}", 4, ["'run.training.optimizer'?"]),
     ("key of a run at the top", "seed: 3", 2, ["Write run: {seed: 3};", "--config 'run={seed: 3}'"]),
     ("dotted key at the top", "training.batch_size: 5", 2, ["Write run: {training: {batch_size: 5}}"]),
-    ("dotted key in run", "run:\n  training.batch_size: 5", 3, ["Write run: {training: {batch_size: 5}}"]),
     ("list in a block's section", "sweep:\n  - algorithm: user_ldp\n    privacy: {epsilon: [1, 2]}", 4,
      ["privacy.epsilon", "sweep: [{privacy.epsilon: [1, 2]}]"]),
     ("list in run", "run:\n  seed: [0, 1, 2]", 3, ["sweep: [{seed: [0, 1, 2]}]"]),
     ("one figure", "figures: figure1", 2, ["Write figures: [figure1]."]),
     ("sweep as a mapping", "sweep:\n  seed: [0, 1]", 2, ["a list", "'- ' before its first key, seed"]),
     ("empty sweep", "sweep:", 2, ["sweep", "a list", "None"]),
-    ("empty run", "run:", 2, ["run", "a mapping"]),
     ("mode for privacy", "run:\n  privacy: sound", 3, ["Write privacy: {mode: sound}."]),
     ("name for an optimiser", "run:\n  training: {optimizer: adam}", 3, ["Write optimizer: {name: adam}."]),
-    ("name for data", "run:\n  data: femnist", 3, ["Write data: {dataset: femnist}."]),
-    ("axis of a section", "sweep:\n  - training.optimizer: sgd", 3, ["Write optimizer: {name: sgd}."]),
-    ("unknown algorithm of an axis", "sweep:\n  - seed: 1\n    algorithm: [fed_avg, fedavg]", 4,
-     ["'fedavg'", "'fed_avg'?"]),
     ("unknown override", "run: {}\nalgorithms:\n  fedavg: {seed: 1}", 4, ["'fedavg'", "Did you mean 'fed_avg'?"]),
     ("nested selection", "figures: [figure1]\nselections:\n  figure1: {data: {subjects: null}}", 4,
      ["selections.figure1.data", "Write dotted keys: data.KEY"]),
     ("unknown figure", "figures:\n  - figure1\n  - figure4", 4, ["'figure4'", "Did you mean 'figure3'?"]),
-    ("capital figure", "figures: [Figure1]", 2, ["Did you mean 'figure1'?"]),
     ("unknown selection", "selections:\n  figure1: {sed: 0}", 3, ["'selections.figure1.sed'"]),
     ("no space after a dash", "sweep:\n  -algorithm: fed_avg", 2, ["sweep", "a list"]),
     ("no colon", "run:\n  seed 3", 2, ["run", "a mapping", "seed 3"]),
-    ("per cent", "run:\n  data: {test_fraction: 20%}", 3, ["data.test_fraction", "less than 1", "20%"]),
-    ("infinite", "run:\n  privacy: {epsilon: inf}", 3, ["privacy.epsilon", "a finite number"]),
     ("range", "sweep:\n  - seed: 0..4", 3, ["seed", "a whole number", "0..4"]),
-    ("commas", "sweep:\n  - seed: 0, 1, 2", 3, ["seed", "0, 1, 2"]),
     ("maybe", "run:\n  joint: {own_noise_only: maybe}", 3, ["true or false", "maybe"]),
-    ("list of data sets", "datasets: [femnist]", 2, ["datasets", "a mapping"]),
     ("more subjects than there are", "run:\n  data: {subjects: 1000}", 3, ["at most data.embedded.subjects (60)"]),
     ("sound without a cap", "run:\n  algorithm: higrad_avg_dp:v3\n  privacy:\n    mode: sound", 5, ["an enforced cap"]),
-    ("model for the other data", "run:\n  data: {dataset: shakespeare}\n  model: small_cnn", 4,
-     ["leaf_lstm or small_lstm"]),
     ("key that is not read", "run:\n  joint:\n    colluding_silos: 1", 4, ["joint.colluding_silos", "not read"]),
-    ("local steps of one mini-batch", "run:\n  algorithm: central_sub_dp\n  training:\n    local_steps: 5", 5,
-     ["1 or null"]),
     ("tab", "run:\n\tseed: 1", 3, ["plain YAML", "line 3"]),
     ("open bracket", "sweep: [{seed: 1\nfigures: []", 3, ["plain YAML", "line 3"]),
     ("key twice", "run:\n  seed: 1\n  seed: 2", 4, ["'seed' is given twice", "line 4"]),
@@ -93,27 +74,15 @@ def test_refused_with_line_and_right_form(
         assert fragment in message, message
 
 
+ADVICE = """run: {seed: 3}; run: {training: {batch_size: 5}}; figures: [figure1]; run: {data: {dataset: femnist}};
+sweep: [{algorithm: user_ldp, privacy.epsilon: [1, 2]}]; run: {training: {optimizer: {name: adam}}}"""
+
+
 def test_the_right_forms_are_right(tmp_path: Path) -> None:
     """What the messages advise is accepted."""
-    file = tmp_path / "mine.yaml"
-    for advice in (
-        "run: {seed: 3}",
-        "run: {training: {batch_size: 5}}",
-        "sweep: [{algorithm: user_ldp, privacy.epsilon: [1, 2]}]",
-        "figures: [figure1]",
-        "run: {training: {optimizer: {name: adam}}}",
-        "run: {data: {dataset: femnist}}",
-        "run: {algorithm: local_item_dp, privacy: {mode: sound}, training: {batch_size: 64}}",
-    ):
-        own = (
-            ""
-            if "batch_size" in advice or advice.startswith("run")
-            else "run: {training: {batch_size: 64}}\n"
-        )
-        if advice.startswith("run") and "batch_size" not in advice:
-            own = "datasets: {femnist: {training: {batch_size: 64}}}\n"
-        file.write_text(f"name: x\n{own}{advice}\n")
-        assert main(["scenario", str(file), "--results", str(tmp_path)]) == 0, advice
+    for advice in ADVICE.split(";"):
+        (tmp_path / "mine.yaml").write_text(f"name: x\n{advice.strip()}\n")
+        assert load_scenario(tmp_path / "mine.yaml").runs, advice
 
 
 def test_a_problem_of_an_overlay_names_the_overlay(

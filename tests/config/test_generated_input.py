@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.layers import RUN_KEYS, set_dotted
+from subjectdp.config.scenario import RUN_KEYS, set_dotted
 from subjectdp.errors import ConfigError
 from subjectdp.io.yaml_files import parse_yaml, read_yaml
 

@@ -1,4 +1,8 @@
-"""Ids: stable, the same for two ways to write one run, different for two runs."""
+"""Ids: stable, the same for two ways to write one run, different for two runs; no key is dropped.
+
+A key that alters a guarantee changes the run id, or another value than the default is refused. The values are made
+from the fields: a new key is tested as soon as it is there.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,23 @@ import re
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
-from subjectdp.config import RunConfig, load_run, run_id
-from subjectdp.config.messages import walk_fields
+from subjectdp.algorithms.registry import ALGORITHMS
+from subjectdp.config import RunConfig, load_run
+from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.resolve import resolve_defaults
+from subjectdp.config.scenario import normalised, set_dotted
+from subjectdp.config.sections import RunSections
 from subjectdp.errors import ConfigError
 
 
 @pytest.mark.parametrize("algorithm", ["fed_avg", "user_ldp", "central_sub_dp", "joint_noise"])
-def test_resolving_twice_is_resolving_once(algorithm: str) -> None:
-    """The very object: a sweep of thousands resolves each run again for its id."""
+def test_a_run_is_made_resolved(algorithm: str) -> None:
     run = load_run({"algorithm": algorithm, "partition": {"max_items_per_subject": 4}})
+    assert run == RunConfig.model_validate(run.model_dump()) and run.partition.silos_per_subject == 16
     assert resolve_defaults(run) is run
-    assert resolve_defaults(RunConfig(**{"algorithm": algorithm})) != RunConfig(**{"algorithm": algorithm})
 
 
 def test_golden_ids() -> None:
@@ -76,7 +84,6 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("one", "other"), [case[1:] for case in SAME], ids=[case[0] for case in SAME])
 def test_two_ways_to_write_a_run(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert run_id(RunConfig.model_validate(one)) == run_id(RunConfig.model_validate(other))
     assert load_run(one).run_id == load_run(other).run_id
 
 
@@ -87,78 +94,62 @@ ALL_READ: dict[str, Any] = {
     "partition": {"distribution": "power"},
     "training": {"optimizer": {"name": "adam"}},
 }
-OTHER_VALUES: dict[str, Any] = {
-    "privacy.noise_source": "secure",
-    "seed": 1,
-    "data.dataset": "shakespeare",
+CHOSEN: dict[str, Any] = {  # where the first value that a key takes would break a rule, or is read nowhere
     "data.source": "upstream",
     "data.subjects": 30,
-    "data.test_fraction": 0.3,
-    "data.validation_fraction": 0.3,
-    "data.duplicate_first_image_bug": True,
-    "data.embedded.subjects": 61,
-    "data.embedded.items_per_subject": 121,
-    "data.embedded.seed": 1,
     "partition.silos": 15,
     "partition.distribution": "uniform",
-    "partition.alpha": 2,
-    "partition.max_items_per_subject": 5,
-    "partition.silos_per_subject": 3,
     "algorithm.name": "local_item_dp",
-    "privacy.mode": "sound",
     "privacy.horizontal": "sound",
-    "privacy.epsilon": 3,
-    "privacy.delta": 1e-6,
-    "privacy.clip_norm": 2,
-    "privacy.noise_multiplier": 1,
-    "privacy.accountant": "rdp",
+    "privacy.predicted_subjects": 3500,
+    "joint.fused_steps": [1, 2],
     "training.rounds": 99,
     "training.batch_size": 511,
-    "training.sampling_fraction": 0.1,
-    "training.sampling": "fixed_batch_size",
-    "training.silos_per_round": 15,
     "training.optimizer.name": "momentum",
-    "training.optimizer.learning_rate": 0.2,
-    "training.optimizer.momentum": 0.8,
-    "training.averaged_rounds": 0.25,
-    "training.evaluate_every": 2,
-    "training.evaluation_items": 100,
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
-JOINT_VALUES: dict[str, Any] = {
-    "noise": "skellam",
-    "bits": 8,
-    "colluding_silos": 1,
-    "own_noise_only": True,
+OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clinic"}
+
+
+def other_value(key: str, field: FieldInfo) -> Any:
+    """A value that the field takes, and not its default."""
+    allowed = allowed_text(field)
+    words = allowed.removeprefix("one of ").split(", ") if allowed.startswith("one of") else []
+    for value in (*words, True, False, 9, 3, 2, 1, 0.3, 1e-6, "some"):
+        try:
+            run: Any = RunSections.model_validate(normalised(set_dotted({}, key, value)))
+        except ValidationError:
+            continue
+        for part in key.split("."):
+            run = getattr(run, part)
+        if run != field.default:
+            return value
+    raise AssertionError(f"no value for {key}")
+
+
+OTHER_VALUES = {
+    key: CHOSEN[key] if key in CHOSEN else other_value(key, field)
+    for key, field in walk_fields(RunConfig)
+    if section_of(field) is None
+    and not key.startswith(("performance.", "data.expected", "algorithm.variant"))
 }
-JOINT_ALONE = ("clipping", "fused_steps")  # tested on their own below
-SUBJECT_VALUES: dict[str, Any] = {
-    "sampling_probability": 0.5,
-    "items": 4,
-    "trust": "central",
-    "weights": "proportional",
-}
-NOT_READ = {
-    "data.path",
-    "algorithm.variant",
-    "training.local_steps",
-    "training.silo_choice",
-}  # tested on their own below
-IN_SOUND_MODE = {"privacy.predicted_subjects"}  # likewise
-OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clinic"}  # likewise
+READ_BY_ALL_READ = [
+    key
+    for key in OTHER_VALUES
+    if key not in ("data.path", "training.local_steps", "training.silo_choice", "privacy.predicted_subjects")
+    and not key.startswith(("joint.", "subject.", *OF_TABLES))
+]
 
 
 def changed(key: str, value: Any) -> dict[str, Any]:
-    from subjectdp.config.layers import normalised, set_dotted
-
     base: dict[str, Any] = normalised(ALL_READ)
     if key == "privacy.mode":
         base = set_dotted(base, "partition.max_items_per_subject", 5)
     return set_dotted(base, key, value)
 
 
-@pytest.mark.parametrize("key", OTHER_VALUES)
+@pytest.mark.parametrize("key", READ_BY_ALL_READ)
 def test_every_key_that_matters_changes_the_id(key: str) -> None:
     before = {**changed(key, OTHER_VALUES[key])}
     base = changed("privacy.mode", "as_published") if key == "privacy.mode" else changed("seed", 0)
@@ -171,17 +162,6 @@ def test_every_key_that_matters_changes_the_id(key: str) -> None:
         assert (first.partition_id != second.partition_id) == (section in ("seed", "data", "partition"))
 
 
-def test_no_key_is_forgotten() -> None:
-    from subjectdp.config.messages import section_of
-
-    leaves = {key for key, field in walk_fields(RunConfig) if section_of(field) is None}
-    ignored = {key for key in leaves if key.startswith(("performance.", "data.expected"))}
-    joint = {f"joint.{key}" for key in (*JOINT_VALUES, *JOINT_ALONE)}
-    subject = {f"subject.{key}" for key in SUBJECT_VALUES}
-    special = joint | subject
-    assert leaves == set(OTHER_VALUES) | NOT_READ | IN_SOUND_MODE | set(OF_TABLES) | special | ignored
-
-
 @pytest.mark.parametrize("key", OF_TABLES)
 def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
     data = {"source": "table", "path": "patients.csv", "label": "y", "subject": "person", "silo": "place"}
@@ -189,20 +169,6 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
     assert first.data_key != second.data_key and first.run_id != second.run_id
     moved = load_run({"data": data | {"path": "elsewhere/patients.csv"}})
     assert moved.run_id == first.run_id
-
-
-@pytest.mark.parametrize("key", JOINT_VALUES)
-def test_joint_noise_reads_its_section(key: str) -> None:
-    def identity(name: str, **joint: Any) -> str:
-        privacy = {"accountant": "rdp"}
-        run = {"algorithm": name, "joint": joint, "privacy": privacy, "partition": {"silos": 2}}
-        return load_run(run).run_id
-
-    value = JOINT_VALUES[key]
-    assert identity("joint_noise", **{"noise": "skellam", key: value}) != identity(
-        "joint_noise", noise="skellam" if key != "noise" else "gaussian"
-    )
-    assert (identity("joint_noise", **{key: value}) == identity("joint_noise")) == (key == "bits")
 
 
 def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
@@ -227,34 +193,10 @@ def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
             "when training.sampling is fixed_batch_size",
             run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
         ),
-        (
-            "sgd when joint.fused_steps",
-            run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}},
-        ),
+        ("sgd when joint.fused_steps", run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}}),
     ):
         with pytest.raises(ConfigError, match=message):
             load_run(wrong)
-
-
-def test_clipping_of_updates_is_another_run_of_joint_noise() -> None:
-    def identity(name: str, clipping: str) -> str:
-        run = {"algorithm": name, "joint": {"clipping": clipping}, "training": {"local_steps": 1}}
-        return load_run({**run, "privacy": {"mode": "sound"}}).run_id
-
-    assert identity("joint_noise", "update") != identity("joint_noise", "item")
-
-
-def subject_identity(name: str, **subject: Any) -> str:
-    run = {"algorithm": name, "subject": subject, "privacy": {"mode": "sound"}, "training": {"batch_size": 9}}
-    return load_run({**run, "partition": {"max_items_per_subject": 5}}).run_id
-
-
-@pytest.mark.parametrize("key", SUBJECT_VALUES)
-def test_algorithms_that_sample_subjects_read_their_section(key: str) -> None:
-    value = {key: SUBJECT_VALUES[key]}
-    assert subject_identity("subject_release", **value) != subject_identity("subject_release")
-    if key in ("sampling_probability", "items"):
-        assert subject_identity("subject_sampling", **value) != subject_identity("subject_sampling")
 
 
 def test_what_a_release_does_not_read() -> None:
@@ -271,12 +213,85 @@ def test_what_a_release_does_not_read() -> None:
     assert runs[0].run_id == runs[1].run_id
 
 
-def test_predicted_noise_is_another_run_and_an_old_id_stays() -> None:
-    def identity(**privacy: Any) -> str:
-        partition = {"max_items_per_subject": 5}
-        run = {"algorithm": "user_ldp", "privacy": {"mode": "sound", **privacy}, "partition": partition}
-        return load_run(run).run_id
+def test_bits_are_read_where_noise_is_of_integers() -> None:
+    integers = {"algorithm": "joint_noise", "privacy": {"accountant": "rdp"}}
+    runs = [load_run({**integers, "joint": {"noise": "skellam", "bits": bits}}) for bits in (8, 9)]
+    assert runs[0].run_id != runs[1].run_id
 
-    assert identity(predicted_subjects=3500) != identity() != identity(predicted_subjects=4000)
-    assert identity(predicted_subjects=3500) != identity(predicted_subjects=4000)
-    assert load_run({"privacy": {"predicted_subjects": 9}}).run_id == load_run({}).run_id  # FedAvg reads none
+
+SECTIONS = ("partition", "privacy", "joint", "subject", "training")
+VALUES = {key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS}
+VALUES |= {"training.silo_choice": "random"}
+OF_ANOTHER_CHOICE = {  # read where another key chooses them; none of them alters a guarantee where it does not
+    "joint.bits",
+    "training.optimizer.momentum",
+    "training.silo_choice",
+}
+WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms
+    ("local_item_dp", "privacy.horizontal"),
+    ("subject_release", "training.batch_size"),
+    ("subject_sampling", "training.batch_size"),
+    ("uldp_fl", "training.batch_size"),
+}
+
+
+def base(name: str) -> dict[str, Any]:
+    """A run in sound mode, in which every algorithm may run."""
+    run: dict[str, Any] = {
+        "algorithm": name,
+        "partition": {"silos": 16, "distribution": "power", "max_items_per_subject": 8},
+        "privacy": {"mode": "sound"},
+        "training": {"local_steps": 1},
+    }
+    return dict(normalised(run))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("key", VALUES)
+def test_a_key_changes_the_id_or_is_refused(name: str, key: str) -> None:
+    value = "as_published" if key == "privacy.mode" else VALUES[key]
+    plain = load_run(base(name)).run_id
+    try:
+        changed = load_run(set_dotted(base(name), key, value)).run_id
+    except ConfigError as refused:
+        lines = [line for line in str(refused).splitlines() if line.startswith(f"Expected {key} ")]
+        number = str(value).strip("[]()") if isinstance(value, list) else str(value)
+        assert any(number in line for line in lines) or key in str(refused)
+        return
+    idle = key in OF_ANOTHER_CHOICE or (name, key) in WITHOUT_EFFECT
+    idle |= name == "fed_avg" and key.startswith("privacy.")  # it claims no privacy
+    assert (changed != plain) != idle
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("local_item_dp", "joint.colluding_silos", 1),
+        ("subject_sampling", "joint.own_noise_only", True),
+        ("subject_sampling", "subject.weights", "fixed"),
+        ("fed_avg", "joint.noise", "skellam"),
+        ("capped_item_dp", "subject.trust", "secure_aggregation"),
+        ("subject_release", "joint.fused_steps", [2] * 16),
+    ],
+)
+def test_a_key_that_is_not_read_is_refused(name: str, key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_run(set_dotted(base(name), key, value))
+    text = str(refused.value)
+    assert f"Expected {key} to be" in text and f"when algorithm.name is {name} (not read)" in text
+
+
+@pytest.mark.parametrize("trust", ["local", "central"])
+@pytest.mark.parametrize(("key", "value"), [("colluding_silos", 1), ("own_noise_only", True)])
+def test_who_tells_its_noise_matters_under_secure_aggregation_alone(trust: str, key: str, value: Any) -> None:
+    run = set_dotted(base("subject_release"), "subject.trust", trust)
+    with pytest.raises(ConfigError, match=f"Expected joint.{key} to be .* under {trust} trust"):
+        load_run(set_dotted(run, f"joint.{key}", value))
+
+
+def test_a_batch_size_beside_a_fraction_is_refused() -> None:
+    run = base("joint_noise") | {"training": {"local_steps": 1, "batch_size": 64, "sampling_fraction": 0.05}}
+    with pytest.raises(ConfigError, match="training.batch_size.*512, its default.*sampling_fraction"):
+        load_run(run)
+    del run["training"]["batch_size"]
+    assert load_run(run).training.sampling_fraction == 0.05

@@ -9,11 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from subjectdp.config import load_scenario, resolve_defaults
 from subjectdp.config.messages import section_of, walk_fields
 from subjectdp.config.run import RunConfig
 from subjectdp.config.schema import (
-    defaults_text,
     generated_files,
     readme_text,
     scenario_schema,
@@ -33,8 +31,8 @@ def test_generated_files_are_up_to_date() -> None:
 def test_writing_and_noticing_drift(tmp_path: Path) -> None:
     assert {path.name for path in write_generated(tmp_path)} == set(generated_files(tmp_path))
     assert write_generated(tmp_path) == []
-    (tmp_path / "defaults.yaml").write_text("name: defaults\n")
-    assert [path.name for path in stale_files(tmp_path)] == ["defaults.yaml"]
+    (tmp_path / "config.schema.json").write_text("{}")
+    assert [path.name for path in stale_files(tmp_path)] == ["config.schema.json"]
 
 
 def test_every_key_is_described() -> None:
@@ -43,20 +41,6 @@ def test_every_key_is_described() -> None:
     readme = readme_text(CONFIG)
     for key in LEAVES:
         assert f"| `{key}` |" in readme
-
-
-def test_defaults_are_the_defaults(tmp_path: Path) -> None:
-    content = yaml.safe_load(defaults_text())
-    assert RunConfig.model_validate(content["run"]) == RunConfig()
-    file = tmp_path / "defaults.yaml"
-    file.write_text(defaults_text())
-    assert load_scenario(file).runs == (resolve_defaults(RunConfig()),)
-    # Each key has a comment above it.
-    lines = defaults_text().split("\n")
-    start = lines.index("run:")
-    for above, line in zip(lines[start:], lines[start + 1 :], strict=False):
-        if line.strip() and not line.strip().startswith("#"):
-            assert above.strip().startswith("#"), line
 
 
 def validator() -> Any:

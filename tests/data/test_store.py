@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -62,45 +61,12 @@ def test_meta_says_what_the_data_are(folder: Path) -> None:
     assert set(meta["sha256"]) == {"features", "labels", "silos", "subjects"}
 
 
-@pytest.mark.parametrize("name", ["features.npy", "labels.npy", "silos.npy", "subjects.parquet"])
-def test_a_damaged_folder_is_refused(folder: Path, name: str) -> None:
-    path = folder / name
-    raw = path.read_bytes()
-    path.write_bytes(raw[:-1])
-    with pytest.raises(DataError, match=f"{name} has {len(raw) - 1} bytes"):
-        store.load_prepared(folder)
-    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    with pytest.raises(DataError, match="changed after it was written"):
+def test_features_are_hashed_where_they_are_verified(folder: Path) -> None:
+    path = folder / "features.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    store.load_prepared(folder)
+    with pytest.raises(DataError, match="was changed"):
         store.load_prepared(folder, verify=True)
-    path.unlink()
-    with pytest.raises(DataError, match="is missing"):
-        store.load_prepared(folder)
-
-
-@pytest.mark.parametrize(
-    ("meta", "problem"),
-    [(None, "no complete"), ("", "cannot be read"), ("[]", "lacks"), ('{"kind": "image"}', "lacks")],
-)
-def test_a_bad_meta_is_refused(folder: Path, meta: str | None, problem: str) -> None:
-    (folder / "meta.json").unlink() if meta is None else (folder / "meta.json").write_text(meta)
-    with pytest.raises(DataError, match=problem):
-        store.load_prepared(folder)
-
-
-def test_a_changed_digit_in_the_meta_is_refused(folder: Path) -> None:
-    text = (folder / "meta.json").read_text()
-    changed = re.sub(r'("classes": \d*)\d', r"\g<1>3", text)
-    assert changed != text
-    (folder / "meta.json").write_text(changed)
-    with pytest.raises(DataError, match="its seal is broken"):
-        store.load_prepared(folder)
-
-
-def test_another_format_version_is_refused(folder: Path) -> None:
-    meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps({**meta, "format": 99}))
-    with pytest.raises(DataError, match="format"):
-        store.load_prepared(folder)
 
 
 def test_first_subjects(folder: Path) -> None:

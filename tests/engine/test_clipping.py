@@ -99,34 +99,54 @@ def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
 
 
 NAMES = ["leaf_cnn", "small_cnn", "logistic", "leaf_lstm", "every_layer", "words"]
-NAMES += ["head", "head scaled", "head scaled in place", "head along"]
+NAMES += ["head", "head scaled", "head scaled in place", "head viewed", "head along"]
 
 
+@pytest.mark.parametrize("capacity", [3, 100])
 @pytest.mark.parametrize("name", NAMES)
-def test_clipped_sum_is_that_of_the_float64_loop(name: str) -> None:
+def test_clipped_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> None:
     inputs, labels = data_of(name, 7)
     model = model_of(name)
     rows = oracle.per_item_gradients(model, inputs, labels)
     norms = [oracle.norm(row) for row in rows]
-    engine = ClippingEngine(FlatParameters(model), physical_batch_size=3)
+    engine = ClippingEngine(FlatParameters(model), capacity)
     weights = torch.rand(7, generator=torch.Generator().manual_seed(1))
-    for clip_norm in (0.01, 1.0, math.inf):
-        total, found = engine.clipped_sum(inputs, labels, clip_norm, weights)
-        expected = oracle.clipped_sum(rows, clip_norm, weights.double().tolist())
+    for clip_norm, factors in ((0.01, weights), (1.0, weights), (1.0, None), (math.inf, weights)):
+        total, found = engine.clipped_sum(inputs, labels, clip_norm, factors)
+        expected = oracle.clipped_sum(
+            rows, clip_norm, [1.0] * 7 if factors is None else factors.double().tolist()
+        )
         assert float((flat_in_order(engine, total) - expected).norm() / expected.norm()) < 1e-5
         assert found.double().tolist() == pytest.approx(norms, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("capacity", [4, 100])
 @pytest.mark.parametrize("name", NAMES)
-def test_gradient_sum_is_that_of_the_float64_loop(name: str) -> None:
-    inputs, labels = data_of(name, 5)
-    model = model_of(name)
+def test_gradient_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> None:
+    inputs, labels = data_of(name, 6)
+    model, weights = model_of(name), [0.5, 0.0, 1.0, -1.0, 2.0, 0.25]
     rows = oracle.per_item_gradients(model, inputs, labels)
-    engine = ClippingEngine(FlatParameters(model), physical_batch_size=2)
-    expected = oracle.clipped_sum(rows, math.inf, [1.0] * 5)
-    found = flat_in_order(engine, engine.gradient_sum(inputs, labels))
-    assert float((found - expected).norm() / expected.norm()) < 1e-5
+    engine = ClippingEngine(FlatParameters(model), capacity)
+    for factors in (weights, None):
+        expected = oracle.clipped_sum(rows, math.inf, factors or [1.0] * 6)
+        given = None if factors is None else torch.tensor(factors)
+        found = flat_in_order(engine, engine.gradient_sum(inputs, labels, given))
+        assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"), [("head", False), ("logistic", False), ("head scaled", True), ("head viewed", True)]
+)
+def test_one_linear_layer_needs_no_backward_pass(
+    name: str, backward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    original = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    engine.clipped_sum(*data_of(name, 4), 1.0)
+    engine.gradient_sum(*data_of(name, 4))
+    assert bool(calls) == backward
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -207,26 +227,22 @@ def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(
     assert torch.backends.cudnn.allow_tf32
 
 
-def test_an_item_that_is_not_finite_contributes_nothing() -> None:
-    inputs, labels = data_of("leaf_cnn", 4)
-    engine = ClippingEngine(FlatParameters(model_of("leaf_cnn")))
-    expected, _ = engine.clipped_sum(inputs[1:], labels[1:], 1.0)
-    inputs[0, 0, 3, 3] = math.nan
+@pytest.mark.parametrize("name", ["leaf_cnn", "head"])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float) -> None:
+    inputs, labels = data_of(name, 4)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    expected, right = engine.clipped_sum(inputs[1:], labels[1:], 1.0)
+    inputs[0, 0, 3, 3] = number
     total, norms = engine.clipped_sum(inputs, labels, 1.0)
-    assert not math.isfinite(float(norms[0]))
+    assert not math.isfinite(float(norms[0])) and torch.allclose(norms[1:], right)
     assert float((total - expected).norm() / expected.norm()) < 1e-6
 
 
-def test_batch_norm_is_refused() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 26 * 26, 62))
-    with pytest.raises(ModelError, match=r"'1' is BatchNorm2d: it mixes the items"):
-        ClippingEngine(FlatParameters(model))
-
-
-def test_batch_norm_without_parameters_is_refused_too() -> None:
-    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6, affine=False), nn.Linear(6, 3))
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False)])
+def test_batch_norm_is_refused(norm: nn.Module) -> None:
     with pytest.raises(ModelError, match=r"'1' is BatchNorm1d: it mixes the items"):
-        ClippingEngine(FlatParameters(model))
+        ClippingEngine(FlatParameters(nn.Sequential(nn.Linear(5, 6), norm, nn.Linear(6, 3))))
 
 
 class Centred(nn.Module):

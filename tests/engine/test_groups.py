@@ -147,19 +147,6 @@ def test_a_group_with_an_item_that_is_not_finite_contributes_nothing(name: str) 
         assert relative(total, expected) < 1e-6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("grouped", [False, True])
-def test_items_beyond_the_capacity_take_another_pass(grouped: bool) -> None:
-    """Overflow is never dropped: every item counts, whatever the capacity."""
-    inputs, labels = data_of("small_cnn", 9)
-    groups = torch.tensor(GROUPS) if grouped else None
-    whole, whole_norms = engine_of("small_cnn").clipped_sum(inputs, labels, 0.2, groups=groups)
-    for capacity in (1, 2, 8):
-        total, norms = engine_of("small_cnn", capacity).clipped_sum(inputs, labels, 0.2, groups=groups)
-        assert relative(total, whole) < 1e-6
-        assert torch.allclose(norms, whole_norms, rtol=1e-5)
-
-
 def test_clip_norms_may_differ_between_groups_and_items() -> None:
     inputs, labels = data_of("small_cnn", 4)
     engine = engine_of("small_cnn", 2)
@@ -174,10 +161,7 @@ def test_clip_norms_may_differ_between_groups_and_items() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    numbers=st.lists(st.integers(0, 6), min_size=1, max_size=25),
-    capacity=st.integers(1, 12),
-)
+@given(numbers=st.lists(st.integers(0, 6), min_size=1, max_size=25), capacity=st.integers(1, 12))
 def test_parts_hold_every_item_once_and_groups_whole(numbers: list[int], capacity: int) -> None:
     seen_items: list[int] = []
     seen_groups: list[int] = []

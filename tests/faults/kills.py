@@ -28,7 +28,7 @@ from training.outcomes import outcome, resumed_after
 ROUNDS, ATTEMPTS = 12, 4
 CONFIG: dict[str, Any] = small_world.config(
     training={"rounds": ROUNDS, "batch_size": 8, "local_steps": 3, "averaged_rounds": 0.5},
-    performance={"device": "cpu", "checkpoint_every": 2, "checkpoint_minutes": 0},
+    performance={"device": "cpu", "checkpoint_minutes": 0.0005},
 )
 
 
@@ -66,7 +66,6 @@ def kills(folder: Path, count: int, seed: int) -> Iterator[Kill]:
 
 
 def _kill(data: tuple[Path, Path], run: Path, kill: Kill, reference: dict[str, Any]) -> Kill | None:
-    """What became of it; None if the training was over before the signal came, which is no kill."""
     child = _fork(data, run)
     wait_until(lambda: _reached(run, kill.round) or _over(child))
     time.sleep(kill.delay)
@@ -88,7 +87,6 @@ def _kill(data: tuple[Path, Path], run: Path, kill: Kill, reference: dict[str, A
 
 
 def _check_end(run: Path, kill: Kill, status: int) -> None:
-    """SIGTERM ends a training with 143 and last words; outside of the rounds, as SIGKILL always, without."""
     if status not in {0, -kill.signum, 128 + signal.SIGTERM} or (
         status > 0 and kill.signum != signal.SIGTERM
     ):

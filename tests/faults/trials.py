@@ -1,4 +1,4 @@
-"""One trial of a fault in a copy of the workspace, in a mount namespace of its own where the fault needs one."""
+"""All faults, and one trial of each in a copy of the workspace, in a mount namespace of its own where it needs one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,39 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults.catalogue import FAULTS, Fault
+from faults import training_faults as training
 from faults.workspace import NotRecovered, Workspace, new_workspace
 from training.outcomes import outcome
 
 TESTS = Path(__file__).resolve().parents[1]
 LIBRARY = TESTS.parent / "workflow" / "lib"
 UNSHARE = ("unshare", "--map-root-user", "--mount")
+TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that breaks; ``inject`` breaks it, recovers, and says what it saw (see ``training_faults``)."""
+
+    name: str
+    inject: Callable[[Workspace, int, dict[str, Any]], str]
+    mounts: bool = False  # needs a mount namespace of its own
+
+
+FAULTS = (
+    Fault("SIGKILL of Snakemake", training.snakemake_killed),
+    Fault("SIGKILL of a job", training.job_killed),
+    Fault("an orphan beside its replacement", training.orphan_and_replacement),
+    Fault("disk full", training.disk_full, mounts=True),
+    Fault("read-only results", training.read_only_results, mounts=True),
+    Fault("corrupt checkpoint", training.corrupt_checkpoint),
+    Fault("corrupt prepared data", training.corrupt_prepared_data),
+)
 
 
 def prepare(folder: Path) -> tuple[Workspace, dict[str, Any]]:

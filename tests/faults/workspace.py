@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -45,18 +44,10 @@ class Running:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(folder / ".cache")}
         self._output = output
         with output.open("wb") as stream:
+            outputs: dict[str, Any] = {"stdout": stream, "stderr": subprocess.STDOUT}
             self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=environment,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                command, cwd=folder, env=environment, start_new_session=True, **outputs
             )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -70,7 +61,7 @@ class Running:
         try:
             status = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
             raise NotRecovered(f"a hang: {self._output.read_text(errors='replace')[-2000:]}") from None
         return Ended(status, self._output.read_text(errors="replace"))
 
@@ -87,7 +78,7 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._commands = 0
-        self.write_scenario({})
+        shutil.copy(SCENARIO, root / "faults.yaml")
         scenario = load_scenario_from_mapping(yaml.safe_load(SCENARIO.read_text()))
         run = scenario.runs[0]
         self.run = root / paths.run_dir(run.run_id)
@@ -95,23 +86,12 @@ class Workspace:
         self.partition = root / paths.partition_dir(run.partition_id)
         self.manifest = paths.run_file(run.run_id, "manifest.json")
 
-    def write_scenario(self, changes: dict[str, Any]) -> None:
-        """The scenario, with sections of its run replaced key by key."""
-        content = yaml.safe_load(SCENARIO.read_text())
-        for section, values in changes.items():
-            content["run"][section] = {**content["run"].get(section, {}), **values}
-        (self.root / "faults.yaml").write_text(yaml.safe_dump(content))
-
     def start(self, *arguments: str) -> Running:
         """Starts Snakemake with the scenario."""
         self._commands += 1
         command = [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments]
         command += ["--rerun-incomplete", "--configfile", "faults.yaml"]
         return Running(command, self.root, self.root / f"command-{self._commands}.txt")
-
-    def snakemake(self, *arguments: str) -> Ended:
-        """Runs Snakemake with the scenario to its end."""
-        return self.start(*arguments).wait()
 
     def train(self) -> Running:
         return self.start(self.manifest)
@@ -197,7 +177,3 @@ def ended(pid: int) -> bool:
     except OSError:
         return True
     return state == "Z"
-
-
-def sha256_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from subjectdp.data.partition import ARRAYS, partition_subjects, silo_table, subject_table, write_folder
+from subjectdp.data import partition as partition_files
+from subjectdp.data.partition import partition_subjects, subject_table
 from subjectdp.data.splits import Splits
 from subjectdp.data.spread import POWER, UNIFORM, SpreadSettings
 
@@ -26,7 +27,5 @@ def write_partition(
     settings = SpreadSettings(16, UNIFORM if alpha == 1 else POWER, alpha)
     partition = partition_subjects(splits, ids, settings, seed)
     partition.facts["data"] = {"dataset": dataset, "synthetic": True}
-    arrays = {name: getattr(partition, name) for name in ARRAYS}
-    tables = {"silos.csv": silo_table(partition), "subjects.parquet": subject_table(partition, splits, ids)}
-    write_folder(folder, arrays, tables, partition.facts)
+    partition_files.write_partition(folder, partition, subject_table(partition, splits, ids))
     return folder

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import sealed, sha256_of
 from subjectdp.results.collect import collect_scenario
@@ -54,35 +53,33 @@ class Fake:
     @property
     def config(self) -> RunConfig:
         """The resolved configuration."""
-        return resolve_defaults(
-            RunConfig.model_validate(
-                {
-                    "seed": self.seed,
-                    "algorithm": self.algorithm,
-                    "data": {"dataset": self.dataset, **self._changed("data")},
-                    "partition": {
-                        "distribution": "uniform" if self.alpha == 1 else "power",
-                        "alpha": self.alpha,
-                        "max_items_per_subject": 8 if self.mode == "sound" else None,
-                        **self._changed("partition"),
-                    },
-                    "model": self._changed("model"),
-                    "joint": self._changed("joint"),
-                    "privacy": {
-                        "mode": self.mode,
-                        "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",
-                        "predicted_subjects": self.predicted,
-                        **self._changed("privacy"),
-                    },
-                    "training": {
-                        "rounds": self.rounds,
-                        "local_steps": self.local_steps,
-                        "batch_size": 512 if self.dataset == "femnist" else 100,
-                        "optimizer": {"learning_rate": self.learning_rate},
-                        **self._changed("training"),
-                    },
-                }
-            )
+        return RunConfig.model_validate(
+            {
+                "seed": self.seed,
+                "algorithm": self.algorithm,
+                "data": {"dataset": self.dataset, **self._changed("data")},
+                "partition": {
+                    "distribution": "uniform" if self.alpha == 1 else "power",
+                    "alpha": self.alpha,
+                    "max_items_per_subject": 8 if self.mode == "sound" else None,
+                    **self._changed("partition"),
+                },
+                "model": self._changed("model"),
+                "joint": self._changed("joint"),
+                "privacy": {
+                    "mode": self.mode,
+                    "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",
+                    "predicted_subjects": self.predicted,
+                    **self._changed("privacy"),
+                },
+                "training": {
+                    "rounds": self.rounds,
+                    "local_steps": self.local_steps,
+                    "batch_size": 512 if self.dataset == "femnist" else 100,
+                    "optimizer": {"learning_rate": self.learning_rate},
+                    **self._changed("training"),
+                },
+            }
         )
 
     def _changed(self, section: str) -> dict[str, Any]:

@@ -150,7 +150,8 @@ def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         sheet = build_figure("figure1_v3", inputs)
         _, limits = panels._combined(sheet, "ab")
-    assert limits["accuracy_femnist"] == (0, 1.0, "linear")
+    low, high, scale = limits["accuracy_femnist"]
+    assert low == 0 and 1.0 <= high < 100 and scale == "linear", "the most frequent class is inside"
     assert limits["loss_femnist"][1] > 5e6 and limits["loss_femnist"][2] == "log"
     assert len(sheet.panels[1].values.query("series == 'FedAvg'")) == 4
 

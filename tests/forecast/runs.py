@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 
 SMALL = {
@@ -19,7 +18,7 @@ def run_of(**changes: Any) -> RunConfig:
     content = {**SMALL}
     for key, value in changes.items():
         content[key] = {**content.get(key, {}), **value}
-    return resolve_defaults(RunConfig.model_validate(content))
+    return RunConfig.model_validate(content)
 
 
 SHORT = run_of()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.config import paths
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
@@ -16,7 +15,7 @@ from training import small_world
 
 
 def run_of(**changes: Any) -> RunConfig:
-    return resolve_defaults(RunConfig.model_validate(small_world.config(**changes)))
+    return RunConfig.model_validate(small_world.config(**changes))
 
 
 def folders(run: RunConfig, results: Path) -> tuple[Path, Path, Path]:

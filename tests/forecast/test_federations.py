@@ -30,37 +30,22 @@ def test_a_federation_is_the_partition_before_and_after_it_has_been_made(tmp_pat
     again, source = federation_of(run, str(tmp_path))
     assert source == PARTITION
     assert np.array_equal(again.train_items, made.train_items)
-
-
-def test_a_corrupt_partition_is_an_error_and_no_prediction(tmp_path):
-    run = run_of()
-    prepare(run, tmp_path)
-    prepared, folder, _ = folders(run, tmp_path)
-    make_partition(prepared, folder, run)
     (folder / "train_items.npy").write_bytes(b"")
-    with pytest.raises(DataError):
+    with pytest.raises(DataError):  # and no prediction
         federation_of(run, str(tmp_path))
 
 
 @pytest.mark.parametrize("cap", [None, 6])
 def test_without_data_the_papers_federation_is_foreseen(tmp_path, cap):
     settings = {"data": {"source": "upstream", "subjects": 3500}, "partition": {"silos": 16}}
+    settings["partition"] = {"silos": 16, "max_items_per_subject": cap}
     run = run_of(**settings, training={"batch_size": 512})
-    run = run.model_copy(
-        update={"partition": run.partition.model_copy(update={"max_items_per_subject": cap})}
-    )
     partition, source = federation_of(run, str(tmp_path))
     assert source == COUNTS
     assert partition.facts["counts"]["subjects"] == 3500
     if cap is None:
         assert partition.facts["counts"]["train_items"] == pytest.approx(3500 * 145, rel=0.01)
     assert (max(partition.facts["silo_largest_subject"]) == 6) == (cap == 6)
-
-
-def test_subjects_that_are_kept_are_the_first_ones(tmp_path):
-    few = run_of(data={"embedded": {"subjects": 30, "items_per_subject": 40}, "subjects": 10})
-    partition, _ = federation_of(few, str(tmp_path))
-    assert partition.facts["counts"]["subjects"] == 10
 
 
 @pytest.mark.parametrize(("page", "below"), [("README.md", ["embedded"]), ("config/README.md", [])])

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig
 from subjectdp.forecast.noise_to_weight import weight_scale
 from subjectdp.forecast.plan_report import plan_scenario
@@ -60,13 +59,6 @@ def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_pa
     assert "WARNING: the noise of all rounds" in told and f"LocalItemDP on femnist {ratio:.2g}." in told
 
 
-def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
-    content = {"name": "free", "run": {"data": {"embedded": {"subjects": 9, "items_per_subject": 60}}}}
-    content["run"]["algorithm"] = {"name": "fed_avg"}  # type: ignore[assignment]
-    frame, text = plan_scenario(load_scenario_from_mapping(content), str(tmp_path))
-    assert frame["noise_a_weight"].isna().all() and "WARNING" not in text
-
-
 @pytest.mark.parametrize(
     ("model", "dataset", "scale"),
     [
@@ -83,5 +75,5 @@ def test_without_noise_nothing_drowns(tmp_path: Path) -> None:
 def test_the_scale_is_that_of_the_largest_layer_or_of_linear_models(
     model: str, dataset: str, scale: float
 ) -> None:
-    run = resolve_defaults(RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}}))
+    run = RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}})
     assert weight_scale(run) == pytest.approx(scale, rel=0.02)

@@ -1,4 +1,4 @@
-"""The plan of a scenario as text and files, and the command that prints it."""
+"""The plan of a scenario against what its runs then are: ε, rounds, steps; its text, its files and the command."""
 
 from __future__ import annotations
 
@@ -8,23 +8,60 @@ import pandas as pd
 import pytest
 import yaml
 
+from forecast.small_runs import folders, prepare, run_of, train
+from subjectdp.accounting.calibration import forget
 from subjectdp.cli.main import main
 from subjectdp.config import load_scenario_from_mapping
-from subjectdp.forecast.plan_report import _span, plan_scenario
+from subjectdp.forecast import plan_report
+from subjectdp.forecast.plan_report import _span, forecast
 from training import small_world
 
 
-def test_a_run_that_will_refuse_to_start_is_told_with_its_reason(tmp_path):
-    run = small_world.config(
-        training={"batch_size": 5000}, data={"embedded": {"subjects": 9, "items_per_subject": 60}}
-    )
-    frame, text = plan_scenario(load_scenario_from_mapping({"name": "refused", "run": run}), str(tmp_path))
-    assert "training.batch_size" in frame["problem"][0]
-    assert (
-        "1 of 1 runs will not start (LocalItemDP on femnist): Expected training.batch_size"
-        in text.replace("\n", " ")
-    )
-    assert frame["epsilon_sound_subject"].isna().all()
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "local_group_dp"])
+def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
+    run = run_of(algorithm=algorithm)
+    prepare(run, tmp_path)
+    scenario = load_scenario_from_mapping({"name": "x", "run": small_world.config(algorithm=algorithm)})
+    (row,) = forecast(scenario, str(tmp_path))
+    manifest = train(run, tmp_path)
+    stated = manifest["privacy"]
+    published = stated["as_published"]["epsilon"]
+    assert row.epsilon_as_published == (None if published is None else pytest.approx(published, rel=2e-3))
+    for name, statement in stated["sound"].items():
+        assert getattr(row, f"epsilon_sound_{name}") == statement["epsilon"], name
+    steps = pd.read_parquet(folders(run, tmp_path)[2] / "steps.parquet")
+    assert row.rounds == manifest["plan"]["rounds"]
+    assert row.local_steps == len(steps)
+    assert (row.runs, row.finished) == (1, 0)
+
+
+def test_a_second_forecast_computes_no_epsilon_again_but_another_plan_or_code_does(tmp_path, monkeypatch):
+    def planned(epsilon: float):
+        run = small_world.config(algorithm="local_item_dp", privacy={"epsilon": epsilon, "delta": 1e-5})
+        return forecast(load_scenario_from_mapping({"name": "x", "run": run}), str(tmp_path))
+
+    first, other = planned(4), planned(2)
+    assert first[0].epsilon_sound_item != other[0].epsilon_sound_item
+    forget()
+    monkeypatch.setattr(plan_report, "stated_epsilons", None)
+    assert (planned(4), planned(2)) == (first, other)
+    with pytest.raises(TypeError):
+        planned(3)
+    forget()
+    monkeypatch.setattr(plan_report, "fingerprint", lambda *stages: "edited")
+    with pytest.raises(TypeError):
+        planned(4)
+
+
+def test_finished_runs_are_counted_and_not_left(tmp_path):
+    run = run_of(algorithm="fed_avg")
+    prepare(run, tmp_path)
+    train(run, tmp_path)
+    content = {"name": "x", "run": small_world.config(algorithm="fed_avg"), "sweep": [{"seed": [0, 1]}]}
+    (row,) = forecast(load_scenario_from_mapping(content), str(tmp_path))
+    assert (row.runs, row.finished) == (2, 1)
+    assert row.hours == row.hours_a_run > 0, "one of two is left"
 
 
 @pytest.mark.slow
@@ -65,6 +102,7 @@ def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path,
     file.write_text(yaml.safe_dump(content))
     assert main(["plan", str(file), "--results", str(tmp_path / "results")]) == 1
     told = capsys.readouterr().out.replace("\n", " ")
+    assert pd.read_csv(tmp_path / "results/refused/plan.csv")["epsilon_sound_subject"].isna().all()
     assert "2 of 2 runs will not start (FedAvg on femnist, UserLDP on femnist): Expected" in told
 
 
@@ -73,7 +111,6 @@ def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path,
     [
         (0, "0 s"),
         (2.5 / 3600, "2.5 s"),
-        (14 / 3600, "14 s"),
         (0.05, "3.0 min"),
         (1.5, "90 min"),
         (5.12, "5.1 h"),

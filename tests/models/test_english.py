@@ -26,7 +26,7 @@ from subjectdp.models.build import build_model
 from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishFeatures
 from subjectdp.models.fixed import fixed_features
 from subjectdp.models.handwriting import load_weights, provenance
-from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
+from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 
 TINY = TextSettings(steps=20, batch_size=16, seed=5)
 LINES = "\n  1 In the beginning was the word,\nand the word was good.\n  12 And it was so. \u00a7\n"
@@ -123,9 +123,9 @@ def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path)
     prepared, cpu = load_prepared(tmp_path / "prepared"), torch.device("cpu")
     features = EnglishFeatures(load_weights(ENGLISH, ENGLISH_SHA256))
     used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
-    windows_of_text, wanted = ResidentData(prepared, cpu).batch(used)
+    windows_of_text, wanted = DeviceDataset(prepared, cpu).batch(used)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})
     for kept in (None, cache, cache):
-        found, labels = ResidentData(prepared, cpu, FixedFeatures(features, used, kept=kept)).batch(used)
+        found, labels = DeviceDataset(prepared, cpu, FixedFeatures(features, used, kept=kept)).batch(used)
         torch.testing.assert_close(found, features(windows_of_text), rtol=1e-4, atol=1e-5)
         assert torch.equal(labels, wanted)

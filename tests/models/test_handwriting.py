@@ -46,7 +46,7 @@ from subjectdp.models.handwriting import (
 )
 from subjectdp.training import build
 from subjectdp.training import run as run_module
-from subjectdp.training.device_data import FixedFeatures, ResidentData
+from subjectdp.training.device_data import DeviceDataset, FixedFeatures
 from subjectdp.training.run import train_run
 from training import small_world
 
@@ -251,7 +251,7 @@ def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
     prepared, cpu = load_prepared(prepared_folder), torch.device("cpu")
     features = HandwritingFeatures(load_weights())
     used = np.array([7, 3, 100, 3], dtype=np.int32)
-    data, plain = ResidentData(prepared, cpu, FixedFeatures(features, used)), ResidentData(prepared, cpu)
+    data, plain = DeviceDataset(prepared, cpu, FixedFeatures(features, used)), DeviceDataset(prepared, cpu)
     found, labels = data.batch(used)
     images, wanted = plain.batch(used)
     torch.testing.assert_close(found, features(images), rtol=1e-4, atol=1e-5)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from mutants.mutant import Mutant
+from mutants.catalogue import Mutant
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
@@ -64,7 +64,6 @@ def _copy_library(folder: Path, mutant: Mutant | None) -> None:
 
 
 def _run(folder: Path, tests: Sequence[str], first_only: bool) -> None:
-    """Runs pytest and ends the process with its status."""
     status = 3
     try:
         output = os.open(folder / "pytest.log", os.O_WRONLY | os.O_CREAT)

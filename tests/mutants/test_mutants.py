@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mutants.catalogue import MUTANTS, QUICK
-from mutants.mutant import Mutant
+from mutants.catalogue import MUTANTS, QUICK, Mutant
 from mutants.planting import (
     FAILED,
     LIBRARY,

@@ -19,7 +19,7 @@ from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution
 from subjectdp.report.make_table import TABLES, make_table
 from subjectdp.report.tables import runs_summary, statistics_comparison
-from subjectdp.results.collect import collect_runs
+from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 
 RULES = Path(__file__).resolve().parents[2] / "workflow" / "rules"
@@ -27,7 +27,7 @@ RULES = Path(__file__).resolve().parents[2] / "workflow" / "rules"
 
 def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     fakes = grid(["fed_avg", "local_group_dp", "higrad_avg_dp:v1"], ["femnist"], [0, 1, 2], rounds=8)
-    runs = collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    runs = collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
     table = runs_summary(runs).set_index("label")
     order = list(table.columns)
     assert (
@@ -50,7 +50,7 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
 def test_all_seeds_together_are_as_many_steps(tmp_path: Path, probability: float) -> None:
     """Three runs of one setting, each with 20 sampled Gaussian releases, are one with 60."""
     fakes = grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1, 2], rounds=8)
-    runs = collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    runs = collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
     part = MixtureSteps(5.0, sampled_gaussian(probability), 20)
     event = json.dumps([recorded((part,), NoiseDistribution.GAUSSIAN)])
     table = runs_summary(runs.assign(subject_event=event)).set_index("label")
@@ -73,7 +73,7 @@ def test_sampling_is_compared_with_the_papers() -> None:
 
 def test_a_table_is_a_csv_and_a_page(tmp_path: Path) -> None:
     fakes = grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4)
-    collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
     inputs = FigureInputs(runs=tmp_path / "runs.parquet")
     make_table("runs_summary", inputs, "My runs", tmp_path / "t.csv", tmp_path / "t.html")
     table = pd.read_csv(tmp_path / "t.csv")

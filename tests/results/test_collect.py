@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,15 +14,7 @@ import pytest
 from figures.fake_runs import Fake, grid, list_files, write_run, write_runs
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
-from subjectdp.results.collect import (
-    QUANTITIES,
-    RUN_COLUMNS,
-    collect_rounds,
-    collect_runs,
-    collect_scenario,
-    collect_steps_summary,
-    epsilon_of,
-)
+from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, epsilon_of
 
 LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
 
@@ -35,7 +28,7 @@ def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
     folders = write_runs(
         tmp_path / "runs", grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1], rounds=8)
     )
-    table = collect_runs(folders, tmp_path / "runs.parquet")
+    table = collect_scenario(folders, tmp_path)
     stored = pd.read_parquet(tmp_path / "runs.parquet")
     assert list(stored.columns) == list(RUN_COLUMNS) == list(table.columns)
     assert stored["run_id"].tolist() == [path.name for path in folders]
@@ -64,50 +57,29 @@ def test_no_statement_is_nan_and_words_are_refused() -> None:
         epsilon_of({"epsilon": "plenty"})
 
 
-def test_rounds_are_all_there_in_order(tmp_path: Path) -> None:
+def test_rounds_are_all_there_in_order_and_steps_are_counted(tmp_path: Path) -> None:
     folders = write_runs(tmp_path / "runs", grid(["fed_avg"], ["femnist"], [0, 1], rounds=5))
-    table = collect_rounds(folders, tmp_path / "rounds.parquet")
-    assert len(table) == 10
-    assert table["round"].tolist() == [1, 2, 3, 4, 5] * 2
-
-
-def test_the_summary_of_steps_is_a_plain_count(folder: Path, tmp_path: Path) -> None:
-    table = collect_steps_summary([folder], tmp_path / "steps.parquet")
-    steps = pd.read_parquet(folder / "steps.parquet")
+    collect_scenario(folders, tmp_path)
+    assert pd.read_parquet(tmp_path / "rounds.parquet")["round"].tolist() == [1, 2, 3, 4, 5] * 2
+    table, steps = (pd.read_parquet(place / "steps.parquet") for place in (tmp_path, folders[1]))
+    table = table[table["run_id"] == folders[1].name]
     for quantity in QUANTITIES:
         part = table[table["quantity"] == quantity]
-        counted: dict[int, int] = {}
-        for value in steps[quantity].tolist():
-            counted[value] = counted.get(value, 0) + 1
-        assert dict(zip(part["value"], part["minibatches"], strict=True)) == counted
-    assert set(table["run_id"]) == {folder.name}
+        assert dict(zip(part["value"], part["minibatches"], strict=True)) == Counter(steps[quantity].tolist())
 
 
-def test_a_scenario_gets_its_three_tables(folder: Path, tmp_path: Path) -> None:
-    collect_scenario([folder], tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "rounds.parquet",
-        "runs.parquet",
-        "steps.parquet",
-    ]
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "empty": lambda path: path.write_bytes(b""),
+    "a page": lambda path: path.write_bytes(b"<html>not what you think</html>"),
+    "missing": Path.unlink,
+}
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def garble(path: Path) -> None:
-    path.write_bytes(b"<html>not what you think</html>")
-
-
-@pytest.mark.parametrize("damage", [truncate, empty, garble, Path.unlink])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("name", ["manifest.json", "rounds.parquet", "steps.parquet"])
 def test_a_damaged_file_is_refused_by_name(
-    folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+    folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(folder / name)
     with pytest.raises(DataError, match=name):
@@ -123,7 +95,7 @@ def test_rounds_that_stop_before_the_plan_are_refused(folder: Path, tmp_path: Pa
     rewrite(folder / "rounds.parquet", lambda frame: frame.iloc[:-1])
     list_files(folder)
     with pytest.raises(DataError, match="last round"):
-        collect_runs([folder], tmp_path / "runs.parquet")
+        collect_scenario([folder], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["rounds.parquet", "steps.parquet"])
@@ -133,7 +105,7 @@ def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_pat
     with pytest.raises(
         DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"
     ):
-        collect_runs([folder], tmp_path / "runs.parquet")
+        collect_scenario([folder], tmp_path)
 
 
 def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -142,25 +114,18 @@ def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) 
     assert '"epsilon": 4.0' in text
     path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 3.0', 1))
     with pytest.raises(DataError, match="manifest.json was changed after the run"):
-        collect_runs([folder], tmp_path / "runs.parquet")
-
-
-def test_a_manifest_without_the_runs_files_is_refused(folder: Path, tmp_path: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["files"]
-    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
-    with pytest.raises(DataError, match="list the run's files"):
-        collect_runs([folder], tmp_path / "runs.parquet")
+        collect_scenario([folder], tmp_path)
 
 
 def test_missing_mini_batches_are_refused(folder: Path, tmp_path: Path) -> None:
     rewrite(folder / "steps.parquet", lambda frame: frame.iloc[:-1])
+    list_files(folder)
     with pytest.raises(DataError, match="steps done"):
-        collect_steps_summary([folder], tmp_path / "steps.parquet")
+        collect_scenario([folder], tmp_path)
 
 
 def test_no_rows_a_missing_column_and_repeated_rounds_are_refused(folder: Path, tmp_path: Path) -> None:
-    path, target = folder / "rounds.parquet", tmp_path / "rounds.parquet"
+    path = folder / "rounds.parquet"
     whole = pd.read_parquet(path)
     changes: list[tuple[pd.DataFrame, str]] = [
         (whole.iloc[:0], "no rows"),
@@ -169,27 +134,30 @@ def test_no_rows_a_missing_column_and_repeated_rounds_are_refused(folder: Path, 
     ]
     for frame, message in changes:
         frame.to_parquet(path, index=False)
+        list_files(folder)
         with pytest.raises(DataError, match=message):
-            collect_rounds([folder], target)
+            collect_scenario([folder], tmp_path)
 
 
 def test_another_runs_files_are_refused(folder: Path, tmp_path: Path) -> None:
     moved = folder.rename(folder.with_name("femnist-fed_avg-s0-0000000000"))
     with pytest.raises(DataError, match="run_id"):
-        collect_rounds([moved], tmp_path / "rounds.parquet")
+        collect_scenario([moved], tmp_path)
 
 
-@pytest.mark.parametrize("key", ["config", "privacy", "plan", "partition", "synthetic", "wall_seconds"])
+@pytest.mark.parametrize(
+    "key", ["files", "config", "privacy", "plan", "partition", "synthetic", "wall_seconds"]
+)
 def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: str) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest[key]
     (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match=key):
-        collect_runs([folder], tmp_path / "runs.parquet")
+        collect_scenario([folder], tmp_path)
 
 
 def test_nothing_and_the_same_run_twice_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one"):
-        collect_runs([], tmp_path / "runs.parquet")
+        collect_scenario([], tmp_path)
     with pytest.raises(DataError, match="different"):
-        collect_runs([folder, folder], tmp_path / "runs.parquet")
+        collect_scenario([folder, folder], tmp_path)

@@ -15,10 +15,10 @@ from subjectdp.results.intervals import bands, mean_interval, paired_difference
 values = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20).filter(lambda v: np.std(v) > 1e-6)
 
 
-@given(values, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_interval_is_that_of_scipys_one_sample_t_test(sample: list[float], level: float) -> None:
-    found = mean_interval(sample, level)
-    wanted = stats.ttest_1samp(sample, 0).confidence_interval(level)
+@given(values)
+def test_the_interval_is_that_of_scipys_one_sample_t_test(sample: list[float]) -> None:
+    found = mean_interval(sample)
+    wanted = stats.ttest_1samp(sample, 0).confidence_interval(0.95)
     assert found.mean == pytest.approx(np.mean(sample))
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-9, abs=1e-9)
     assert found.count == len(sample)
@@ -33,27 +33,10 @@ def test_paired_difference_is_scipys_paired_t_test(sample: list[float], seed: in
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-6, abs=1e-9)
 
 
-def test_pairing_is_sharper_than_two_intervals_when_seeds_share_their_luck() -> None:
-    luck = np.linspace(-5, 5, 6)
-    one, two = luck + 1, luck + np.array([0.1, -0.1, 0.0, 0.05, -0.05, 0.0])
-    assert paired_difference(one, two).half_width < mean_interval(one).half_width / 10
-
-
-def test_ninety_five_per_cent_intervals_hold_the_mean_ninety_five_times_in_a_hundred() -> None:
-    samples = np.random.default_rng(3).normal(2.0, 1.0, (4000, 3))
-    held = sum(mean_interval(s).low <= 2.0 <= mean_interval(s).high for s in samples)
-    assert 0.94 < held / 4000 < 0.96
-
-
-def test_one_seed_has_a_mean_and_no_interval() -> None:
-    found = mean_interval([0.7])
-    assert found.mean == 0.7
-    assert found.count == 1
-    assert np.isnan(found.low) and np.isnan(found.high)
-
-
-def test_values_that_are_not_finite_are_left_out_and_counted_so() -> None:
+def test_values_that_are_not_finite_are_left_out_and_one_seed_has_no_interval() -> None:
     assert mean_interval([1.0, np.nan, 3.0, np.inf]).count == 2
+    alone = mean_interval([0.7, np.nan])
+    assert (alone.mean, alone.count) == (0.7, 1) and np.isnan([alone.low, alone.high]).all()
     with pytest.raises(DataError, match="finite"):
         mean_interval([np.nan])
 
@@ -61,12 +44,6 @@ def test_values_that_are_not_finite_are_left_out_and_counted_so() -> None:
 def test_pairs_need_equal_lengths() -> None:
     with pytest.raises(DataError, match="same length"):
         paired_difference([1.0, 2.0], [1.0])
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 95.0])
-def test_levels_outside_of_zero_to_one_are_refused(level: float) -> None:
-    with pytest.raises(DataError, match="level"):
-        mean_interval([1.0, 2.0], level)
 
 
 def test_bands_are_the_intervals_of_each_group() -> None:

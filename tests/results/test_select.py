@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid, write_runs
+from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
-from subjectdp.results.collect import collect_runs
-from subjectdp.results.select import choose_setting, privacy_note, sampling_runs, steps_words
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.labels import format_epsilon
+from subjectdp.results.select import (
+    are_private,
+    choose_setting,
+    claimed_units,
+    privacy_note,
+    sampling_runs,
+    sound_runs,
+    steps_words,
+)
 from subjectdp.results.shown_runs import Shown, differing_keys
 
 
 def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:
-    return collect_runs(write_runs(tmp_path / "runs", fakes), tmp_path / "runs.parquet")
+    return collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
 
 
 def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> None:
@@ -109,3 +120,65 @@ def test_differing_keys() -> None:
 def test_local_steps(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, [Fake("joint_noise", local_steps=5), Fake("joint_noise")])
     assert runs["local_steps"].map(steps_words).tolist() == ["5 local steps", "1 local epoch"]
+
+
+NAMES = ["fed_avg", "local_item_dp", "subject_release"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    fakes = [Fake(name, mode="sound", rounds=4) for name in NAMES]
+    fakes += [Fake(name, mode="sound", rounds=4, predicted=500) for name in NAMES[1:]]
+    return collected(tmp_path_factory.mktemp("runs"), fakes).read_runs()
+
+
+def test_stated_epsilon_is_of_the_unit_that_the_noise_was_made_for(runs: pd.DataFrame) -> None:
+    chosen, notes = sound_runs(runs, vary=("noise_subjects",))
+    assert notes == []
+    own = chosen[chosen["predicted_subjects"].isna()].set_index("name")["epsilon_stated"]
+    assert own["LocalItemDP"] == 1.1 and own["SubjectRelease"] == 4.0  # as the fake runs' statements say
+    assert math.isnan(own["FedAvg"])
+    predicted = chosen[chosen["predicted_subjects"].notna()].set_index("name")["epsilon_stated"]
+    assert predicted.to_dict() == {"LocalItemDP": 4.0, "SubjectRelease": 4.0}
+
+
+def test_runs_with_noise_for_one_number_of_subjects_are_kept(runs: pd.DataFrame) -> None:
+    chosen, notes = sound_runs(runs, vary=())
+    assert notes == ["Only runs with the noise of 500 subjects shown"]
+    assert chosen["name"].tolist().count("FedAvg") == 1 and len(chosen) == 3
+
+
+def test_runs_as_published_alone_are_refused(runs: pd.DataFrame) -> None:
+    with pytest.raises(DataError, match=r"privacy\.mode"):
+        sound_runs(runs.assign(mode="as_published"), vary=())
+
+
+def test_claims_are_those_that_the_algorithms_declare() -> None:
+    table = pd.DataFrame({"algorithm": list(ALGORITHMS), "variant": None, "mode": "sound"})
+    units = claimed_units(table).set_axis(table["algorithm"])
+    told = {"fed_avg": "", "local_item_dp": "item", "joint_noise": "item", "user_ldp": "subject"}
+    assert units[list(told)].to_dict() == told
+    assert (
+        table.loc[~are_private(table), "algorithm"].tolist()
+        == ["fed_avg"]
+        == units.index[units == ""].tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *(
+            (4.0, "4"),
+            (8.33, "8.33"),
+            (0.5, "0.5"),
+            (9.996, "10"),
+            (57.94, "57.9"),
+            (144.6, "145"),
+            (99.97, "100"),
+        ),
+        *((10_131_055.5, "1e7"), (99_999.4, "99,999"), (math.inf, "∞"), (math.nan, "–")),
+    ],
+)
+def test_epsilon_in_three_figures(value: float, words: str) -> None:
+    assert format_epsilon(value) == words

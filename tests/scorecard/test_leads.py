@@ -11,7 +11,7 @@ from scipy import stats
 from figures.fake_runs import Fake, write_runs
 from subjectdp.errors import DataError
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.collect import collect_runs
+from subjectdp.results.collect import collect_scenario
 from subjectdp.scorecard.leads import COLUMNS, leads
 
 SEEDS = (0, 1, 2)
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     fakes += [fake(name, seed, epsilon) for name, seed, epsilon in product(names, SEEDS, (1.0, 4.0))]
     fakes += [fake("subject_release", seed, predicted=None) for seed in SEEDS]
     fakes += [fake("subject_release", seed, held=1) for seed in SEEDS]
-    return collect_runs(write_runs(root / "runs", fakes), root / "runs.parquet")
+    return collect_scenario(write_runs(root / "runs", fakes), root)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-from contextlib import suppress
 
 import pandas as pd
 import pytest
@@ -139,35 +137,6 @@ def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long
     assert {run_id for run_id, number in zip(runs, trained_in, strict=True) if number == numbers[0]} == set(
         again
     )
-
-
-@pytest.mark.parametrize(("style", "rounds"), [("gpu:fake", 21), ("gres=gpu", 22), ("gres=gpu:fake", 23)])
-def test_every_way_to_ask_for_a_gpu_gives_one(world, smoke, long_form, style, rounds):
-    path, run_id = world.scenario(f"style{rounds}", training={"rounds": rounds})
-    world.run(*targets([run_id]), "--configfile", path, SUBJECTDP_SLURM_GPU=style)
-    environment = world.manifest(run_id)["environment"]
-    assert environment["cuda_visible_devices"] in ("0", "1")
-    asked = {"gpu:fake": "gres:gpu:fake:1", "gres=gpu": "gres:gpu:1", "gres=gpu:fake": "gres:gpu:fake:1"}[
-        style
-    ]
-    found = job(environment["slurm_job"])
-    given = found.get("TresPerJob", found.get("TresPerNode", ""))
-    assert given.replace("gres/", "gres:") == asked
-
-
-def test_a_node_that_goes_down_loses_its_job_and_nothing_else(world, smoke, long_form):
-    path, run_id = world.scenario("down", training={"rounds": 40})
-    world.plant(run_id, "sleep")
-    started = world.start(*targets([run_id]), "--configfile", path)
-    wait_for(lambda: not world.planted(run_id))
-    slurm("scontrol", "update", f"nodename={NODE}", "state=down", "reason=test")
-    try:
-        wait_for(lambda: world.job_of(run_id, "RUNNING") is None)
-    finally:
-        with suppress(subprocess.CalledProcessError):  # the node is back by itself as soon as it answers
-            slurm("scontrol", "update", f"nodename={NODE}", "state=resume")
-    world.end(started)
-    assert world.manifest(run_id)["run_id"] == run_id
 
 
 def targets(runs: list[str]) -> list[str]:

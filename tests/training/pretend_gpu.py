@@ -66,7 +66,6 @@ def _inside(value: Any) -> Any:
 
 
 def _check(name: str, values: list[Any]) -> None:
-    """Refuses what the device would; a host's tensor may be read from, written to, or index another, at a wait."""
     host = [v for v in values if isinstance(v, Tensor) and not isinstance(v, OnGPU)]
     allowed = name == "copy_" or (name in ("index", "index_put_") and isinstance(values[0], OnGPU))
     if not allowed and any(v.dim() > 0 for v in host):
@@ -74,8 +73,6 @@ def _check(name: str, values: list[Any]) -> None:
 
 
 class _Factories(TorchFunctionMode):
-    """Tensors that are made on, or moved to, the device."""
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if func == Tensor.device.__get__ and isinstance(args[0], OnGPU):  # type: ignore[attr-defined]
@@ -99,7 +96,6 @@ class _Factories(TorchFunctionMode):
 
 
 def _is_gpu(value: Any) -> bool:
-    """Whether it names the device, or is a tensor there (``Tensor.to`` takes one for its device and kind)."""
     if isinstance(value, str):
         return value.startswith("cuda")
     return isinstance(value, OnGPU) or (isinstance(value, torch.device) and value.type == "cuda")

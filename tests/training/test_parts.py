@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
-from subjectdp.places import LIBRARY
 from subjectdp.sampling.batches import BatchStatistics
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.evaluation import evaluate
-from subjectdp.training.record.steplog import LoggedStep, StepLog
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training import build
+from subjectdp.training import run as run_module
+from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
+from subjectdp.training.environment import keep_freed_memory
+from subjectdp.training.federation import descend, make_optimiser
+from subjectdp.training.records import LoggedStep, StepLog
+from subjectdp.training.rounds import IterateAverage, evaluate
+from subjectdp.training.run import train_run
+from subjectdp.training.silo_step import _share_above
 from training import small_world
 
 BATCH = BatchStatistics(7, 3, 4)
@@ -58,7 +64,7 @@ def test_resident_features_are_the_memory_map(tmp_path: Path) -> None:
     config = small_world.config()
     prepared_folder, _ = small_world.build(tmp_path, config)
     prepared = load_prepared(prepared_folder)
-    data = ResidentData(prepared, torch.device("cpu"))
+    data = DeviceDataset(prepared, torch.device("cpu"))
     assert np.shares_memory(data.features.numpy(), prepared.features)
     images, labels = data.batch(np.array([5, 3]))
     ink = (255.0 - prepared.features[[5, 3]].astype(np.float64)) / 255.0
@@ -73,7 +79,7 @@ def test_text_comes_as_the_characters_before_the_one_to_predict(tmp_path: Path) 
         "shakespeare", "text", stream, owners, ["a", "b"], ["", ""], starts, items, classes=82, window=6
     )
     write_prepared(tmp_path, content, "leaf_json", [], 0.1)
-    data = ResidentData(load_prepared(tmp_path), torch.device("cpu"))
+    data = DeviceDataset(load_prepared(tmp_path), torch.device("cpu"))
     for addresses in ([0, 23, 5], [11], []):
         windows, labels = data.batch(np.array(addresses, np.int64))
         assert windows.dtype == torch.int64 and windows.shape == (len(addresses), 6)
@@ -83,7 +89,7 @@ def test_text_comes_as_the_characters_before_the_one_to_predict(tmp_path: Path) 
 
 def test_scores_do_not_depend_on_the_batches(tmp_path: Path) -> None:
     prepared_folder, _ = small_world.build(tmp_path, small_world.config())
-    data = ResidentData(load_prepared(prepared_folder), torch.device("cpu"))
+    data = DeviceDataset(load_prepared(prepared_folder), torch.device("cpu"))
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 62))
     addresses = np.arange(50, dtype=np.int32)
     inputs, labels = data.batch(addresses)
@@ -95,31 +101,143 @@ def test_scores_do_not_depend_on_the_batches(tmp_path: Path) -> None:
     assert math.isnan(evaluate(model, data, addresses[:0], 7).loss)
 
 
-FAULTS = """
-import resource, sys, torch
-from subjectdp.training.record.environment import keep_freed_memory
-assert keep_freed_memory() == (sys.argv[1] == "kept")
-for _ in range(30):
-    torch.ones(16_000_000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    torch.ones(16_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
+def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")
+    assert not keep_freed_memory()
 
 
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is set up")
-def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up() -> None:
-    faults = {}
-    for name, settings in (("kept", {}), ("users", {"MALLOC_MMAP_THRESHOLD_": "1000000"})):
-        printed = subprocess.run(
-            [sys.executable, "-c", FAULTS, name],
-            env={"PYTHONPATH": str(LIBRARY), **settings},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        faults[name] = int(printed.stdout)
-    assert faults["kept"] < 1000, "64 MB are had again page by page"
-    assert faults["users"] > 10 * faults["kept"] + 1000
+ROUNDS = 9
+MODELS = torch.randn(ROUNDS, 5, generator=torch.Generator().manual_seed(1))
+INITIAL = torch.full((5,), 100.0)  # must leave no trace
+
+
+def averages(part: float) -> list[torch.Tensor]:
+    running = IterateAverage(part, ROUNDS, INITIAL)
+    found = []
+    for round_, model in enumerate(MODELS, start=1):
+        running.update(model, round_)
+        found.append(running.vector.clone())
+    return found
+
+
+@pytest.mark.parametrize(("fraction", "first"), [(1.0, 1), (0.5, 6), (0.34, 7), (0.01, 9)])
+def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
+    for round_, average in enumerate(averages(fraction), start=1):
+        wanted = MODELS[first - 1 : round_].mean(0) if round_ >= first else MODELS[round_ - 1]
+        torch.testing.assert_close(average, wanted)
+
+
+def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[np.ndarray, Any]:
+    config = small_world.config(
+        training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaged_rounds": part},
+        privacy={"noise_multiplier": 1.0},
+    )
+    prepared, partition = small_world.build(folder, config)
+    train_run(config, prepared, partition, folder / name, folder / "cache", lambda line: None)
+    model = load_file(folder / name / "model.safetensors")
+    vector = np.concatenate([model[key].numpy().ravel() for key in sorted(model)])
+    return vector, pd.read_parquet(folder / name / "rounds.parquet")
+
+
+@pytest.mark.slow
+def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
+    monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
+    monkeypatch.setattr(build, "noise_name", lambda *_: "shared")  # which else is each run's own
+    newest = [trained(tmp_path, f"newest{rounds}", rounds, None) for rounds in (1, 2, 3)]
+    mean, table = trained(tmp_path, "mean", 3, 1.0)
+    vectors = np.stack([vector for vector, _ in newest])
+    np.testing.assert_allclose(mean, vectors.mean(0), rtol=1e-5, atol=1e-7)
+    assert np.abs(mean - vectors[2]).max() > 1e-3, "the average differs from the newest model"
+    losses = [float(rounds["test_loss"].iloc[-1]) for _, rounds in newest]
+    assert float(table["test_loss"].iloc[0]) == pytest.approx(losses[0], rel=1e-6), (
+        "one round: the same model"
+    )
+    assert float(table["test_loss"].iloc[-1]) != pytest.approx(losses[2], rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 512])
+@pytest.mark.parametrize("of_each", [False, True])
+def test_the_share_is_torchs_mean_in_float32(count: int, of_each: bool) -> None:
+    generator = torch.Generator().manual_seed(count)
+    norms = torch.rand(count, generator=generator)
+    bound = torch.rand(count, generator=generator) if of_each else 0.5
+    assert _share_above(norms, bound) == (norms > bound).to(torch.float32).mean().item()
+
+
+def test_a_norm_at_the_bound_is_not_above_it_and_one_that_is_not_finite_counts_by_comparison() -> None:
+    norms = torch.tensor([1.0, 1.000001, math.inf, math.nan])
+    assert _share_above(norms, 1.0) == 0.5
+
+
+@pytest.mark.parametrize("bound", [1.0, torch.empty(0)])
+def test_no_units_have_no_share(bound: float | torch.Tensor) -> None:
+    assert math.isnan(float(_share_above(torch.empty(0), bound)))
+
+
+CPU = torch.device("cpu")
+MODEL = {"name": "handwriting_head", "parameters": {}}
+
+
+def features(images: Tensor) -> Tensor:
+    """A product whose rounding depends on how many items it is given at once, as a network's does."""
+    flat = images.flatten(1)
+    return torch.tanh(flat @ torch.linspace(-1, 1, flat.shape[1] * 8).view(-1, 8))
+
+
+def test_kept_features_are_those_of_a_run_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subjectdp.training.device_data._FEATURES_AT_ONCE", 16)
+    prepared_folder, _ = small_world.build(tmp_path, small_world.config())
+    prepared = load_prepared(prepared_folder)
+    used = np.array([3, len(prepared.labels) - 1, 40, 3], dtype=np.int32)
+    cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], MODEL)
+    alone, first, second = (
+        DeviceDataset(prepared, CPU, FixedFeatures(features, used, kept=kept))
+        for kept in (None, cache, cache)
+    )
+    assert cache.path.is_file()
+    wanted = alone.batch(used)[0]
+    assert wanted.any()
+    assert torch.equal(first.batch(used)[0], wanted) and torch.equal(second.batch(used)[0], wanted)
+    every = np.arange(len(prepared.labels), dtype=np.int32)
+    assert torch.equal(
+        DeviceDataset(prepared, CPU, FixedFeatures(features)).batch(every)[0], second.batch(every)[0]
+    )
+
+
+def refuse() -> Tensor:
+    raise AssertionError("computed again")
+
+
+def test_a_whole_file_is_read_and_a_broken_one_made_anew(tmp_path: Path) -> None:
+    table = torch.arange(12, dtype=torch.float32).view(4, 3)
+    cache = FeatureCache(tmp_path, {"x": "1"}, MODEL)
+    cache.table(4, lambda: table)
+    assert torch.equal(FeatureCache(tmp_path, {"x": "1"}, MODEL).table(4, refuse), table)
+    whole = cache.path.read_bytes()
+    for broken in (whole[:-4], whole[:-1] + b"x", b""):
+        cache.path.write_bytes(broken)
+        assert torch.equal(cache.table(4, lambda: table + 1), table + 1)
+        assert torch.equal(cache.table(4, refuse), table + 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": {"x": "2"}},
+        {"model": {**MODEL, "name": "scattering_head"}},
+        {"model": {**MODEL, "parameters": {"a": 1}}},
+    ],
+)
+def test_other_data_and_models_have_other_files(tmp_path: Path, other: dict[str, dict[str, object]]) -> None:
+    asked = {"data": {"x": "1"}, "model": MODEL}
+    assert FeatureCache(tmp_path, **asked).path != FeatureCache(tmp_path, **{**asked, **other}).path  # type: ignore[arg-type]
+
+
+def test_other_learned_weights_have_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash of the weights is a constant of the code, whose fingerprint is part of the key."""
+    before = FeatureCache(tmp_path, {}, MODEL).path
+    monkeypatch.setattr("subjectdp.training.device_data.fingerprint", lambda stage: f"changed {stage}")
+    assert FeatureCache(tmp_path, {}, MODEL).path != before

@@ -28,7 +28,6 @@ from training.test_run import EVERY
 from training.test_subject_runs import RUNS
 from training.test_subject_runs import config as subject_config
 
-TEXT = {"embedding": 4, "hidden": 8, "dense": 6}
 CONVEX = {"name": "logistic", "parameters": {}}
 SOME = {"local_item_dp", "higrad_avg_dp:v1", "joint_noise", "subject_release"}  # with every change
 # Rounding may take a network to another side of a kink (a ReLU's input near 0): up to 7e-4 where this was tried.
@@ -48,7 +47,7 @@ def same_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def trained(folder: Path, config: dict[str, Any], device: str, **performance: Any) -> Path:
-    config = {**config, "performance": {"device": device, "lock_wait_minutes": 0, **performance}}
+    config = {**config, "performance": {"device": device, **performance}}
     prepared, partition = folder / "prepared", folder / "partition"
     if not prepared.exists():
         content = text_content() if config["model"]["name"] == "small_lstm" else small_world.image_content()
@@ -106,15 +105,6 @@ def test_every_algorithm_trains_as_on_the_cpu(tmp_path: Path, name: str, same_no
         assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", RUNS)
-def test_whole_subjects_train_as_on_the_cpu(tmp_path: Path, name: str, same_noise: None) -> None:
-    config = subject_config(name)
-    on_cpu = trained(tmp_path, config, "cpu")
-    with pretend_gpu():
-        assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
-
-
 OTHERS: dict[str, dict[str, Any]] = {
     "integer noise": {
         "algorithm": "joint_noise",
@@ -132,27 +122,20 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Adam": {"training": {"optimizer": {"name": "adam", "learning_rate": 0.01}}},
     "fixed features": {"model": {"name": "scattering_head", "parameters": {}}},
     "a network": {},
+    "text": {
+        "data": {"dataset": "shakespeare", "test_fraction": 0.5},
+        "partition": {"silos": 3, "max_items_per_subject": None},
+        "algorithm": "higrad_avg_dp:v1",
+        "training": {"local_steps": 2},
+        "model": {"name": "small_lstm", "parameters": {"embedding": 4, "hidden": 8, "dense": 6}},
+    },
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, *RUNS])
 def test_other_settings_train_as_on_the_cpu(tmp_path: Path, name: str, same_noise: None) -> None:
-    config = small_world.config(**OTHERS[name])
-    on_cpu = trained(tmp_path, config, "cpu")
-    with pretend_gpu():
-        assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
-
-
-@pytest.mark.long
-def test_text_trains_as_on_the_cpu(tmp_path: Path, same_noise: None) -> None:
-    config = small_world.config(
-        data={"dataset": "shakespeare", "test_fraction": 0.5},
-        partition={"silos": 3, "max_items_per_subject": None},
-        algorithm="higrad_avg_dp:v1",
-        training={"local_steps": 2},
-        model={"name": "small_lstm", "parameters": TEXT},
-    )
+    config = small_world.config(**OTHERS[name]) if name in OTHERS else subject_config(name)
     on_cpu = trained(tmp_path, config, "cpu")
     with pretend_gpu():
         assert_same_run(on_cpu, trained(tmp_path, config, "cuda"))
@@ -165,9 +148,9 @@ def test_a_run_goes_on_after_its_checkpoint(tmp_path: Path, same_noise: None) ->
     with pretend_gpu(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "synchronize", dies_in_round(3))
         with pytest.raises(KeyboardInterrupt):
-            trained(tmp_path, config, "cuda", checkpoint_every=1)
+            trained(tmp_path, config, "cuda", checkpoint_minutes=0)
     with pretend_gpu():
-        on_gpu = trained(tmp_path, config, "cuda", checkpoint_every=1)
+        on_gpu = trained(tmp_path, config, "cuda", checkpoint_minutes=0)
     assert json.loads((on_gpu / "manifest.json").read_text())["resumed_after_rounds"] == [2]
     assert_same_run(on_cpu, on_gpu)
 

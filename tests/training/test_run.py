@@ -104,11 +104,7 @@ def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "rate"), [("momentum", 0.2), ("adam", 0.01)])
 def test_optimisers_learn_without_noise(tmp_path: Path, optimizer: str, rate: float) -> None:
-    training = {
-        "rounds": 6,
-        "batch_size": 8,
-        "optimizer": {"name": optimizer, "learning_rate": rate},
-    }
+    training = {"rounds": 6, "batch_size": 8, "optimizer": {"name": optimizer, "learning_rate": rate}}
     output, _ = run(tmp_path, "run", algorithm="fed_avg", training=training)
     rounds = pd.read_parquet(output / "rounds.parquet")
     assert rounds.test_loss.iloc[-1] < min(rounds.test_loss.iloc[0], math.log(62))

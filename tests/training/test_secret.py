@@ -13,17 +13,16 @@ import pytest
 from safetensors.numpy import load_file
 
 from subjectdp.errors import PrivacyError, StorageError
-from subjectdp.training import build
+from subjectdp.training import build, checkpoints
 from subjectdp.training import run as run_module
-from subjectdp.training.record import secret
-from subjectdp.training.record.secret import BYTES, SECRET, forget_secret, run_secret
+from subjectdp.training.checkpoints import BYTES, SECRET, forget_secret, run_secret
 from subjectdp.training.run import train_run
 from training import small_world
 
 CHANGES: dict[str, Any] = {
     "privacy": {"noise_source": "secure", "noise_multiplier": 1.0},
     "training": {"rounds": 3, "batch_size": 8, "local_steps": 1},
-    "performance": {"device": "cpu", "checkpoint_every": 1},
+    "performance": {"device": "cpu", "checkpoint_minutes": 0},
 }
 
 
@@ -62,7 +61,7 @@ def test_two_runs_of_one_configuration_share_no_noise(tmp_path: Path) -> None:
 
 def test_no_file_of_a_finished_run_holds_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = bytes(range(7, 7 + BYTES))
-    monkeypatch.setattr(secret.secrets, "token_bytes", lambda size: known[:size])
+    monkeypatch.setattr(checkpoints.secrets, "token_bytes", lambda size: known[:size])
     seen: list[int] = []
 
     def look(line: str) -> None:
@@ -113,7 +112,7 @@ def test_a_secret_that_the_disk_shows_to_others_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.open
-    monkeypatch.setattr(secret.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
+    monkeypatch.setattr(checkpoints.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
     with pytest.raises(StorageError, match="readable by others"):
         run_secret(tmp_path)
     assert not (tmp_path / SECRET).exists()
@@ -122,5 +121,5 @@ def test_a_secret_that_the_disk_shows_to_others_is_an_error(
 def test_no_federation_with_secure_noise_is_made_without_a_secret(tmp_path: Path) -> None:
     config = small_world.config(**CHANGES)
     inputs = build.read_inputs(config, *small_world.build(tmp_path, config))
-    with pytest.raises(PrivacyError, match="secret of the run"):
+    with pytest.raises(PrivacyError, match="requires a run secret"):
         build.make_federation(inputs, build.torch.device("cpu"))

@@ -14,8 +14,6 @@ from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.run import train_run
 from training import small_world
-from training.outcomes import outcome
-from training.test_resume import World, resumed_after
 
 SOUND = {"mode": "sound", "epsilon": 8.0, "delta": 1e-3}
 RELEASE: dict[str, Any] = {
@@ -84,21 +82,6 @@ def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, t
         assert (steps.step == 0).all()
     if "items" in RUNS[name].get("subject", {}):
         assert steps.largest_group.max() == 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["a trusted server", "updates"])
-def test_a_run_killed_twice_ends_bit_identical(name: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    changes = {key: value for key, value in {**RELEASE, **RUNS[name]}.items() if key != "training"}
-    steps = RUNS[name].get("training", {})
-    changes["training"] = {"local_steps": None, "optimizer": {"name": "momentum"}, **steps}
-    undisturbed = world.train("undisturbed", every=0, **changes)
-    world.killed("killed", 2, **changes)
-    world.killed("killed", 4, **changes)
-    folder = world.train("killed", **changes)
-    assert outcome(folder) == outcome(undisturbed)
-    assert resumed_after(folder) == [1, 3]
 
 
 def test_a_silo_beyond_the_bound_on_a_subjects_silos_stops_the_run() -> None:

@@ -1,4 +1,4 @@
-"""docs/add-an-algorithm.md, carried out."""
+"""docs/extending.md, carried out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tutorials.follow import DOCS, follow
 
-PAGE = DOCS / "add-an-algorithm.md"
+PAGE = DOCS / "extending.md"
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""docs/add-a-dataset.md, carried out."""
+"""docs/data.md, carried out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tutorials.follow import DOCS, follow
 
-PAGE = DOCS / "add-a-dataset.md"
+PAGE = DOCS / "data.md"
 _REFUSED = """
 import sys
 from pathlib import Path

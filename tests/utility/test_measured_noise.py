@@ -12,7 +12,7 @@ import torch
 
 from subjectdp.errors import DataError, PrivacyError
 from subjectdp.noise import gaussian as noise
-from subjectdp.training.steps import silo_step
+from subjectdp.training import silo_step
 from subjectdp.utility import NOISE_COLUMNS as COLUMNS
 from subjectdp.utility import PAPERS, SCENARIO
 from subjectdp.utility.measured_noise import PAPER_PROBABILITY, write_noise

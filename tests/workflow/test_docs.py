@@ -28,7 +28,6 @@ def _prose(page: Path) -> str:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, formed as GitHub forms them."""
     headings = (
         re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in _HEADING.findall(_prose(page))
     )
@@ -72,7 +71,6 @@ def test_the_readme_is_short() -> None:
 
 
 def _commands() -> list[str]:
-    """Command lines of the README's unmarked blocks, without comments and leading assignments."""
     blocks = [text.replace("\\\n", " ") for language, text in _FENCE.findall(README) if language == ""]
     lines = [line for block in blocks for line in block.splitlines() if line.strip()]
     return [re.sub(r"^([A-Z][A-Z0-9_]*=\S+ +)+", "", line.split(" #")[0].strip()) for line in lines]
@@ -145,7 +143,6 @@ def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
 
 
 def _resolves(name: str) -> bool:
-    """Whether a dotted name is a package, a module, or something defined in a module."""
     *parents, last = name.split(".")
     folder = ROOT.joinpath("workflow/lib", *parents)
     if (folder / last).is_dir() or (folder / f"{last}.py").is_file():

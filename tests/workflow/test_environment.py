@@ -29,11 +29,7 @@ def test_locks_do_not_overlap_and_the_second_builds_on_the_first():
     assert "-r requirements.lock" in (ROOT / "requirements-dev.lock").read_text().splitlines()
 
 
-@pytest.mark.parametrize(
-    ("requirements", "lock"),
-    [(NEEDED, RUN), (EXTRAS["dev"], DEV)],
-    ids=["run", "dev"],
-)
+@pytest.mark.parametrize(("requirements", "lock"), [(NEEDED, RUN), (EXTRAS["dev"], DEV)], ids=["run", "dev"])
 def test_lock_satisfies_pyproject(requirements, lock):
     for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name)

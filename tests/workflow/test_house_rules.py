@@ -23,6 +23,7 @@ MODULES = sorted((LIBRARY / "subjectdp").rglob("*.py"))
 HEAVY = {"torch", "pandas", "numpy", "opacus", "dp_accounting", "scipy", "matplotlib", "seaborn", "pyarrow"}
 
 
+PIPELINE = {"pandas", "yaml", "grimp", "pyarrow", "requests", "snakemake", "seaborn", "torch", "opacus"}
 MOST_ARGUMENTS, MOST_LINES = 6, 30
 IMPORTS_INSIDE_FUNCTIONS = 27  # may only shrink
 
@@ -201,62 +202,38 @@ def test_time_and_memory_grow_with_the_attempt():
     assert len(blocks) > 10, "the search finds the rules' resources"
     for block in blocks:
         fixed = re.search(r"(mem_mb|runtime)=(?!lambda wildcards, attempt)", block)
-        assert not fixed and re.search(r"\*\*asks\(|attempt", block), block
+        assert not fixed and re.search(r"\*\*resources_for\(|attempt", block), block
     names: dict[str, object] = {}
-    exec(re.search(r"^def asks\(.*?^    }\n", text, re.MULTILINE | re.DOTALL)[0], names)
-    asked = names["asks"](1000, 15)
+    exec(re.search(r"^def resources_for\(.*?^    }\n", text, re.MULTILINE | re.DOTALL)[0], names)
+    asked = names["resources_for"](1000, 15)
     assert {name: of(None, attempt=2) for name, of in asked.items()} == {"mem_mb": 2000, "runtime": 30}
 
 
-def test_the_snakefile_imports_nothing_heavy():
-    modules = rule_imports()
-    assert "subjectdp.config.paths" in modules, "the search for imports works"
-    assert not loaded_by(modules) & HEAVY
-
-
-def test_the_configuration_imports_nothing_heavy():
-    modules = modules_below("subjectdp.config")
-    assert len(modules) > 5
-    assert not loaded_by(modules) & HEAVY
-
-
 @pytest.mark.slow
-def test_analysis_never_imports_torch():
-    packages = ("results", "figures", "scorecard", "report")
-    modules = [module for name in packages for module in modules_below(f"subjectdp.{name}")]
-    assert "subjectdp.results.collect" in modules
+@pytest.mark.parametrize(
+    ("modules", "seen", "kept_out"),
+    [
+        (rule_imports(), "subjectdp", HEAVY),
+        (modules_below("subjectdp.config"), "pydantic", HEAVY),
+        (
+            [
+                m
+                for name in ("results", "figures", "scorecard", "report")
+                for m in modules_below(f"subjectdp.{name}")
+            ],
+            "pandas",
+            {"torch", "opacus"},
+        ),
+        (["subjectdp.api.accounting", "subjectdp.cli.plans"], "scipy", PIPELINE),
+        (["subjectdp.forecast.plan_report"], "pandas", {"torch"}),
+        (modules_below("subjectdp.data"), "numpy", {"torch", "opacus"}),
+    ],
+    ids=["the Snakefile", "the configuration", "analysis", "accounting", "a plan", "data"],
+)
+def test_light_processes_stay_light(modules, seen, kept_out):
     loaded = loaded_by(modules)
-    assert "pandas" in loaded, "the check sees what is imported"
-    assert not loaded & {"torch", "opacus"}
-
-
-@pytest.mark.slow
-def test_accounting_needs_no_package_of_the_pipeline():
-    """``pip install subjectdp`` brings none of these; ``subjectdp[pipeline]`` does."""
-    loaded = loaded_by(["subjectdp.api.accounting", "subjectdp.cli.plans"])
-    assert "scipy" in loaded, "the check sees what is imported"
-    assert not loaded & {
-        "pandas",
-        "yaml",
-        "grimp",
-        "pyarrow",
-        "requests",
-        "snakemake",
-        "seaborn",
-        "torch",
-        "opacus",
-    }
-
-
-@pytest.mark.slow
-def test_a_plan_loads_torch_only_to_count():
-    """Its processes are forked: they would wait for ever for the threads of a torch that they shared."""
-    assert "torch" not in loaded_by(["subjectdp.forecast.plan_report"])
-
-
-@pytest.mark.slow
-def test_data_never_imports_torch():
-    assert not loaded_by(modules_below("subjectdp.data")) & {"torch", "opacus"}
+    assert seen in loaded, "the check sees what is imported"
+    assert not loaded & kept_out
 
 
 def test_the_default_profile_cannot_silence_another():

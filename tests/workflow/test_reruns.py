@@ -146,10 +146,6 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         Edit(LIBRARY / "models/build.py", "Expected model.name to suit", "Expected model.name to fit"),
         {},
     ),
-    "a line of the log": (
-        Edit(LIBRARY / "data/prepare.py", '_LOGGER.info("Licence: %s %s"', '_LOGGER.info("%s: %s"'),
-        {},
-    ),
     "how errors are worded": (code("errors"), {}),
     "the clipping engine": (code("engine/clipping"), trained(5)),
     "one algorithm": (code("algorithms/local_item_dp"), trained(1)),
@@ -179,10 +175,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         {},
     ),
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
-    "how silos are dealt": (
-        code("data/spread"),
-        {"partition": 4, "figure_partition": 1, **trained(5)},
-    ),
+    "how silos are dealt": (code("data/spread"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "how files are downloaded": (code("data/fetch"), {"fetch": 1}),
     "generated text": (code("data/embedded/plays"), {"fetch": 1, **prepared(1, 1)}),
     "a mirror": (
@@ -250,12 +243,7 @@ def test_an_edit_causes_the_jobs_that_it_affects(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "jobs"),
-    [
-        ("pandas", {}),
-        ("opacus", trained(5)),
-        ("numpy", {"fetch": 3, **prepared(4, 5)}),
-    ],
+    ("package", "jobs"), [("pandas", {}), ("opacus", trained(5)), ("numpy", {"fetch": 3, **prepared(4, 5)})]
 )
 def test_a_version_counts_where_it_computes(
     finished: Finished, tmp_path: Path, package: str, jobs: dict[str, int]
@@ -299,13 +287,3 @@ def test_what_is_missing_is_made_again(finished: Finished) -> None:
     with kept(manifest):
         manifest.unlink()
         assert finished.jobs() == trained(1)
-
-
-@pytest.mark.slow
-def test_code_that_cannot_tell_is_refused_a_rerun_by_time(finished: Finished) -> None:
-    """Without the profile Snakemake compares the scripts' times: the profile is what prevents it."""
-    script = finished.root / "workflow/scripts/train.py"
-    with kept(script):
-        os.utime(script)
-        assert finished.jobs() == {}
-        assert finished.jobs("--workflow-profile", "none") == trained(5)

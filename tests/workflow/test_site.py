@@ -12,7 +12,7 @@ import pytest
 
 import subjectdp
 from subjectdp.cli.main import COMMANDS
-from subjectdp.config.layers import RUN_KEYS
+from subjectdp.config.scenario import RUN_KEYS
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]

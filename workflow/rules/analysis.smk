@@ -14,7 +14,7 @@ rule collect:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(3000, 30),
+        **resources_for(3000, 30),
     params:
         code=code_of("collect", "collect"),
     script:
@@ -49,7 +49,7 @@ rule statistics:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 30),
+        **resources_for(2000, 30),
     params:
         code=code_of("statistics", "statistics"),
     script:
@@ -70,7 +70,7 @@ rule paper_accounting:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 15),
+        **resources_for(2000, 15),
     params:
         cache=placed.calibration_cache_dir(),
         code=code_of("paper_accounting", "subjectdp.scorecard.paper_accounting"),
@@ -93,7 +93,7 @@ rule utility:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(3000, 60),
+        **resources_for(3000, 60),
     params:
         cache=placed.calibration_cache_dir(),
         run=lambda wildcards, threads: image_run(wildcards).model_dump_json(),
@@ -127,7 +127,7 @@ rule noise:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(3000, 60),
+        **resources_for(3000, 60),
     params:
         cache=placed.calibration_cache_dir(),
         # Depends on `input`, so that Snakemake compares the ids below and not whole configurations.

@@ -18,7 +18,7 @@ rule audit:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(3000, 120),
+        **resources_for(3000, 120),
     params:
         cache=placed.calibration_cache_dir(),
         run=lambda wildcards, threads: SCENARIO.runs[0].model_dump_json(),
@@ -52,7 +52,7 @@ rule counterexample:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 30),
+        **resources_for(2000, 30),
     params:
         runs=200_000,
         title="Joint noise over several local steps: a counterexample",

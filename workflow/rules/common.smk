@@ -31,12 +31,12 @@ from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
 from subjectdp.config import fingerprint, load_scenario, load_scenario_from_mapping
 from subjectdp.config.fingerprint import (
-    made_from,
+    input_fingerprint,
     source_addresses,
     source_content,
     training_stages,
 )
-from subjectdp.config.layers import overlaid
+from subjectdp.config.scenario import overlaid
 from subjectdp.config.paths import under
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.forecast.cluster import cluster_settings
@@ -129,7 +129,7 @@ def benchmark_of(rule, wildcard=None):
     return f"{RESULTS}/benchmarks/{rule}/{wildcard or SCENARIO.name}.jsonl"
 
 
-def asks(mem_mb, minutes):
+def resources_for(mem_mb, minutes):
     """Memory and time of a job; both grow with the attempt, so that a retry after running out of them has more."""
     return {
         "mem_mb": lambda wildcards, attempt: mem_mb * attempt,
@@ -169,7 +169,7 @@ def source_record(wildcards):
         f"{paths.source_dir(wildcards.data_key)}/source.json",
     )
     now = {"content": CONTENT[key], "code": preparing_code(wildcards)}
-    return ancient(path) if made_from(DATA[key], PLACE) == now else path
+    return ancient(path) if input_fingerprint(DATA[key], PLACE) == now else path
 
 
 def trained_by(run):
@@ -280,9 +280,7 @@ def image_run(wildcards):
     for run in SCENARIO.runs:
         if run.data.dataset == "femnist":
             return run
-    raise WorkflowError(
-        "error: Expected figures to be without excess_loss where no run is on femnist."
-    )
+    raise WorkflowError("error: Figure excess_loss needs a FEMNIST run.")
 
 
 def utility_settings(run):

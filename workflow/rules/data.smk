@@ -41,7 +41,7 @@ rule prepare:
         "../envs/pipeline.yaml"
     threads: 2
     resources:
-        **asks(4000, 60),
+        **resources_for(4000, 60),
     params:
         data=settings(DATA, "data_key"),
         content=lambda wildcards: CONTENT[wildcards.data_key],
@@ -70,7 +70,7 @@ rule partition:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 1),
+        **resources_for(2000, 1),
         partition_slot=1,
     params:
         run=settings(PARTITIONS, "partition_id"),

@@ -19,7 +19,7 @@ for figure in SCENARIO.figures:
         conda:
             "../envs/pipeline.yaml"
         resources:
-            **asks(2000, 15),
+            **resources_for(2000, 15),
         params:
             figure=figure,
             shown=repr(catalogue.entry(figure).shown),  # read from the catalogue, which is not part of `code`

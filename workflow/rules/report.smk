@@ -26,7 +26,7 @@ rule results_page:
     conda:
         "../envs/pipeline.yaml"
     resources:
-        **asks(2000, 15),
+        **resources_for(2000, 15),
     params:
         run_folders=f"{PLACE}/runs",
         runs=list(RUNS),

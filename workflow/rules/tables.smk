@@ -87,7 +87,7 @@ for table, about in TABLES.items():
         conda:
             "../envs/pipeline.yaml"
         resources:
-            **asks(2000, 15),
+            **resources_for(2000, 15),
         params:
             table=table,
             title=about["title"],

@@ -7,6 +7,6 @@ from subjectdp.io.job_log import job_log
 
 with job_log(snakemake.log[0]):
     scenario = load_scenario_from_layers(snakemake.params.scenario)
-    _, text = plan_scenario(scenario, snakemake.params.results, processes=snakemake.threads)
+    _, text = plan_scenario(scenario, snakemake.params.results)
 
 print(text, end="", flush=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from subjectdp.api.counts import Counts, read_counts
     from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
     from subjectdp.api.report import Guarantee, PrivacyReport
-    from subjectdp.api.schedule import Schedule
+    from subjectdp.api.schedule import Schedule, untuned_schedule
 
 __version__ = "0.1.0"
 
@@ -28,21 +28,17 @@ __all__ = [
     "clip_sum",
     "mechanism",
     "read_counts",
+    "untuned_schedule",
 ]
 
-_HOMES = {
-    "Counts": "counts",
-    "Guarantee": "report",
-    "PrivacyReport": "report",
-    "PrivacySettings": "engine",
-    "Schedule": "schedule",
-    "SubjectPrivacyEngine": "engine",
-    "account": "accounting",
-    "calibrate": "accounting",
-    "clip_sum": "engine",
-    "mechanism": "accounting",
-    "read_counts": "counts",
+_MODULES = {
+    "accounting": "account calibrate mechanism",
+    "counts": "Counts read_counts",
+    "engine": "PrivacySettings SubjectPrivacyEngine clip_sum",
+    "report": "Guarantee PrivacyReport",
+    "schedule": "Schedule untuned_schedule",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from subjectdp.accounting.make_plan import draft_plan, make_plan
-from subjectdp.config.resolve import mechanism_of, plan_settings, resolve_defaults
+from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import PrivacyPlan
 
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
     """The privacy plan of a run on a partition (see ``accounting.make_plan.make_plan`` for what it refuses)."""
-    run = resolve_defaults(run)
     return make_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run, cache_dir))
 
 
 def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
     """The plan of :func:`plan_run` before its noise is calibrated: schedule and rounds, at once."""
-    run = resolve_defaults(run)
     return draft_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run))
 
 

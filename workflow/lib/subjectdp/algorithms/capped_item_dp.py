@@ -8,7 +8,7 @@
 
 A step holds j of a subject's k items with probability Bin(k, q)(j), and they move the sum by at most jC: a mixture of
 Gaussians (Ganesh 2024, arXiv 2401.10294; Charles et al. 2024, arXiv 2407.07737, "ELS"). A smaller k needs less noise
-and keeps fewer items; ``subjectdp caps`` prints the noise on the average gradient for each k.
+and keeps fewer items; ``subjectdp account`` prints the noise for a k.
 """
 
 from __future__ import annotations

@@ -43,11 +43,7 @@ from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 
-_TRIED_AGAIN = (
-    1,
-    10,
-    100,
-)  # steps after which the module is tried once more: it has moved from where it started
+_TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 _SILO = "silo"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from subjectdp.accounting.untuned import untuned_schedule as untuned_schedule  # public from here
 from subjectdp.api.counts import Counts
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice

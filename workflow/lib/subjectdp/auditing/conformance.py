@@ -44,9 +44,8 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round, train_silo
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round, train_silo
 
 CLIP, NOISE, PARAMETERS, RARE = 0.5, 2.0, 4000, 0.3
 _Z = 4.5  # standard errors: a right algorithm fails one of its statistical checks in 100,000 seeds
@@ -85,7 +84,7 @@ class _Items:
         return _Items(self.gradients[torch.from_numpy(keep)], self.owners[keep], self.silos[keep])
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        """As ``ResidentData``."""
+        """As ``DeviceDataset``."""
         inputs = -self.gradients[torch.from_numpy(np.asarray(addresses, dtype=np.int64))]
         return inputs, torch.ones(len(inputs), dtype=torch.int64)
 

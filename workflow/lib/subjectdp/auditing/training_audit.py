@@ -19,8 +19,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import Guesses, guess
 from subjectdp.auditing.monte_carlo import LikelihoodRatio, likelihood_ratios
 from subjectdp.auditing.vector import public_divisor
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import load_run
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import load_prepared
@@ -38,12 +37,10 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     TrustModel,
 )
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.evaluation import evaluate
+from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, noise_name
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, evaluate, run_round
 
 GRADIENT = 4.0  # a canary's unclipped gradient norm, in units of C
 
@@ -223,7 +220,7 @@ class CanaryData:
     Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
     """
 
-    def __init__(self, inner: ResidentData, size: int) -> None:
+    def __init__(self, inner: DeviceDataset, size: int) -> None:
         self.inner, self.size = inner, size
         inputs, _ = inner.batch(np.zeros(1, np.int64))
         self.shape, self._dtype, self.device = tuple(inputs.shape[1:]), inputs.dtype, inputs.device
@@ -285,7 +282,7 @@ def canary_slice(shapes: dict[str, tuple[int, ...]], name: str = "canaries.weigh
 class TrainingSetup:
     """The data, model and partition that a training audit runs on; ``size`` counts the data set's addresses."""
 
-    data: ResidentData
+    data: DeviceDataset
     size: int
     partition: Partition
     facts: FederationFacts
@@ -301,14 +298,14 @@ def prepared_setup(
 
     Raises DataError and ModelError as training does.
     """
-    run = resolve_defaults(RunConfig.model_validate(dict(config)))
+    run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
     name, parameters = run.model.name, run.model.parameters
     model = partial(build_model, name, prepared.classes, prepared.kind, run.seed, parameters, prepared.shape)
     return TrainingSetup(
-        ResidentData(prepared, torch.device("cpu")),
+        DeviceDataset(prepared, torch.device("cpu")),
         len(prepared.features),
         partition,
         partition.federation_facts(),

@@ -1,38 +1,119 @@
-"""``subjectdp account``: the privacy loss of plans."""
+"""``subjectdp account``: the privacy loss of plans, and the noise for an ε."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from subjectdp.cli.plans import account_record, add_plan_options, chosen_plans
+from subjectdp.accounting import published
+from subjectdp.accounting.privacy_report import noise_size, report_text
+from subjectdp.accounting.sound import noise_of_the_sum
+from subjectdp.accounting.statements import privacy_statements, sound_statement
+from subjectdp.cli.plans import add_plan_options, chosen_plans
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.io.printing import print_json
+from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
 
 
 def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "account",
-        description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run.",
+        description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan "
+        "without --noise-multiplier has the smallest noise found that keeps --epsilon.",
     )
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
+    parser.add_argument(
+        "--group-sizes",
+        type=int,
+        metavar="Z",
+        help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints ε of a plan given by options, of a finished run, or of every run of a configuration."""
-    chosen = chosen_plans(options, "noise_multiplier")
-    records = [account_record(name, plan, options) for name, plan in chosen]
+    """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
+    records = [_record(name, plan, options) for name, plan in chosen_plans(options)]
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:
-        print("\n".join(_text(record) for record in records))
+        print("\n".join(map(_text, records)))
+
+
+def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
+    """ε of the chosen unit and the noise first, then all statements."""
+    statements = privacy_statements(plan, over_rounds=False)
+    unit, chosen = _chosen(plan, statements, options.unit)
+    given = plan.settings.noise_multiplier is not None
+    return {
+        "run": name,
+        "algorithm": plan.mechanism.algorithm,
+        "variant": plan.mechanism.variant,
+        "mode": str(plan.settings.mode),
+        "unit": str(unit),
+        "rounds": plan.rounds,
+        "steps_per_round": plan.silos[0].steps_per_round,
+        "silos": len(plan.silos),
+        "warning": plan.delta_warning,
+        "epsilon": chosen["epsilon"],
+        "target_epsilon": None if given or chosen["epsilon"] is None else plan.settings.epsilon,
+        "delta": plan.settings.delta,
+        "guarantee": chosen["guarantee"],
+        "noise_multiplier": noise_of_the_sum(plan),
+        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
+        "group_noise_multipliers": _group_noise(plan, options.group_sizes),
+        "noise": noise_size(plan),
+        "statement": chosen,
+        "privacy": statements,
+        "card": report_text(plan, statements),
+    }
+
+
+def _chosen(
+    plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None
+) -> tuple[PrivacyUnit, dict[str, Any]]:
+    """The unit that is wanted, else the one that the algorithm claims, else the item; and its statement."""
+    claimed = plan.mechanism.claimed_unit
+    unit = PrivacyUnit(wanted) if wanted is not None else claimed or PrivacyUnit.ITEM
+    if plan.settings.mode is AccountingMode.SOUND:
+        return unit, sound_statement(plan, unit, every_silo=True)
+    if wanted is not None and unit != claimed:
+        raise PrivacyError(
+            f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound."
+        )
+    return unit, statements["as_published"]
+
+
+def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
+    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
+    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
+        if sizes is not None:
+            allowed = "left out: only algorithms whose noise depends on the group size have such a table"
+            raise expected("--group-sizes", sizes, allowed)
+        return None
+    if sizes is None:
+        return list(plan.group_noise_multipliers[0])
+    if sizes < 1:
+        raise expected("--group-sizes", sizes, "at least 1")
+    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
+    return list(published.group_noise(loss, plan.settings, sizes))
 
 
 def _text(record: dict[str, Any]) -> str:
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
-    first = f"epsilon {epsilon} at delta {record['delta']:g}, {record['unit']} level, {record['mode']}"
-    first += ", conditional" if record["guarantee"] == "conditional" else ""
-    return f"{first}\n\n{record['card']}"
+    target = "" if record["target_epsilon"] is None else f" (target {record['target_epsilon']:g})"
+    conditional = ", conditional" if record["guarantee"] == "conditional" else ""
+    level = f"{record['unit']} level, {record['mode']}{conditional}"
+    lines = [
+        f"epsilon {epsilon}{target} at delta {record['delta']:g}, {level}",
+        f"noise multiplier {record['noise']}",
+        *(
+            f"  Z = {size:3d}  {value:.6g}"
+            for size, value in enumerate(record["group_noise_multipliers"] or (), 1)
+        ),
+        *([] if record["warning"] is None else [f"WARNING: {record['warning']}"]),
+    ]
+    return "\n".join([*lines, "", record["card"]])

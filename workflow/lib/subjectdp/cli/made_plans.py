@@ -7,7 +7,7 @@ from pathlib import Path
 
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.cli.run_folders import find_run, read_manifest
-from subjectdp.config import expand_runs, load_scenario, partition_id, run_id
+from subjectdp.config import load_scenario, partition_id, run_id
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import PrivacyPlan
@@ -25,7 +25,7 @@ def recorded_plan(results: Path, wanted: str) -> PrivacyPlan:
 
 def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:
     """Run id and plan of a scenario's runs. Raises DataError where a partition has not been made."""
-    for run in expand_runs(load_scenario(files)):
+    for run in load_scenario(files).runs:
         folder = results / "partitions" / partition_id(run)
         if not folder.is_dir():
             raise DataError(f"Run {run_id(run)} needs its partition: make {folder} first.")

@@ -36,19 +36,15 @@ examples:
 
 COMMANDS = {
     "inspect": "print what a data source holds",
-    "account": "print the privacy loss of a plan",
-    "calibrate": "print the noise multiplier for an epsilon",
-    "caps": "print the noise that each cap on a subject's items needs",
+    "account": "print a plan's privacy loss, or the noise for an ε",
     "check-algorithm": "check an algorithm's code against its plans",
-    "schedule": "print settings of subject_release that need no tuning",
     "scenario": "check a scenario file and list its runs",
-    "plan": "predict a scenario's runs, ε and hours",
+    "plan": "predict a scenario's runs, ε, hours and reruns",
     "run": "run a scenario: progress, then figures and report",
     "runs": "list runs: results, progress, time left",
     "show": "show a run, or compare two: settings, privacy, accuracy",
     "ledger": "compose the ε of runs on the same people",
     "schema": "print, write or check the generated configuration files",
-    "reruns": "say how many runs an edit of the code retrains",
     "doctor": "check environment, devices, data, disk and Slurm",
 }
 """The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""

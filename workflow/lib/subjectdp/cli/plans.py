@@ -1,4 +1,4 @@
-"""The privacy plans that the options of :mod:`subjectdp.cli.plans` choose."""
+"""The privacy plans that the options of ``account`` choose."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from subjectdp.accounting import published
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
-from subjectdp.accounting.privacy_report import noise_size, report_text
-from subjectdp.accounting.sound import noise_of_the_sum
-from subjectdp.accounting.statements import privacy_statements, published_statement, sound_statement
 from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.api.counts import read_counts
 from subjectdp.api.schedule import Schedule
 from subjectdp.cli.parser import add_json, add_target, values_of
-from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.errors import ConfigError, expected
 from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
@@ -38,13 +33,10 @@ from subjectdp.plan.plan import (
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 
 
-def chosen_plans(options: argparse.Namespace, *needed: str) -> Iterator[tuple[str | None, PrivacyPlan]]:
-    """The run id (None for a plan given by options) and the plan of each run that the options choose.
-
-    ``needed``: see :func:`plan_from_options`.
-    """
+def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, PrivacyPlan]]:
+    """The run id (None for a plan given by options) and the plan of each run that the options choose."""
     if options.run_id is None and options.config is None:
-        yield None, plan_from_options(options, needed)
+        yield None, plan_from_options(options)
         return
     from subjectdp.cli import (
         made_plans,  # here: runs need the workflow's packages, the other options the core's
@@ -56,22 +48,13 @@ def chosen_plans(options: argparse.Namespace, *needed: str) -> Iterator[tuple[st
         yield from made_plans.configured_plans(options.config, Path(options.results))
 
 
-def claimed_unit(plan: PrivacyPlan, options: argparse.Namespace) -> PrivacyUnit:
-    """The unit that ``--unit`` names, else the one that the algorithm claims, else the item."""
-    if options.unit is not None:
-        return PrivacyUnit(options.unit)
-    return plan.mechanism.claimed_unit or PrivacyUnit.ITEM
-
-
-def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ()) -> PrivacyPlan:
-    """A plan from the command line's q (or B), T, R and σ: of the silos of ``--counts``, or of equal silos.
-
-    ``needed``: further options without which the command can do nothing.
+def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
+    """A plan from the command line's q (or B), T, R and σ or ε: of the silos of ``--counts``, or of equal silos.
 
     Raises ConfigError that names all missing options, PrivacyError in sound mode for what cannot be accounted for.
     """
     chosen = None if options.algorithm is None else _mechanism(options)
-    missing = ", ".join(_missing(chosen, options, needed))
+    missing = ", ".join(_missing(chosen, options))
     if chosen is None or missing:
         raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
     _check_ranges(options)
@@ -84,11 +67,11 @@ def plan_from_options(options: argparse.Namespace, needed: tuple[str, ...] = ())
     return replace(with_plan_noise(plan, facts), total_subjects=facts.total_subjects if known else None)
 
 
-def _missing(chosen: Mechanism | None, options: argparse.Namespace, needed: tuple[str, ...]) -> Iterator[str]:
+def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
     """The options that the plan needs and that are not given, as they are written."""
     by_subject = chosen is not None and chosen.samples_subjects
     sampling = ["sampling_probability"] if options.batch_size is None or by_subject else []
-    names = ["algorithm", "rounds", *sampling, *needed]
+    names = ["algorithm", "rounds", *sampling]
     if options.counts is None:
         names += _missing_facts(chosen, options)
     elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND:
@@ -289,78 +272,3 @@ def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
     )
-
-
-def account_record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
-    """ε of the chosen unit first, then all statements."""
-    unit = claimed_unit(plan, options)
-    statements = privacy_statements(plan, over_rounds=False)
-    if plan.settings.mode is AccountingMode.SOUND:
-        chosen = sound_statement(plan, unit, every_silo=True)
-    elif options.unit is not None and options.unit != plan.mechanism.claimed_unit:
-        raise PrivacyError(
-            f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound."
-        )
-    else:
-        chosen = statements["as_published"]
-    return {
-        **_heading(name, plan, unit),
-        "epsilon": chosen["epsilon"],
-        "delta": plan.settings.delta,
-        "guarantee": chosen["guarantee"],
-        "noise_multiplier": noise_of_the_sum(plan),
-        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
-        "statement": chosen,
-        "privacy": statements,
-        "card": report_text(plan, statements),
-    }
-
-
-def calibration_record(name: str | None, plan: PrivacyPlan, group_sizes: int | None) -> dict[str, Any]:
-    """σ of every silo (and σ_Z by group size), with the ε that it reaches."""
-    unit = plan.mechanism.claimed_unit
-    if unit is None:
-        raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: there is nothing to calibrate.")
-    sound = plan.settings.mode is AccountingMode.SOUND
-    reached = sound_statement(plan, unit, every_silo=True) if sound else published_statement(plan)
-    return {
-        **_heading(name, plan, unit),
-        "noise_multiplier": noise_of_the_sum(plan),
-        "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
-        "noise": noise_size(plan),
-        "group_noise_multipliers": _group_noise(plan, group_sizes),
-        "epsilon": reached["epsilon"],
-        "target_epsilon": plan.settings.epsilon,
-        "delta": plan.settings.delta,
-        "guarantee": reached["guarantee"],
-    }
-
-
-def _heading(name: str | None, plan: PrivacyPlan, unit: PrivacyUnit) -> dict[str, Any]:
-    """What a record of ``account`` and ``calibrate`` begins with."""
-    return {
-        "run": name,
-        "algorithm": plan.mechanism.algorithm,
-        "variant": plan.mechanism.variant,
-        "mode": str(plan.settings.mode),
-        "unit": str(unit),
-        "rounds": plan.rounds,
-        "steps_per_round": plan.silos[0].steps_per_round,
-        "silos": len(plan.silos),
-        "warning": plan.delta_warning,
-    }
-
-
-def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
-    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        if sizes is not None:
-            allowed = "left out: only algorithms whose noise depends on the group size have such a table"
-            raise expected("--group-sizes", sizes, allowed)
-        return None
-    if sizes is None:
-        return list(plan.group_noise_multipliers[0])
-    if sizes < 1:
-        raise expected("--group-sizes", sizes, "at least 1")
-    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
-    return list(published.group_noise(loss, plan.settings, sizes))

@@ -12,8 +12,8 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "schema",
-        description="Prints the JSON schema of scenario files. With --write, brings config.schema.json, "
-        "defaults.yaml and README.md in the configuration folder up to date; with --check, exits 1 if they "
+        description="Prints the JSON schema of scenario files. With --write, brings config.schema.json "
+        "and README.md in the configuration folder up to date; with --check, exits 1 if they "
         "are not.",
     )
     action = parser.add_mutually_exclusive_group()

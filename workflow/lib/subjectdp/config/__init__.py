@@ -1,11 +1,10 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.config.resolve import data_key, partition_id, resolve_defaults, run_id
+from subjectdp.config.resolve import data_key, partition_id, run_id
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.scenario import (
     Scenario,
-    expand_runs,
     load_scenario,
     load_scenario_from_layers,
     load_scenario_from_mapping,
@@ -17,13 +16,11 @@ __all__ = [
     "RunConfig",
     "Scenario",
     "data_key",
-    "expand_runs",
     "fingerprint",
     "load_run",
     "load_scenario",
     "load_scenario_from_layers",
     "load_scenario_from_mapping",
     "partition_id",
-    "resolve_defaults",
     "run_id",
 ]

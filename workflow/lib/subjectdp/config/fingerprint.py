@@ -3,10 +3,10 @@
 Snakemake sees neither an edited module that a script imports nor another version of torch. Each rule therefore carries
 the fingerprint of its stages as a parameter: of the modules in their import closure, of the rule's script, and of the
 versions of the numerical packages that these import. ``grimp`` finds the closure from the source, without importing it:
-imports inside functions count, imports under ``if TYPE_CHECKING`` do not. Comments, layout, docstrings, descriptions
-of configuration fields, messages of errors and log lines do not count, nor do file times. Two rules of the house keep
-this complete (tests/workflow/test_house_rules.py): an ``__init__`` holds no code that its package's modules rely on,
-and no module is imported by a literal name at run time.
+imports inside functions count, imports under ``if TYPE_CHECKING`` do not. Comments, layout, docstrings, the texts of
+raised errors and file times do not count. Two rules of the house keep this complete
+(tests/workflow/test_house_rules.py): an ``__init__`` holds no code that its package's modules rely on, and no module is
+imported by a literal name at run time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import marshal
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -32,8 +31,7 @@ from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.local_files import HASHES, describe
 from subjectdp.data.sources import load_sources
-from subjectdp.errors import StorageError, SubjectDPError, unknown
-from subjectdp.io.atomic import sha256_of, write_bytes
+from subjectdp.errors import SubjectDPError, unknown
 from subjectdp.models.catalogue import MODELS
 from subjectdp.places import LIBRARY
 
@@ -79,8 +77,6 @@ _FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
 _MODEL_MODULES = {
     name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()
 }
-_MOST_KEPT = 2000  # facts of files; above, those that nobody asked for are dropped
-_LOGGERS, _LEVELS = ("log", "_LOGGER"), ("debug", "info", "warning", "error", "exception")
 
 
 def fingerprint(*stages: str) -> str:
@@ -91,20 +87,17 @@ def fingerprint(*stages: str) -> str:
     archives; ``script:NAME``, a script of the workflow; a module; or ``package.*``. A figure's code is
     ``fingerprint("figure", module_that_draws_it)``. Raises ConfigError for an unknown stage or module.
     """
-    digest = hashlib.sha256()
     modules = closure(*stages)
-    for module in modules:
-        digest.update(f"{module}\0{_digest(_file_of(module))}\n".encode())
+    content: list[Any] = [(module, _digest(_file_of(module))) for module in modules]
     for kind, _, name in (stage.partition(":") for stage in stages):
         if kind == "script":
-            digest.update(f"{name}\0{_digest(LIBRARY.parent / 'scripts' / f'{name}.py')}\n".encode())
+            content.append((name, _digest(LIBRARY.parent / "scripts" / f"{name}.py")))
         if kind == "model":
-            facts = MODELS[name]
-            digest.update(f"{name}\0{facts.builder, dict(facts.parameters), facts.fixed_features}\n".encode())
-    for package in _numerical(modules):
-        digest.update(f"{package}\0{installed(package)}\n".encode())
-    _kept(LIBRARY).write()
-    return digest.hexdigest()[:16]
+            model = MODELS[name]
+            content.append((name, model.builder, dict(model.parameters), model.fixed_features))
+    used = {imported for module in modules for imported in _imports()[module]}
+    content += [(package, installed(package)) for package in NUMERICAL if package in used]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def training_stages(algorithm: str, model: str | None) -> tuple[str, ...]:
@@ -115,14 +108,14 @@ def training_stages(algorithm: str, model: str | None) -> tuple[str, ...]:
 def closure(*stages: str) -> list[str]:
     """All modules of the package that the stages may import, their entry modules included, sorted."""
     imports = _imports()
-    left_out = {*WITHOUT_EFFECT, *(module for stage in stages for module in _left_out(stage))}
-    left_out -= {entry for stage in stages for entry in entry_modules(stage)}
-    found: set[str] = set()
-    waiting = {module for stage in stages for entry in entry_modules(stage) for module in _expanded(entry)}
-    while waiting := waiting - left_out - found:
-        found |= waiting
+    entries = {entry for stage in stages for entry in entry_modules(stage)}
+    left_out = {*WITHOUT_EFFECT, *(module for stage in stages for module in _left_out(stage))} - entries
+    reached: set[str] = set()
+    waiting = {module for entry in entries for module in _expanded(entry)}
+    while waiting := waiting - left_out - reached:
+        reached |= waiting
         waiting = {imported for module in waiting for imported in imports[module] if imported in imports}
-    return sorted(found)
+    return sorted(reached)
 
 
 def entry_modules(stage: str) -> tuple[str, ...]:
@@ -150,15 +143,13 @@ def _known(what: str, name: str, table: Mapping[str, Any]) -> Any:
 
 
 def _left_out(stage: str) -> Iterable[str]:
-    """Modules that the closure's imports reach and this stage does not use."""
+    # modules that the closure's imports reach and this stage does not use
     kind, _, name = stage.partition(":")
     if kind == "model":
         return _MODEL_MODULES.values()
     if kind == "prepare":
         return (*_FETCHING, *(facts.reader for facts in DATASETS.values()))
-    if kind == "generate":
-        return [facts.generator for facts in DATASETS.values()]
-    return ()
+    return [facts.generator for facts in DATASETS.values()] if kind == "generate" else ()
 
 
 def installed(package: str) -> str:
@@ -169,75 +160,21 @@ def installed(package: str) -> str:
         return ""
 
 
-def _numerical(modules: Iterable[str]) -> list[str]:
-    """The numerical packages that modules import."""
-    imports = _imports()
-    used = {imported for module in modules for imported in imports[module]}
-    return [package for package in NUMERICAL if package in used]
-
-
 def _expanded(entry: str) -> set[str]:
-    """The modules that an entry stands for."""
     modules, package = _imports(), entry.removesuffix(".*")
     if package not in modules:
         raise unknown("module", package, get_close_matches(package, sorted(modules), n=3))
-    if entry == package:
-        return {package}
-    return {package, *(module for module in modules if module.startswith(f"{package}."))}
-
-
-class _Kept:
-    """What has been read of the library's files, by their content: reading them anew takes half a second or more."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._made_by = path, f"{sys.version} {grimp.__version__} {sha256_of(__file__)}"
-        self._facts, self._asked, self._new = dict[str, Any](), set[str](), False
-        try:
-            content = json.loads(path.read_text())
-            self._facts = dict(content["facts"]) if content["made_by"] == self._made_by else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-
-    def fact(self, source: bytes, compute: Callable[[], Any]) -> Any:
-        """The JSON-able fact that ``compute`` reads from ``source``."""
-        key = hashlib.sha256(source).hexdigest()
-        self._asked.add(key)
-        if key not in self._facts:
-            self._facts[key], self._new = compute(), True
-        return self._facts[key]
-
-    def write(self) -> None:
-        """Keeps new facts for other processes, if there are any and the library can be written to."""
-        if not self._new:
-            return
-        if len(self._facts) > _MOST_KEPT:
-            self._facts = {key: self._facts[key] for key in self._asked}
-        with suppress(OSError, StorageError):
-            text = json.dumps({"made_by": self._made_by, "facts": self._facts})
-            write_bytes(self._path, text.encode())
-            self._new = False
-
-
-@cache
-def _kept(library: Path) -> _Kept:
-    return _Kept(library / PACKAGE / "__pycache__" / "fingerprints.json")
+    below = {module for module in modules if module.startswith(f"{package}.")} if entry != package else set()
+    return {package, *below}
 
 
 @cache
 def _imports() -> dict[str, set[str]]:
-    """Each module of the package, and what it imports directly, other packages included."""
-    files = sorted((LIBRARY / PACKAGE).rglob("*.py"))
-    whole = b"".join(str(file.relative_to(LIBRARY)).encode() + b"\0" + file.read_bytes() for file in files)
-    return {module: set(found) for module, found in _kept(LIBRARY).fact(whole, _graph).items()}
-
-
-def _graph() -> dict[str, list[str]]:
-    """:func:`_imports`, read from the source."""
     graph = grimp.build_graph(
         PACKAGE, exclude_type_checking_imports=True, cache_dir=None, include_external_packages=True
     )
     own = (module for module in graph.modules if module.partition(".")[0] == PACKAGE)
-    return {module: sorted(graph.find_modules_directly_imported_by(module)) for module in own}
+    return {module: graph.find_modules_directly_imported_by(module) for module in own}
 
 
 def _file_of(module: str) -> Path:
@@ -247,44 +184,19 @@ def _file_of(module: str) -> Path:
 
 @cache
 def _digest(file: Path) -> str:
-    source = file.read_bytes()
-    read: str = _kept(LIBRARY).fact(
-        source, lambda: hashlib.sha256(meaning(source.decode()).encode()).hexdigest()
-    )
-    return read
+    return hashlib.sha256(meaning(file.read_text(encoding="utf-8"))).hexdigest()
 
 
-def meaning(source: str) -> str:
-    """The syntax tree of ``source`` as text, without what changes no result."""
-    return ast.dump(_Meaning().visit(ast.parse(source)))
-
-
-class _Meaning(ast.NodeTransformer):
-    """Drops docstrings, lines for the log, messages of errors and the keyword argument ``description``."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        value = node.value
-        text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-        return None if text or _logs(value) else self.generic_visit(node)
-
-    def visit_keyword(self, node: ast.keyword) -> ast.AST | None:
-        return None if node.arg == "description" else self.generic_visit(node)
-
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        if isinstance(node.exc, ast.Call):  # an error's kind counts
-            return ast.Raise(ast.Call(node.exc.func, [], []), None)
-        return self.generic_visit(node)
-
-
-def _logs(node: ast.expr) -> bool:
-    """A call such as ``_LOGGER.info(...)``."""
-    called = node.func if isinstance(node, ast.Call) else None
-    if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
-        return False
-    return called.value.id in _LOGGERS and called.attr in _LEVELS
-
-
-# --- what the data's sources hold -----------------------------------------------------------------------------
+def meaning(source: str) -> bytes:
+    """The bytecode of ``source`` without docstrings, as if written on one line; a raised error counts by its kind."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):
+            node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
+            node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc.args, node.exc.keywords, node.cause = [], [], None
+    return marshal.dumps(compile(tree, "", "exec", dont_inherit=True, optimize=2), 2)
 
 
 def source_content(data: DataConfig, results: str = RESULTS) -> str:
@@ -297,12 +209,14 @@ def source_content(data: DataConfig, results: str = RESULTS) -> str:
     if data.source == Source.EMBEDDED:
         return fingerprint(f"generate:{data.dataset}")
     if data.source == Source.UPSTREAM:
-        return _upstream_content(data.dataset)
+        files = load_sources(data.dataset)[1]
+        served = [(file, sorted({(m.bytes or 0, m.sha256 or "") for m in file.mirrors})) for file in files]
+        return json.dumps([(file.name, file.format, bodies) for file, bodies in served])
     try:
-        found = describe(Path(data.path or ""), Path(data_dir("", results)) / HASHES)
-        return f"{found['bytes']} bytes, sha256 {found['sha256']}"
+        file = describe(Path(data.path or ""), Path(data_dir("", results)) / HASHES)
+        return f"{file['bytes']} bytes, sha256 {file['sha256']}"
     except (OSError, SubjectDPError):  # fetching tells what is wrong
-        return made_from(data, results).get("content", "")
+        return input_fingerprint(data, results).get("content", "")
 
 
 def source_addresses(data: DataConfig) -> str:
@@ -313,16 +227,10 @@ def source_addresses(data: DataConfig) -> str:
     return json.dumps([(file.name, [mirror.url for mirror in file.mirrors]) for file in files])
 
 
-def made_from(data: DataConfig, results: str = RESULTS) -> dict[str, str]:
+def input_fingerprint(data: DataConfig, results: str = RESULTS) -> dict[str, str]:
     """The ``content`` and ``code`` that the prepared data were made from; empty if there are none."""
     try:
         meta = json.loads(Path(prepared_file(data_key(data), "meta.json", results)).read_text())
         return dict(meta["made_from"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def _upstream_content(dataset: str) -> str:
-    files = load_sources(dataset)[1]
-    served = [(file, sorted({(m.bytes or 0, m.sha256 or "") for m in file.mirrors})) for file in files]
-    return json.dumps([(file.name, file.format, bodies) for file, bodies in served])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -38,19 +38,19 @@ _WORDS: dict[type, str] = {
 
 def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
     """All of ``problem`` as one ConfigError with a line for each; ``prefix`` goes before every dotted key."""
-    return join_errors(line for details in problem.errors() for line in _lines(details, model, prefix))
+    return _joined(line for details in problem.errors() for line in _lines(details, model, prefix))
 
 
-def join_errors(problems: Iterable[str]) -> ConfigError:
-    """One ConfigError of several problems, each once, in order; of very many, the first ones."""
-    lines: dict[str, None] = {}
-    for problem in problems:
-        lines[problem] = None
-        if len(lines) > MOST_LINES:
-            lines = dict.fromkeys([*lines][:MOST_LINES]) | {
-                "There are more problems; correct these first.": None
-            }
-            break
+def raise_all(problems: Iterable[str]) -> None:
+    """Raises one ConfigError of the problems, each once, in order; of very many, the first ones."""
+    if lines := list(problems):
+        raise _joined(lines)
+
+
+def _joined(problems: Iterable[str]) -> ConfigError:
+    lines = list(itertools.islice(dict.fromkeys(problems), MOST_LINES + 1))
+    if len(lines) > MOST_LINES:
+        lines[MOST_LINES] = "There are more problems; correct these first."
     return ConfigError("\n".join(lines))
 
 
@@ -63,7 +63,6 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()
 
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that is written most alike: by its last part, then as a whole."""
     section, _, name = key.rpartition(".")
     names = dict.fromkeys(one.rpartition(".")[2] for one in known)
     near = get_close_matches(name, names, n=1, cutoff=0.7)
@@ -113,7 +112,6 @@ def allowed_text(field: FieldInfo) -> str:
 
 
 def _alternatives(annotation: Any) -> tuple[list[Any], list[Any]]:
-    """The members of a union and the metadata of Annotated, flattened."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         inner, *metadata = typing.get_args(annotation)
@@ -143,7 +141,6 @@ def _kind_text(kind: Any) -> str:
 
 
 def _bounds(metadata: Iterable[Any]) -> str:
-    """Ranges and patterns of a field in words."""
     words: list[str] = []
     for item in metadata:
         for name, text in (
@@ -165,7 +162,6 @@ def _bounds(metadata: Iterable[Any]) -> str:
 
 
 def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[str]:
-    """The lines of one pydantic error."""
     context = details.get("ctx", {})
     inner = context.get("error")
     if isinstance(inner, ConfigError):
@@ -185,7 +181,6 @@ def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[s
 
 
 def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, str]:
-    """The field at ``path`` and its dotted key, without pydantic's tags of union members."""
     field: FieldInfo | None = None
     key = ""
     section: type[BaseModel] | None = model
@@ -217,7 +212,6 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> st
 
 
 def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:
-    """How to write what was probably meant, if the value has a common wrong form."""
     value = details["input"]
     if details["type"] in ("literal_error", "enum", "missing"):
         return ""
@@ -236,7 +230,6 @@ def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str
 
 
 def _names(annotation: Any) -> list[str]:
-    """All names that an enum or a literal allows; of a union or a container, those of its members."""
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return [str(member) for member in annotation]
     if typing.get_origin(annotation) is typing.Literal:
@@ -244,21 +237,8 @@ def _names(annotation: Any) -> list[str]:
     return [name for inner in typing.get_args(annotation) for name in _names(inner)]
 
 
-_KEY = re.compile(r"'?((?:[a-z][a-z0-9_]*)(?:\[\d+\])?(?:[.:][a-z0-9_]+(?:\[\d+\])?)*)'?")
+_KEY = re.compile(r"[a-z_][a-z0-9_]*(?:\[\d+\])?(?:[.:][a-z0-9_]+(?:\[\d+\])?)*")
 _INDEX = re.compile(r"\[\d+\]$")
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A key or a list's entry in a file; ``key`` is dotted, ``value`` the text of a scalar."""
-
-    key: str
-    value: str | None
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @contextmanager
@@ -268,59 +248,43 @@ def error_located_in(files: Sequence[Path | str]) -> Iterator[None]:
         yield
     except ConfigError as problem:
         places = [place for file in files for place in _places(file)]
-        lines = [_with_place(line, places) for line in str(problem).split("\n")]
+        lines = [f"{line}{_place_of(line, places)}" for line in str(problem).split("\n")]
         raise ConfigError("\n".join(lines)) from None
 
 
-def _with_place(line: str, places: Sequence[_Place]) -> str:
-    place = next((found for key in _keys(line) if (found := _place_of(key, line, places)) is not None), None)
-    return line if place is None else f"{line} ({place})"
+def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
+    """The last place of the message's first key, or of its section; first one with a value that the message shows."""
+    named = re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line)
+    keys = [f"{named[1]}.{named[2]}"] if named else []
+    keys += re.findall(
+        r"^(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line
+    )
+    keys += [word for word in _KEY.findall(line) if "." in word]
+    for key in [part for word in keys for part in (word, word.rpartition(".")[0]) if part]:
+        of_key = [place for place in places if f".{place[0]}".endswith(f".{key}")]
+        of_key += [p for p in places if _INDEX.search(p[0]) and _INDEX.sub("", p[0]).endswith(key)]
+        shown = [p for p in of_key if p[1] is not None and re.search(rf"\b{re.escape(p[1])}\b", line)]
+        if of_key:
+            return f" ({(shown or of_key)[-1][2]})"
+    return ""
 
 
-def _keys(line: str) -> Iterator[str]:
-    """The words of a message that may be keys: the one it is about, then others that it names."""
-    if names_value := re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line):
-        yield f"{names_value[1]}.{names_value[2]}"
-    if about := re.match(
-        r"(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line
-    ):
-        yield about[1]
-    yield from (word for word in _KEY.findall(line) if "." in word)
-
-
-def _place_of(key: str, line: str, places: Sequence[_Place]) -> _Place | None:
-    """The last place of ``key`` or its section (``algorithm: name``), first one with a value that the message shows."""
-    parts = key.split(".")
-    for wanted in (key, ".".join(parts[:-1])):
-        matching = [p for p in places if wanted and (p.key == wanted or p.key.endswith(f".{wanted}"))]
-        matching += [
-            p for p in places if wanted and _INDEX.sub("", p.key).endswith(wanted) and _INDEX.search(p.key)
-        ]
-        shown = [p for p in matching if p.value is not None and re.search(rf"\b{re.escape(p.value)}\b", line)]
-        if matching:
-            return (shown or matching)[-1]
-    return None
-
-
-def _places(file: Path | str) -> Iterator[_Place]:
-    """Every key of a YAML file with its line, in the file's order; nothing of a file that is not YAML."""
+def _places(file: Path | str) -> Iterator[tuple[str, str | None, str]]:
+    # dotted key, text of a scalar, and file:line of all that a YAML file holds; nothing of what is no YAML
     try:
         root = yaml.compose(Path(file).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return
-    if root is not None:
-        yield from _below(root, "", str(file))
-
-
-def _below(node: yaml.Node, prefix: str, file: str) -> Iterator[_Place]:
-    children: list[tuple[str, yaml.Node, yaml.Node]] = []
-    if isinstance(node, yaml.MappingNode):
-        children = [
-            (f"{prefix}.{key.value}" if prefix else str(key.value), key, value) for key, value in node.value
-        ]
-    elif isinstance(node, yaml.SequenceNode):
-        children = [(f"{prefix}[{number}]", value, value) for number, value in enumerate(node.value)]
-    for name, start, value in children:
-        text = str(value.value) if isinstance(value, yaml.ScalarNode) else None
-        yield _Place(name, text, file, start.start_mark.line + 1)
-        yield from _below(value, name, file)
+    waiting = [] if root is None else [("", root)]
+    while waiting:
+        prefix, node = waiting.pop(0)
+        if isinstance(node, yaml.MappingNode):
+            children = [(f"{prefix}.{key.value}".lstrip("."), key, value) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            children = [(f"{prefix}[{number}]", value, value) for number, value in enumerate(node.value)]
+        else:
+            continue
+        for key, start, value in children:
+            text = str(value.value) if isinstance(value, yaml.ScalarNode) else None
+            yield key, text, f"{file}:{start.start_mark.line + 1}"
+            waiting.append((key, value))

@@ -15,28 +15,10 @@ RESULTS = "results"
 PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")
 """Files of a prepared data set."""
 
-PARTITION_FILES = (
-    "train_items.npy",
-    "train_subjects.npy",
-    "train_offsets.npy",
-    "validation_items.npy",
-    "test_items.npy",
-    "silos.csv",
-    "subjects.parquet",
-    "partition.json",
-)
-"""Files of a partition."""
-
 RUN_FILES = (
-    "config.json",
-    "rounds.parquet",
-    "steps.parquet",
-    "manifest.json",
-    "model.safetensors",
-    "progress.log",
+    *("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log"),
 )
 """Files of a finished run."""
-
 
 PROGRESS = "progress.json"
 """How far an unfinished run is: round, rounds, scores and expected seconds left."""
@@ -79,18 +61,13 @@ def prepared_files(data_key: str, results: str = RESULTS) -> list[str]:
 
 
 def partition_dir(partition_id: str, results: str = RESULTS) -> str:
-    """Folder of a partition (:data:`PARTITION_FILES`)."""
+    """Folder of a partition."""
     return f"{results}/partitions/{partition_id}"
 
 
 def partition_file(partition_id: str, name: str, results: str = RESULTS) -> str:
     """One file of a partition."""
     return f"{partition_dir(partition_id, results)}/{name}"
-
-
-def partition_files(partition_id: str, results: str = RESULTS) -> list[str]:
-    """All files of a partition."""
-    return [partition_file(partition_id, name, results) for name in PARTITION_FILES]
 
 
 def calibration_cache_dir(results: str = RESULTS) -> str:

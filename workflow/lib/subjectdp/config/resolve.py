@@ -67,8 +67,8 @@ def resolve_defaults(run: _Run) -> _Run:
     return _with(
         run,
         {
-            "data": resolve_data(run.data),
-            "partition": resolve_partition(run.partition),
+            "data": _resolve_data(run.data),
+            "partition": _resolve_partition(run.partition),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
@@ -79,24 +79,22 @@ def resolve_defaults(run: _Run) -> _Run:
 
 def without_unread_keys(run: _Run) -> _Run:
     """``run`` with the keys that its algorithm does not read at their defaults."""
-    unread = _unread(run.algorithm.name)
+    unread = unread_keys(run.algorithm.name)
     return _with(run, {name: _with(getattr(run, name), values) for name, values in unread.items()})
 
 
 @cache
-def _unread(algorithm_name: str) -> dict[str, dict[str, Any]]:
+def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
     """Section -> key -> default, of keys that the algorithm does not read."""
-    found = algorithm(algorithm_name)
-    result = {}
+    known, unread = algorithm(algorithm_name), {}
     for name in ("privacy", "joint", "subject"):
-        section = RunSections.model_fields[name].default
-        idle = name == "privacy" and not found.is_private
-        keys = [key for key in type(section).model_fields if idle or not found.reads_key(f"{name}.{key}")]
-        result[name] = {key: getattr(section, key) for key in keys}
-    return result
+        idle = name == "privacy" and not known.is_private
+        defaults = dict(RunSections.model_fields[name].default)
+        unread[name] = {k: v for k, v in defaults.items() if idle or not known.reads_key(f"{name}.{k}")}
+    return unread
 
 
-def resolve_data(data: DataConfig) -> DataConfig:
+def _resolve_data(data: DataConfig) -> DataConfig:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
     changes: dict[str, Any] = {}
     if data.test_fraction is None:
@@ -110,7 +108,7 @@ def resolve_data(data: DataConfig) -> DataConfig:
     return _with(data, changes)
 
 
-def resolve_partition(partition: PartitionConfig) -> PartitionConfig:
+def _resolve_partition(partition: PartitionConfig) -> PartitionConfig:
     """Fills the number of silos that may hold a subject."""
     if partition.silos_per_subject is not None:
         return partition
@@ -131,7 +129,6 @@ def resolve_model(run: RunSections) -> ModelConfig:
 
 
 def _resolve_path(path: str, source: str) -> str | None:
-    """The path with its variables replaced; an empty result is no path, which leaf_json cannot do without."""
     expanded = expand_variables(path)
     if not expanded.isprintable():
         raise expected("data.path", expanded, "a path of printable characters")
@@ -165,13 +162,12 @@ def expand_variables(path: str) -> str:
 
 
 def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
-    """Bits are read where noise is of integers; one step for each noise is none."""
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
     return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
 
 def _resolve_training(run: RunSections) -> TrainingConfig:
-    training, found = run.training, algorithm(run.algorithm.name)
+    training, known = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {}
     if training.optimizer.name == "sgd":
         changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
@@ -179,9 +175,9 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
         changes |= _defaults(TrainingConfig, ("silo_choice",))
-    if found.one_step_per_round and training.local_steps is None:
+    if known.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
-    if found.samples_subjects or training.sampling_fraction is not None:
+    if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return _with(training, changes)
 
@@ -191,7 +187,6 @@ def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
-    """``section`` with ``changes``, or itself where they change nothing: sweeps resolve each run more than once."""
     differing = {key: value for key, value in changes.items() if getattr(section, key) != value}
     return section.model_copy(update=differing) if differing else section
 
@@ -209,7 +204,7 @@ def data_key(data: DataConfig) -> str:
 
 def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
-    partition = resolve_partition(run.partition)
+    partition = run.partition
     shape = str(partition.distribution) + (
         f"{partition.alpha:g}" if partition.distribution == "power" else ""
     )
@@ -218,25 +213,18 @@ def partition_id(run: RunSections) -> str:
 
 
 def run_id(run: RunSections) -> str:
-    """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    return resolved_run_id(resolve_defaults(run))
-
-
-def resolved_run_id(resolved: RunSections) -> str:
-    """:func:`run_id` of a run whose defaults are filled in already."""
-    algorithm = resolved.algorithm
+    """Id of a resolved run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+    algorithm = run.algorithm
     name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
-    others = resolved.model_dump(exclude_defaults=True, exclude={"data", "performance"})
-    return f"{resolved.data.dataset}-{name}-s{resolved.seed}-{_digest([_data(resolved.data), others])}"
+    others = run.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+    return f"{run.data.dataset}-{name}-s{run.seed}-{_digest([_data(run.data), others])}"
 
 
 def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
-    """What differs from the defaults, without the data's place and without ``left_out``."""
-    data = resolve_data(data)
-    found: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
+    content: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
     if data.source.in_place and data.path is not None:
-        found["name"] = PurePath(data.path).name
-    return found
+        content["name"] = PurePath(data.path).name
+    return content
 
 
 def _digest(ingredients: Any) -> str:
@@ -246,11 +234,11 @@ def _digest(ingredients: Any) -> str:
 
 def mechanism_of(run: RunSections) -> Mechanism:
     """What the run's algorithm does in its mode, with the run's clipping and trust model."""
-    found = algorithm(run.algorithm.name, run.algorithm.variant)
-    chosen = found.mechanism(run.algorithm.variant, run.privacy.mode)
-    if run.joint.clipping == "update" and found.of_updates is not None:
-        chosen = found.of_updates
-    return replace(chosen, trust=run.subject.trust) if found.reads_key("subject.trust") else chosen
+    known = algorithm(run.algorithm.name, run.algorithm.variant)
+    chosen = known.mechanism(run.algorithm.variant, run.privacy.mode)
+    if run.joint.clipping == "update" and known.of_updates is not None:
+        chosen = known.of_updates
+    return replace(chosen, trust=run.subject.trust) if known.reads_key("subject.trust") else chosen
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:
@@ -281,6 +269,5 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
 
 
 def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:
-    """The keys of the sections that are settings of the same name."""
     names = {field.name for field in fields(settings)}
     return {key: getattr(each, key) for each in sections for key in type(each).model_fields if key in names}

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config import resolve
 from subjectdp.config.messages import config_error, unknown_key
 from subjectdp.config.resolve import (
@@ -21,6 +20,7 @@ from subjectdp.config.resolve import (
     plan_settings,
     resolve_defaults,
     resolve_model,
+    unread_keys,
     without_unread_keys,
 )
 from subjectdp.config.sections import RunSections
@@ -29,65 +29,49 @@ from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.io.printing import flattened
 from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
-from subjectdp.plan.plan import (
-    AccountingMode,
-    Clipping,
-    Horizontal,
-    NoiseDistribution,
-    PrivacyUnit,
-)
-
-_CACHED_IDS = ("run_id", "partition_id", "data_key")
+from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution, PrivacyUnit
 
 
 class RunConfig(RunSections):
-    """One training run. Ranges are checked by field, combinations by :func:`check_run`."""
+    """One training run, in canonical form (:mod:`config.resolve`).
+
+    Ranges are checked by field, combinations by :func:`check_run`; then defaults that depend on other keys are filled
+    in, once and for all.
+    """
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_and_resolve(self) -> Self:
         check_run(self)
+        resolved = resolve_defaults(self)
+        self.__dict__.update({name: getattr(resolved, name) for name in type(self).model_fields})
         return self
 
-    @cached_property
+    @property
     def run_id(self) -> str:
         """Id of this run (see :mod:`subjectdp.config.resolve`)."""
         return resolve.run_id(self)
 
-    @cached_property
+    @property
     def partition_id(self) -> str:
         """Id of the partition that this run trains on."""
         return resolve.partition_id(self)
 
-    @cached_property
+    @property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
         return resolve.data_key(self.data)
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the fields in ``update`` replaced, unchecked. Its ids are computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in _CACHED_IDS:
-            copy.__dict__.pop(name, None)
-        return copy
-
-    def with_seed(self, seed: int) -> Self:
-        """A resolved run with another seed, unchecked: nothing else of a run depends on its seed."""
-        copy = self.model_copy(update={"seed": seed})
-        copy.__dict__.update(data_key=self.data_key, run_id=resolve.resolved_run_id(copy))
-        return copy
-
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
-    """A validated and resolved run of a nested mapping such as a ``config.json``.
+    """The run of a nested mapping such as a ``config.json``.
 
     Raises:
         ConfigError: a line for each problem; ``prefix`` goes before every key.
     """
     try:
-        run = RunConfig.model_validate(content)
+        return RunConfig.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, RunConfig, prefix) from None
-    return resolve_defaults(run)
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -135,21 +119,16 @@ def _variant(run: RunSections) -> Iterator[SubjectDPError]:
 
 
 def _unread(run: RunSections) -> Iterator[SubjectDPError]:
-    """Keys of joint, subject and privacy that the algorithm does not read (decision 0022).
-
-    FedAvg claims no privacy: the section privacy has no effect on it.
-    """
-    found = algorithm(run.algorithm.name)
-    for section in ("privacy", "joint", "subject") if found.is_private else ("joint", "subject"):
-        given, default = getattr(run, section), RunSections.model_fields[section].default
-        for name in type(given).model_fields:
-            key, value, usual = f"{section}.{name}", getattr(given, name), getattr(default, name)
-            if value != usual and key not in WITHOUT_EFFECT and not found.reads_key(key):
-                yield expected(key, value, f"{_shown(usual)} when algorithm.name is {found.name} (not read)")
-
-
-def _shown(default: object) -> str:
-    return {"None": "null", "False": "false", "()": "[]"}.get(str(default), str(default))
+    # keys of joint, subject and privacy that the algorithm does not read (decision 0022); the section privacy has no
+    # effect on FedAvg, which claims none
+    name = run.algorithm.name
+    for section, defaults in unread_keys(name).items():
+        for key, usual in defaults.items():
+            dotted, value = f"{section}.{key}", getattr(getattr(run, section), key)
+            idle = dotted in WITHOUT_EFFECT or (section == "privacy" and not is_private(name))
+            if value != usual and not idle:
+                shown = {"None": "null", "False": "false", "()": "[]"}.get(str(usual), str(usual))
+                yield expected(dotted, value, f"{shown} when algorithm.name is {name} (not read)")
 
 
 def _model(run: RunSections) -> Iterator[Rule]:
@@ -233,7 +212,6 @@ def _partition(run: RunSections) -> Iterator[Rule]:
 
 
 def _schedule(run: RunSections) -> Iterator[Rule]:
-    """A round of an algorithm, and a mini-batch, which has a size or a fraction; its default size stands for none."""
     training, mechanism, steps = run.training, mechanism_of(run), run.training.local_steps
     fewer = mechanism.horizontal_composition and run.privacy.mode == AccountingMode.AS_PUBLISHED
     fewer = fewer and run.privacy.horizontal == Horizontal.ROUNDS_OVER_SQRT_S
@@ -265,32 +243,21 @@ def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     Defaults are left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
     run configurations as manifests hold them, of this version or an older one.
     """
-    flat = {run_id: _flat(config) for run_id, config in configs.items()}
-    usual = _flat(RunConfig().model_dump(mode="json"))
+    without = ("seed", "performance")
+    flat = {
+        run_id: dict(flattened({key: config[key] for key in config if key not in without}))
+        for run_id, config in configs.items()
+    }
+    usual = dict(flattened(RunConfig().model_dump(mode="json")))
+    family = {run_id: tuple(settings.get(key) for key in _APART) for run_id, settings in flat.items()}
     values: dict[tuple[Any, ...], set[str]] = {}
-    for found in flat.values():
-        for key, value in found.items():
-            values.setdefault((*_family(found), key), set()).add(repr(value))
+    for run_id, settings in flat.items():
+        for key, value in settings.items():
+            values.setdefault((family[run_id], key), set()).add(repr(value))
 
-    def text(found: dict[str, Any]) -> str:
-        told = [
-            f"{key.rpartition('.')[2]}={_setting(value)}"
-            for key, value in found.items()
-            if len(values[(*_family(found), key)]) > 1 and value != usual.get(key)
-        ]
-        return ", ".join(told)
+    def differing(run_id: str) -> Iterator[str]:
+        for key, value in flat[run_id].items():
+            if len(values[family[run_id], key]) > 1 and value != usual.get(key):
+                yield f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else value}"
 
-    return {run_id: text(found) for run_id, found in flat.items()}
-
-
-def _family(flat: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(flat.get(key) for key in _APART)
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by dotted key."""
-    return dict(flattened({key: config[key] for key in config if key not in ("seed", "performance")}))
-
-
-def _setting(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return {run_id: ", ".join(differing(run_id)) for run_id in flat}

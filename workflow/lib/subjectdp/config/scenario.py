@@ -1,34 +1,45 @@
 """Scenario files: a name, partial run configurations, axes to sweep and the figures to draw.
 
-:mod:`subjectdp.config.layers` builds each run from them.
+Each file is a layer that is applied as a whole, a later file over an earlier one. A run is built by merging, later over
+earlier, what each file says: ``run``, ``datasets.<data set>``, ``algorithms.<name>``, ``algorithms.<name:variant>``
+(each with its own ``datasets.<data set>`` right after it) and, for the file that gives the sweep, the values of the
+run's place in it (docs/decisions/0023-later-file-wins.md).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from subjectdp.config.layers import RUN_KEYS, Layer, RunBuilder, check_overrides, overlaid
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.config.messages import (
     MOST_LINES,
     as_nested,
     config_error,
+    dotted_keys,
     error_located_in,
-    join_errors,
+    raise_all,
     unknown_key,
 )
-from subjectdp.config.run import RunConfig, load_run
-from subjectdp.config.sections import DataConfig, Section
-from subjectdp.errors import ConfigError, expected
+from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
+from subjectdp.config.sections import DataConfig, RunSections, Section
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.io.printing import flattened
 from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
-from subjectdp.plan.ranges import LARGEST_INTEGER, NaturalNumber
+from subjectdp.plan.ranges import NaturalNumber
+
+RUN_KEYS = dotted_keys(RunSections)
+"""Every dotted key of a run."""
+
+_MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
 
 # The list of the figures is a file: this package may not import theirs.
 _FIGURES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding="utf-8").splitlines()[1:]
@@ -44,8 +55,99 @@ RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", 
 """Folders under ``results`` that no scenario may be called."""
 
 
-Combination = tuple[tuple[str, str], ...]
-"""The values of a block's axes, as text, at one place of the sweep: (dotted key, value)."""
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` on ``base``: mappings merge, anything else replaces; neither argument is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merge(below, value)
+        merged[key] = value
+    return merged
+
+
+def normalised(partial: Mapping[str, Any]) -> dict[str, Any]:
+    """``partial`` with the shorthands ``algorithm: name:variant`` and ``model: name`` written out."""
+    content = dict(partial)
+    if isinstance(content.get("algorithm"), str):
+        name, _, variant = content["algorithm"].partition(":")
+        content["algorithm"] = {"name": name, "variant": variant or None}  # None: the default one again
+    if isinstance(content.get("model"), str):
+        content["model"] = {"name": content["model"]}
+    return content
+
+
+def set_dotted(content: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of ``content`` with the dotted ``key`` set; a mapping merges with what is there."""
+    *sections, last = key.split(".")
+    over: dict[str, Any] = {last: value} if sections else normalised({last: value})
+    for section in reversed(sections):
+        over = {section: over}
+    return merge(content, over)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    # nothing where it is no mapping: it is refused later, or a later file replaces it
+    return value if isinstance(value, Mapping) else {}
+
+
+def _overrides(
+    layer: Mapping[str, Any], dataset: str, name: str, variant: str | None
+) -> Iterator[Mapping[str, Any]]:
+    # what one file says about a run of the data set and algorithm, later over earlier
+    run, datasets, algorithms = (_mapping(layer.get(key)) for key in ("run", "datasets", "algorithms"))
+    yield run
+    yield _mapping(datasets.get(dataset))
+    for key in (name, f"{name}:{variant}"):
+        override = dict(_mapping(algorithms.get(key)))
+        nested = _mapping(override.pop("datasets", {}))
+        yield override
+        yield _mapping(nested.get(dataset))
+
+
+def overlaid(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The files as one mapping: mappings merge, anything else is the later file's.
+
+    Selections choose among the runs that a file knows: a later file with a sweep drops them, and one that sets a key
+    under ``run`` drops that key from them.
+    """
+    merged: dict[str, Any] = {}
+    for content in contents:
+        changed = {key for key, _ in flattened(dict(_mapping(content.get("run"))))}
+        for figure, chosen in _mapping(merged.pop("selections", {})).items():
+            if "sweep" not in content:
+                if isinstance(chosen, Mapping):
+                    chosen = {key: value for key, value in chosen.items() if key not in changed}
+                merged.setdefault("selections", {})[figure] = chosen
+        merged = merge(merged, content)
+    return merged
+
+
+def run_content(layers: Sequence[Mapping[str, Any]], assignment: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested mapping of the run at one place of the sweep: ``assignment`` lies over the layer that gives it."""
+    last = max((i for i, layer in enumerate(layers) if "sweep" in layer), default=len(layers) - 1)
+
+    def applied(partials: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for number, layer in enumerate(layers):
+            for partial in partials(layer):
+                content = merge(content, normalised(partial))
+            for key, value in assignment.items() if number == last else ():
+                content = set_dotted(content, key, value)
+        return content
+
+    choices = _choices(applied(lambda layer: [_mapping(layer.get("run"))]))
+    return applied(lambda layer: _overrides(layer, *choices))
+
+
+def _choices(content: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    # data set, algorithm and variant that the overrides are chosen by; the values are not checked yet
+    data, chosen = _mapping(content.get("data")), _mapping(content.get("algorithm"))
+    name, variant = chosen.get("name", "fed_avg"), chosen.get("variant")
+    if variant is None and isinstance(name, str) and name in ALGORITHMS:
+        variant = algorithm(name).variants[0]
+    usual = "table" if data.get("source") == "table" else "femnist"
+    return str(data.get("dataset", usual)), str(name), variant if isinstance(variant, str) else None
 
 
 def values_of_axis(value: Any) -> list[Any]:
@@ -53,33 +155,12 @@ def values_of_axis(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-class _RunMaker:
-    """The checked and resolved runs of a sweep. Seeds of one run share checks and defaults: neither reads the seed."""
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self._builder = RunBuilder(layers)
-        self._known: dict[str, RunConfig] = {}  # by all of an assignment but its seed
-        self._sources: dict[str, DataConfig] = {}
-
-    def run(self, assignment: Mapping[str, Any]) -> RunConfig:
-        """The run of one combination. Raises ConfigError with a line for each problem."""
-        others = repr({key: value for key, value in assignment.items() if key != "seed"})
-        seed = assignment.get("seed")
-        if others in self._known and type(seed) is int and 0 <= seed <= LARGEST_INTEGER:
-            return self._known[others].with_seed(seed)
-        run = load_run(self._builder.content(assignment))
-        self._require_one_source(run)
-        if not self._builder.overrules("seed", assignment):
-            self._known[others] = run
-        return run
-
-    def _require_one_source(self, run: RunConfig) -> None:
-        """Refuses a run that shares its data key with another one, but not path and expected counts."""
-        data, first = run.data, self._sources.setdefault(run.data_key, run.data)
-        for key in ("path", "expected"):
-            value, other = getattr(data, key), getattr(first, key)
-            if value != other:
-                raise expected(f"data.{key}", value, f"the same as that of the other runs ({other!r})")
+def _require_one_source(data: DataConfig, first: DataConfig) -> None:
+    # runs that share prepared data also share path and expected counts
+    for key in ("path", "expected"):
+        value, other = getattr(data, key), getattr(first, key)
+        if value != other:
+            raise expected(f"data.{key}", value, f"the same as that of the other runs ({other!r})")
 
 
 class AuditConfig(Section):
@@ -118,7 +199,7 @@ class Scenario(Section):
 
     audit: AuditConfig = AuditConfig()
     """The audits of the algorithms, made where a figure wants them."""
-    _layers: tuple[Layer, ...] = PrivateAttr(default=())
+    _layers: tuple[Mapping[str, Any], ...] = PrivateAttr(default=())
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
@@ -128,56 +209,45 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
-        return {run.run_id: run for run in self._combinations.values()}
+        return {run.run_id: run for runs in self._blocks for run in runs}
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:
-        """A line for each axis that changes nothing for an algorithm, so that combinations of a block are one run."""
-        found: dict[tuple[str, str], dict[str, list[Combination]]] = {}
-        for (number, values), run in self._combinations.items():
-            of_block = found.setdefault((f"sweep[{number}]", run.algorithm.label), {})
-            of_block.setdefault(run.run_id, []).append(values)
+        """A line for each block and algorithm with sweep points that resolve to the same run."""
         lines = []
-        for (block, label), by_run in found.items():
-            repeated = [same for same in by_run.values() if len(same) > 1]
-            pairs = [(one, same[0]) for same in repeated for one in same]
-            idle = dict.fromkeys(
-                key
-                for one, first in pairs
-                for (key, value), (_, usual) in zip(one, first, strict=True)
-                if value != usual
-            )
-            if idle:
-                runs = f"{len(repeated)} distinct run{'s' if len(repeated) > 1 else ''}"
-                lines.append(
-                    f"{block}, {label}: {', '.join(idle)} has no effect here: {len(pairs)} combinations, {runs}."
-                )
+        for number, runs in enumerate(self._blocks):
+            for label in dict.fromkeys(run.algorithm.label for run in runs):
+                ids = [run.run_id for run in runs if run.algorithm.label == label]
+                if (distinct := len(set(ids))) < len(ids):
+                    lines.append(
+                        f"sweep[{number}], {label}: {len(ids)} combinations, {distinct} distinct runs; "
+                        "an axis has no effect here."
+                    )
         return tuple(lines)
 
     @cached_property
-    def _combinations(self) -> dict[tuple[int, Combination], RunConfig]:
-        """(block, values of its axes) -> resolved run; raises ConfigError with each problem once."""
-        blocks = [
+    def _blocks(self) -> list[list[RunConfig]]:
+        axes = [
             {key: values_of_axis(value) for key, value in block.items() if key != "name"}
             for block in self.sweep or [{}]
         ]
-        total = sum(math.prod(map(len, axes.values())) for axes in blocks)
+        total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        maker, found, problems = _RunMaker(self._layers), dict[Any, RunConfig](), dict[str, None]()
-        for number, axes in enumerate(blocks):
-            for values in itertools.product(*axes.values()):
-                assignment = dict(zip(axes, values, strict=True))
+        blocks, problems, sources = list[list[RunConfig]](), dict[str, None](), dict[str, DataConfig]()
+        for block in axes:
+            blocks.append([])
+            for values in itertools.product(*block.values()):
                 try:
-                    run = maker.run(assignment)
-                    found[number, tuple((key, repr(value)) for key, value in assignment.items())] = run
+                    run = load_run(run_content(self._layers, dict(zip(block, values, strict=True))))
+                    _require_one_source(run.data, sources.setdefault(run.data_key, run.data))
+                    blocks[-1].append(run)
                 except ConfigError as problem:
                     problems.update(dict.fromkeys(str(problem).split("\n")))
                 if len(problems) > MOST_LINES:
                     break
-        if problems:
-            raise join_errors(problems)
-        return found
+        raise_all(problems)
+        return blocks
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
         """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""
@@ -195,10 +265,10 @@ class Scenario(Section):
     @cached_property
     def datasets_by_key(self) -> dict[str, DataConfig]:
         """Data key -> data section of the first run that uses it, in the order of the runs."""
-        found: dict[str, DataConfig] = {}
+        datasets: dict[str, DataConfig] = {}
         for run in self.runs:
-            found.setdefault(run.data_key, run.data)
-        return found
+            datasets.setdefault(run.data_key, run.data)
+        return datasets
 
     @cached_property
     def partitions_by_id(self) -> dict[str, RunConfig]:
@@ -245,17 +315,16 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         scenario = Scenario.model_validate(content)
     except ValidationError as problem:
         raise config_error(problem, Scenario) from None
-    scenario._layers = tuple(map(Layer.of, contents))
+    scenario._layers = tuple(contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
-    check_overrides(scenario.run, scenario.datasets, scenario.algorithms, scenario.sweep)
-    _ = scenario.datasets_by_key, scenario.partitions_by_id
+    _check_overrides(scenario)
+    _ = scenario.runs  # checks each run
     _check_selections(scenario)
     return scenario
 
 
 def _check_top_level(content: Mapping[str, Any]) -> None:
-    """Refuses unknown keys; a key of a run belongs under ``run``."""
     problems = []
     for key in content:
         inside = key.removeprefix("run.")
@@ -263,13 +332,81 @@ def _check_top_level(content: Mapping[str, Any]) -> None:
             problems.append(f"Unknown key {key!r}. {as_nested(inside, content[key])}")
         elif key not in Scenario.model_fields:
             problems.append(str(unknown_key(key, Scenario.model_fields, RUN_KEYS)))
-    if problems:
-        raise join_errors(problems)
+    raise_all(problems)
 
 
-def expand_runs(scenario: Scenario) -> list[RunConfig]:
-    """The resolved runs of a scenario in stable order, duplicates merged."""
-    return list(scenario.runs)
+def _check_overrides(scenario: Scenario) -> None:
+    # unknown keys and values out of range, whether a run reads them or not
+    problems = itertools.chain(
+        _of_partial(scenario.run, "run"),
+        _of_datasets(scenario.datasets, "datasets"),
+        *(_of_algorithm(key, partial) for key, partial in scenario.algorithms.items()),
+        *(_of_block(block, f"sweep[{number}]") for number, block in enumerate(scenario.sweep)),
+    )
+    raise_all(itertools.islice(problems, 2 * MOST_LINES))
+
+
+def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[str]:
+    if not isinstance(partial, Mapping):
+        yield str(expected(prefix, partial, "a mapping (key: value)"))
+        return
+    try:
+        RunSections.model_validate(normalised(partial))
+    except ValidationError as problem:
+        yield from str(config_error(problem, RunSections, prefix)).split("\n")
+    for key in decided_elsewhere:
+        below: Any = partial
+        for part in key.split("."):
+            below = _mapping(below).get(part)
+        if below is not None:
+            yield str(expected(f"{prefix}.{key}", below, "absent (set it in run or sweep)"))
+
+
+def _of_datasets(partials: Any, prefix: str) -> Iterator[str]:
+    if not isinstance(partials, Mapping):
+        yield str(expected(prefix, partials, "a mapping from data set to partial run configuration"))
+        return
+    for name, partial in partials.items():
+        if name in DATASETS:
+            yield from _of_partial(partial, f"{prefix}.{name}", "data.dataset")
+        else:
+            yield str(unknown(f"data set in {prefix}", name, DATASETS))
+
+
+def _of_algorithm(key: str, partial: Any) -> Iterator[str]:
+    name, _, variant = key.partition(":")
+    variants = VARIANTS_OF_ALGORITHM.get(name, ())
+    if name not in ALGORITHMS:
+        yield str(unknown("algorithm in algorithms", name, ALGORITHMS))
+    elif ":" in key and variant not in variants:
+        yield str(unknown(f"variant of {name} in algorithms", variant, variants))
+    elif isinstance(partial, Mapping):
+        own = {name: value for name, value in partial.items() if name != "datasets"}
+        yield from _of_partial(own, f"algorithms.{key}", "algorithm", "data.dataset")
+        yield from _of_datasets(partial.get("datasets", {}), f"algorithms.{key}.datasets")
+    else:
+        yield from _of_partial(partial, f"algorithms.{key}")
+
+
+def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for key, values in block.items():
+        axis = f"{prefix}.{key}"
+        if key == "name":
+            if not isinstance(values, str):
+                yield str(expected(axis, values, "text (a label)"))
+        elif key not in RUN_KEYS and not key.startswith(_MAPPINGS):
+            yield str(unknown_key(axis, [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
+        elif isinstance(values, list) and not values:
+            yield str(expected(axis, values, "a value or a list with at least one value"))
+        elif isinstance(values, list) and any(isinstance(value, list) for value in values):
+            yield str(expected(axis, values, "a value or a list of values, not of lists"))
+
+
+def _near_axes(key: str) -> list[str]:
+    section = key.rpartition(".")[0]
+    return [known for known in RUN_KEYS if known.rpartition(".")[0] == section] or [
+        known for known in RUN_KEYS if "." not in known
+    ]
 
 
 def _check_selections(scenario: Scenario) -> None:
@@ -290,12 +427,10 @@ def _check_selections(scenario: Scenario) -> None:
         problems.extend(wrong)
         if figure in scenario.figures and not wrong and not scenario.runs_of_figure(figure):
             problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))
-    if problems:
-        raise join_errors(problems)
+    raise_all(problems)
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    """Whether each dotted key of ``selection`` has (one of) its values in the resolved ``run``."""
     return all(_value(run, key) in _accepted(key, wanted) for key, wanted in selection.items())
 
 
@@ -305,7 +440,6 @@ def _accepted(key: str, wanted: Any) -> list[Any]:
 
 
 def _value(run: RunConfig, key: str) -> Any:
-    """The value of ``key``; an algorithm is compared by name, with its variant where it has one."""
     if key == "algorithm":
         parts = (run.algorithm.name, run.algorithm.variant)
         return tuple(part for part in parts if part is not None)

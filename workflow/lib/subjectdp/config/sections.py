@@ -1,7 +1,7 @@
 """The sections of a run's configuration: frozen pydantic models, one class a section.
 
-Every key has a default, a range and, as the text below it, a description. ``config/README.md``,
-``config/defaults.yaml`` and ``config/config.schema.json`` are generated from this file. Unknown keys are refused.
+Every key has a default, a range and, as the text below it, a description. ``config/README.md`` and
+``config/config.schema.json`` are generated from this file. Unknown keys are refused.
 Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
 
 Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
@@ -89,7 +89,6 @@ class DataConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _table(cls, value: Any) -> Any:
-        """A table of one's own need not be named as a data set."""
         of_table = isinstance(value, dict) and value.get("source") == "table"
         return {"dataset": "table", **value} if of_table else value
 
@@ -118,7 +117,7 @@ class DataConfig(Section):
 
     @property
     def own_subjects(self) -> bool:
-        """Whether the data name nobody, and each item is its own subject."""
+        """No subject ids: each item is its own subject."""
         return DATASETS[self.dataset].own_subjects or (self.source == Source.TABLE and self.subject is None)
 
     duplicate_first_image_bug: bool = False
@@ -310,12 +309,8 @@ class PerformanceConfig(Section):
     physical_batch_size: NaturalNumber = 0
     """Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the CPU and 1,024
     on a GPU."""
-    checkpoint_every: NaturalNumber = 0
-    """Checkpoint after every so many rounds; 0: by time alone."""
     checkpoint_minutes: NonNegative = 5.0
-    """Checkpoint where the last one is so many minutes old; 0: by rounds alone."""
-    lock_wait_minutes: NonNegative = 30.0
-    """How long to wait for another process that trains the same run, before giving up."""
+    """Checkpoint after a round where the last one is so many minutes old; 0: after every round."""
 
 
 class RunSections(Section):

@@ -12,7 +12,6 @@ characters from a on, and a subject's text is followed by enough characters of i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,24 +22,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.content import Content, Features, Labels, check_content, count_content, most_copies
+from subjectdp.data.folders import checked_file, read_arrays, read_index, write_folder
 from subjectdp.data.splits import IMAGE, Integers, Silos
 from subjectdp.errors import DataError, expected
-from subjectdp.io import atomic
-from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 Addresses = NDArray[np.integer[Any]]
 """Addresses of items, of any whole type."""
 
 FORMAT_VERSION = 3
-_FILES = {
-    "features": "features.npy",
-    "labels": "labels.npy",
-    "silos": "silos.npy",
-    "subjects": "subjects.parquet",
-}
-_META_KEYS = {"dataset", "kind", "classes", "window", "synthetic", "sha256", "bytes", "format"}
-_META_KEYS |= {"copies", "dark_on_light", "own_subjects", "silo_names"}
-_ADVICE = "Remove the folder and prepare it again."
+_INDEX = "meta.json"
 
 
 @dataclass(frozen=True)
@@ -157,17 +147,8 @@ def write_prepared(
     test_fraction: float,
     made_from: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``made_from`` as it is given.
-
-    meta.json is removed first and written last: its presence means that the folder is complete.
-    """
+    """Checks ``content`` and writes the folder; returns its meta, with ``made_from`` as it is given."""
     check_content(content)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "meta.json").unlink(missing_ok=True)
-    atomic.write_array(folder / _FILES["features"], content.features)
-    atomic.write_array(folder / _FILES["labels"], content.labels)
-    atomic.write_array(folder / _FILES["silos"], content.silos)
-    atomic.write_frame(folder / _FILES["subjects"], _subjects_frame(content))
     meta = {
         "format": FORMAT_VERSION,
         "dataset": content.dataset,
@@ -184,13 +165,11 @@ def write_prepared(
         "counts": count_content(content, test_fraction),
         "copies": most_copies(content),
         "notes": dict(content.notes),
-        "sha256": {key: atomic.sha256_of(folder / name) for key, name in _FILES.items()},
-        "bytes": {key: (folder / name).stat().st_size for key, name in _FILES.items()},
         "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
         "made_from": dict(made_from or {}),
     }
-    atomic.write_json(folder / "meta.json", sealed(meta))
-    return meta
+    arrays = {"features": content.features, "labels": content.labels, "silos": content.silos}
+    return write_folder(folder / _INDEX, {**arrays, "subjects": _subjects_frame(content)}, meta)
 
 
 def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
@@ -199,25 +178,20 @@ def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
     Always hashes the small files; hashes the features only with ``verify``, otherwise compares their size.
     """
     folder = Path(folder)
-    meta = _read_meta(folder)
-    for key, name in _FILES.items():
-        _check_file(folder / name, meta, key, hashed=verify or key != "features")
-    frame = pd.read_parquet(folder / _FILES["subjects"])
-    data = PreparedData(
+    meta = read_index(folder / _INDEX, FORMAT_VERSION)
+    features = checked_file(folder / "features.npy", meta, hashed=verify)
+    frame = pd.read_parquet(checked_file(folder / "subjects.parquet", meta))
+    arrays = read_arrays(folder, ("labels", "silos"), meta)
+    return PreparedData(
         folder=folder,
-        features=np.load(folder / _FILES["features"], mmap_mode="r", allow_pickle=False),
-        labels=np.load(folder / _FILES["labels"], allow_pickle=False),
+        features=np.load(features, mmap_mode="r", allow_pickle=False),
+        **arrays,
         subject_ids=frame["subject_id"].to_numpy(dtype=object),
         groups=frame["group"].to_numpy(dtype=object),
         first_items=frame["first_item"].to_numpy(dtype=np.int64),
         items=frame["items"].to_numpy(dtype=np.int64),
-        silos=np.load(folder / _FILES["silos"], allow_pickle=False),
         meta=meta,
     )
-    last = int((data.first_items + data.items).max()) + data.window
-    if last > len(data.features):
-        raise DataError(f"{folder}: items reach {last}, features.npy ends at {len(data.features)}. {_ADVICE}")
-    return data
 
 
 def _subjects_frame(content: Content) -> pd.DataFrame:
@@ -229,30 +203,3 @@ def _subjects_frame(content: Content) -> pd.DataFrame:
             "items": content.items,
         }
     )
-
-
-def _read_meta(folder: Path) -> dict[str, Any]:
-    path = folder / "meta.json"
-    if not path.is_file():
-        raise DataError(f"{folder} is no complete prepared data set: meta.json is missing. Prepare it again.")
-    try:
-        meta = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}). {_ADVICE}") from None
-    if not isinstance(meta, dict) or not meta.keys() >= _META_KEYS:
-        raise DataError(f"{path} lacks some of {sorted(_META_KEYS)}. {_ADVICE}")
-    if meta["format"] != FORMAT_VERSION:
-        raise expected(f"{path}: format", meta["format"], str(FORMAT_VERSION), DataError)
-    if not is_intact(meta):
-        raise DataError(f"{path} was changed after it was written (its seal is broken). {_ADVICE}")
-    return {key: value for key, value in meta.items() if key != SEAL}
-
-
-def _check_file(path: Path, meta: Mapping[str, Any], key: str, hashed: bool) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing. {_ADVICE}")
-    size, written = path.stat().st_size, meta["bytes"][key]
-    if size != written:
-        raise DataError(f"{path} has {size} bytes, {written} were written. {_ADVICE}")
-    if hashed and atomic.sha256_of(path) != meta["sha256"][key]:
-        raise DataError(f"{path} was changed after it was written (its sha256 differs). {_ADVICE}")

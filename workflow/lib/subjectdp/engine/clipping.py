@@ -25,9 +25,7 @@ from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_p
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.convolution import ConvolutionRule
-from subjectdp.engine.layers.dense import EmbeddingRule, LinearRule
-from subjectdp.engine.layers.generic import GenericRule
-from subjectdp.engine.layers.normalisation import GroupNormRule, LayerNormRule
+from subjectdp.engine.layers.dense import EmbeddingRule, GenericRule, GroupNormRule, LayerNormRule, LinearRule
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
@@ -40,30 +38,15 @@ _FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Items that go through the model at once; ``grouped``: they are clipped as groups, not one by one."""
-
-    inputs: Tensor
-    labels: Tensor
-    weights: Tensor | None
-    grouped: bool
-
-
-@dataclass(frozen=True)
 class Clip:
-    """How the gradients of one pass are clipped.
+    """How the gradients of one pass are clipped."""
 
-    Attributes:
-        grouping: what is clipped as one, in the order of the pass's items.
-        clip_norm: C, one for all or one a group.
-        weights: (B,), None for all ones.
-        grouped: a group's gradient is that of its weighted items; else items are weighted after clipping.
-    """
-
-    grouping: Grouping
-    clip_norm: float | Tensor
-    weights: Tensor | None = None
-    grouped: bool = False
+    grouping: Grouping  # what is clipped as one, in the order of the pass's items
+    clip_norm: float | Tensor  # C, one for all or one a group
+    weights: Tensor | None = None  # (B,), None for all ones
+    grouped: bool = (
+        False  # a group's gradient is that of its weighted items; else items are weighted after clipping
+    )
 
 
 @dataclass(frozen=True)
@@ -79,14 +62,6 @@ class _Taped:
     kept: Any
     inputs: Tensor
     version: int  # of the inputs, counted by torch
-
-    def check_unchanged(self, name: str) -> None:
-        """Raises ModelError if the inputs were changed in place after the layer had run."""
-        if self.inputs._version != self.version:
-            raise ModelError(
-                f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were changed in "
-                "place after it had run."
-            )
 
 
 Tape = dict[str, _Taped]
@@ -174,11 +149,11 @@ class ClippingEngine:
         norms = self.flat.vector.new_zeros(count)
         for part in parts:
             part_weights = None if weights is None else weights[part.items]
-            batch = _Batch(inputs[part.items], labels[part.items], part_weights, groups is not None)
             bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
+            clip = Clip(part.grouping, bound, part_weights, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(batch, part.grouping, bound, total)
+            total, norms[part.groups] = add(inputs[part.items], labels[part.items], clip, total)
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -191,22 +166,19 @@ class ClippingEngine:
         for start in range(0, len(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            batch = _Batch(inputs[part], labels[part], part_weights, grouped=True)
-            total = self._add_gradients(batch, total)
+            total = self._add_gradients(inputs[part], labels[part], part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """``total`` (None: 0) with a part's clipped sum added, and the norms of the part's groups."""
-        clip = Clip(grouping, clip_norm, batch.weights, batch.grouped)
-        found = self._one_linear(batch.inputs, batch.labels)
-        if found is not None:
-            found.weight(batch.weights if batch.grouped else None)
-            return self._add_captured({next(iter(self.rules)): found.captured()}, clip, total)
-        output, tape = self.record(batch.inputs)
+        linear = self._one_linear(inputs, labels)
+        if linear is not None:
+            linear.weight(clip.weights if clip.grouped else None)
+            return self._add_captured({next(iter(self.rules)): linear.captured()}, clip, total)
+        output, tape = self.record(inputs)
         with torch.enable_grad():
-            losses = self.losses(output, batch.labels)
+            losses = self.losses(output, labels)
         return self.add_recorded(tape, losses, clip, total)
 
     def record(self, inputs: Tensor) -> tuple[Tensor, Tape]:
@@ -230,11 +202,7 @@ class ClippingEngine:
     ) -> tuple[Tensor, Tensor]:
         """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
 
-        Args:
-            tape: of :meth:`record`; used up.
-            losses: (B,) losses of the items, from the recorded output.
-            clip: the pass's groups, in the order of its items.
-            total: changed in place.
+        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
         """
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
         with torch.enable_grad():
@@ -248,7 +216,9 @@ class ClippingEngine:
             if clip.grouped and clip.weights is not None:
                 _zero_out(captured, clip.weights == 0.0, None)
             squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]
-            norms, bounds = _norms(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
+            total_squares = summed(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
+            norms, slack = total_squares.values.sqrt(), total_squares.slack
+            bounds = norms if slack is None else (total_squares.values + slack).sqrt_()
             scales = clip_factors(bounds, clip.clip_norm)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
@@ -267,26 +237,25 @@ class ClippingEngine:
         return into, norms
 
     def _add_large_group(
-        self, batch: _Batch, grouping: Grouping, clip_norm: float | Tensor, total: Tensor | None
+        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The same for one group with more items than go through the model at once: its gradient is formed."""
-        inputs, labels, weights = batch.inputs, batch.labels, batch.weights
+        weights = clip.weights
         if weights is not None:
             kept = weights != 0.0
             inputs, labels, weights = inputs[kept], labels[kept], weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
-        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip_norm)), 0.0)
+        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
-    def _add_gradients(self, batch: _Batch, total: Tensor | None) -> Tensor:
-        """``total`` (None: 0) with Σ_i w_i g_i of a part added, by a plain backward pass."""
+    def _add_gradients(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, total: Tensor | None
+    ) -> Tensor:
         parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         try:
-            losses = self.losses(self.flat.model(_laid_out(batch.inputs)), batch.labels)
-            loss = _total(losses, batch.weights)
+            loss = _total(self.losses(self.flat.model(_laid_out(inputs)), labels), weights)
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
             for parameter in parameters.values():
@@ -301,31 +270,34 @@ class ClippingEngine:
 
     @torch.no_grad()
     def _one_linear(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-        """A pass without a backward pass; None if the model is more than one linear layer."""
         if not self._may_be_one_linear:
             return None
         ((layer, _),) = self.rules.values()
-        found = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
-        self._may_be_one_linear = found is not None
-        return found
+        linear = without_backward(self.flat.model, layer, _laid_out(inputs), labels)
+        self._may_be_one_linear = linear is not None
+        return linear
 
     def _at_once(self, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-        """The same if one pass is enough; not on a GPU, which would have to be waited for (:meth:`OneLinear.clip`)."""
         one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
         return self._one_linear(inputs, labels) if one_pass else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
-        """The book-keeping of every layer that the loss depends on, by one backward pass; empties the tape."""
         edges = [edge for taped in tape.values() for edge in taped.edges]
-        found = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
-        deltas = iter(found or [None] * len(edges))
+        gradients = (
+            torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
+        )
+        deltas = iter(gradients or [None] * len(edges))
         captured = {}
         with torch.no_grad():
             for name, taped in tape.items():
                 own = [next(deltas) for _ in taped.edges]
                 if all(delta is None for delta in own):
                     continue
-                taped.check_unchanged(name)
+                if taped.inputs._version != taped.version:
+                    raise ModelError(
+                        f"Expected a model that leaves the inputs of its layers as they are, those of {name!r} were "
+                        "changed in place after it had run."
+                    )
                 module, rule = self.rules[name]
                 written = [
                     loss.new_zeros(shape) if delta is None else delta
@@ -360,7 +332,6 @@ class ClippingEngine:
 
 @contextmanager
 def _named(layer: str) -> Iterator[None]:
-    """An error of torch while a layer is run or differentiated becomes a ModelError with the layer's name."""
     try:
         yield
     except (SubjectDPError, torch.OutOfMemoryError):
@@ -375,13 +346,12 @@ def _named(layer: str) -> Iterator[None]:
 def _only_input(
     name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int
 ) -> Tensor:
-    """The one tensor that a layer takes. Raises ModelError if it takes more, or other rows than the batch's items."""
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):
-        found = ", ".join(type(value).__name__ for value in given) or "nothing"
+        taken = ", ".join(type(value).__name__ for value in given) or "nothing"
         raise ModelError(
-            f"Layer {name!r} ({kind}) has to take one tensor, it takes {found}. Initial states and packed sequences "
+            f"Layer {name!r} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
             "are not supported."
         )
     second = isinstance(module, nn.RNNBase) and not module.batch_first
@@ -398,19 +368,12 @@ def _only_input(
 def check_output(output: Any, items: int) -> None:
     """Raises ModelError unless a model's output is one tensor (items, ...)."""
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
-        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise expected("output of the model", found, f"one tensor ({items}, ...)", ModelError)
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise expected("output of the model", shape, f"one tensor ({items}, ...)", ModelError)
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.sum() if weights is None else losses @ weights
-
-
-def _norms(squares: list[Squares]) -> tuple[Tensor, Tensor]:
-    """The norms over all layers, and bounds on them that count the rounding of product forms."""
-    total = summed(squares)
-    norms = total.values.sqrt()
-    return norms, norms if total.slack is None else (total.values + total.slack).sqrt_()
 
 
 def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
@@ -434,7 +397,6 @@ def within(views: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _refuse_mixing(model: nn.Module) -> None:
-    """Raises ModelError for batch normalisation, with parameters or without."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             raise ModelError(
@@ -444,7 +406,6 @@ def _refuse_mixing(model: nn.Module) -> None:
 
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that own parameters themselves, in order of definition."""
     owners: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if owners.setdefault(id(parameter), name) != name:
@@ -458,18 +419,17 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _refuse_unusual(name: str, module: nn.Module) -> None:
-    """Raises ModelError for a layer whose gradient is not what its class says."""
-    found = None
+    problem = None
     if "forward" in vars(module):
-        found = "has a forward of its own, which replaced that of its class: write a class"
+        problem = "has a forward of its own, which replaced that of its class: write a class"
     elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
-        found = "makes its weight of other parameters (weight or spectral norm): remove that first"
+        problem = "makes its weight of other parameters (weight or spectral norm): remove that first"
     elif getattr(module, "max_norm", None) is not None:
-        found = "has max_norm, which changes the rows that the items read: leave it out"
+        problem = "has max_norm, which changes the rows that the items read: leave it out"
     elif getattr(module, "scale_grad_by_freq", False):
-        found = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
-    if found is not None:
-        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {found}.")
+        problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
+    if problem is not None:
+        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {problem}.")
 
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:

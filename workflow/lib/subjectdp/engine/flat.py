@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -10,10 +12,7 @@ class FlatParameters:
     """Moves a model's parameters into one contiguous vector, in the order of ``named_parameters``.
 
     Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
-
-    Attributes:
-        vector: float32 (P,), the parameters' memory: writing to it changes the model.
-        shapes: parameter name -> shape.
+    ``vector`` float32 (P,) is the parameters' memory: writing to it changes the model.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,9 +32,7 @@ class FlatParameters:
         parts: dict[str, Tensor] = {}
         start = 0
         for name, shape in self.shapes.items():
-            count = 1
-            for extent in shape:
-                count *= extent
+            count = math.prod(shape)
             flat = vector[start : start + count]
             if len(shape) == 4:
                 out, inner, height, width = shape

@@ -119,7 +119,6 @@ def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
 
 
 def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
-    """How many consecutive groups each part takes."""
     groups = items = 0
     for size in sizes:
         if groups and items + size > capacity:
@@ -131,7 +130,6 @@ def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
 
 
 def _runs(sizes: list[int]) -> Iterator[Run]:
-    """Sizes in ascending order, as runs."""
     start = 0
     for size in sorted(set(sizes)):
         groups = sizes.count(size)

@@ -66,7 +66,6 @@ class OneLinear:
         return norms
 
     def _norms(self) -> tuple[Tensor, bool]:
-        """(B,) norms of the items' gradients, and whether all are finite. ``logits`` become ``errors``; on the CPU."""
         from subjectdp.engine.logit_gradients import errors_and_norms  # plain sums need not load the compiler
 
         lengths = row_norms(self.inputs)
@@ -108,7 +107,6 @@ def without_backward(
 
 
 def _by_columns(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(B, classes) logits; an item's lie in a column of the memory."""
     items = inputs.t()
     logits = torch.mm(weight, items) if bias is None else torch.addmm(bias.unsqueeze(1), weight, items)
     return logits.t()

@@ -21,7 +21,6 @@ _LOWEST = -87.0  # e to the power of less is no normal float32
 
 @inner
 def _power(x: Any, whole: Any) -> Any:
-    """e^x / 2^whole for x within ½ ln 2 of whole · ln 2."""
     rest = x - whole * float32(0.693359375) + whole * float32(2.12194440e-4)
     p = float32(1.9875691500e-4) * rest + float32(1.3981999507e-3)
     p = p * rest + float32(8.3334519073e-3)

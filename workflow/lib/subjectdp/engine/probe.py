@@ -38,15 +38,9 @@ def tried_positions(items: int) -> list[int]:
 
 
 def check_model(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> list[str]:
-    """Tries a model on some items; the model and all generators are left as they are.
+    """Tries a model in training mode on some items that differ; it and all generators are left as they are.
 
-    Args:
-        model: any mode; it is tried in training mode.
-        item_loss: the losses (B,) of its outputs and targets.
-        inputs, targets: (B, ...), items that differ.
-
-    Returns:
-        The parameters that the loss does not depend on: they are trained by noise alone.
+    Returns the parameters that the loss does not depend on: they are trained by noise alone.
 
     Raises:
         ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop
@@ -90,7 +84,6 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def _check_left_alone(model: nn.Module, inputs: Tensor) -> None:
-    """A pass in training mode must leave parameters and buffers alone: what it kept of the items would be released."""
     trial = copied(model)
     with torch.no_grad():
         check_output(trial(inputs), len(inputs))
@@ -137,10 +130,13 @@ def _loop(
     for i in range(len(targets)):
         own = slice(i, i + 1)
         loss = item_loss(model(inputs[own]), targets[own]).sum() if batch is None else batch[i]
-        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-        used |= {name for name, gradient in zip(parameters, found, strict=True) if gradient is not None}
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+        used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
         rows.append(
-            [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)]
+            [
+                torch.zeros_like(p) if g is None else g
+                for g, p in zip(gradients, parameters.values(), strict=True)
+            ]
         )
     each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
     return each, [name for name in parameters if name not in used]
@@ -169,7 +165,6 @@ def _engine(model: nn.Module, item_loss: ItemLoss, items: int, training: bool) -
 
 
 def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
-    """``model`` with its dropout switched off; in evaluation mode if it draws numbers elsewhere."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -179,7 +174,6 @@ def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
 
 
 def _draws(model: nn.Module, inputs: Tensor) -> bool:
-    """Whether a pass depends on the generators."""
     outputs = []
     with torch.no_grad():
         for seed in (1, 2):

@@ -97,7 +97,8 @@ def draw_curves(
     positive = values.loc[values["mean"] > 0, "mean"]
     if metric == "test_accuracy":
         _draw_chance(axes, chance)
-        axes.set_ylim(0, min(100.0, max(1.0, top)))  # also for a run that learns nothing
+        shown = 1.2 * chance if math.isfinite(chance) else 1.0  # also of runs that learn nothing
+        axes.set_ylim(0, min(100.0, max(shown, top)))
     elif not positive.empty and positive.max() / positive.min() > _LOG_RATIO:
         axes.set_yscale("log")
     else:

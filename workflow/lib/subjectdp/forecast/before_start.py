@@ -12,7 +12,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config import paths
-from subjectdp.config.messages import error_located_in, join_errors
+from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError, expected
@@ -37,8 +37,7 @@ def check_before_start(
         *undrawable_figures(scenario),
     ]
     with error_located_in(files):
-        if problems:
-            raise join_errors(problems)
+        raise_all(problems)
 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
@@ -49,27 +48,24 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
-    """Mini-batches that are larger than the mean silo, and so than the smallest one."""
-    for run in _one_for_each_batch_size(scenario):
-        if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
-            continue  # the plan counts its silos exactly
+    # larger than the mean silo, and so than the smallest one; once for each data set, partition and batch size
+    seen: set[tuple[object, ...]] = set()
+    for run in scenario.runs:
         train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
+        place = (run.data_key, run.partition.model_dump_json(), batch)
+        by_size = (
+            run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
+        )
+        planned = Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file()
+        if place in seen or not by_size or planned:  # the plan counts its silos exactly
+            continue
+        seen.add(place)
         if batch > _SLACK * train / silos:
             allowed = (
                 f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
                 f"{silos} silos, {train // silos:,} each)"
             )
             yield str(expected("training.batch_size", batch, allowed))
-
-
-def _one_for_each_batch_size(scenario: Scenario) -> list[RunConfig]:
-    """The first run of each data set, partition and batch size, of algorithms that draw mini-batches of items."""
-    found: dict[tuple[object, ...], RunConfig] = {}
-    for run in scenario.runs:
-        sized = run.training.sampling_fraction is None
-        if sized and not algorithm(run.algorithm.name).samples_subjects:
-            found.setdefault((run.data_key, run.partition, run.training.batch_size), run)
-    return list(found.values())
 
 
 def undrawable_figures(scenario: Scenario) -> Iterator[str]:
@@ -85,7 +81,6 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
 
 
 def _row(run: RunConfig) -> dict[str, Any]:
-    """The run as in runs.parquet, as far as settings say."""
     columns = setting_columns(run.model_dump(mode="json"))
     if run.training.sampling_fraction is not None:
         columns["batch_size"] = round(

@@ -30,12 +30,6 @@ MARGIN = 3
 LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
-TINY_SECONDS = 15.0
-"""Most core-seconds of a run that is hardly more than its start."""
-
-TINY_RUNS = 8
-"""So many tiny runs take the place of one short run in a shared job; the Slurm profile knows it too."""
-
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
 _GRES = re.compile(
     r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$"
@@ -52,11 +46,8 @@ class ClusterSettings:
     gpu: str  # how a GPU is requested; "none": not at all
     minutes: Mapping[SizeClass, int]  # most minutes that a training asks for by class, first attempt
     memory_mb: Mapping[SizeClass, int]  # memory of a training by class, first attempt
-    runs_per_job: (
-        int  # short runs trained in one job, one after another; of tiny ones TINY_RUNS times as many
-    )
+    runs_per_job: int  # short runs trained in one job, one after another
     light_jobs_local: bool  # the submitting process makes tables and figures
-    pace: float  # wall seconds of a training over those of its forecast
 
     def minutes_of(self, run: RunConfig, attempt: int) -> int:
         """Time limit of a training in minutes: its forecast, with a margin; grows with the attempt.
@@ -64,7 +55,7 @@ class ClusterSettings:
         Runs that share a job one after another ask for the job's time together.
         """
         least = LEAST_MINUTES if self.group_of(run) is None else math.ceil(LEAST_MINUTES / self.runs_per_job)
-        wanted = round(MARGIN * self.pace * forecast_seconds(run) / 60)
+        wanted = round(MARGIN * forecast_seconds(run) / 60)
         return min(max(least, wanted), self.minutes[size_class(run)]) * attempt
 
     def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
@@ -86,9 +77,7 @@ class ClusterSettings:
 
     def group_of(self, run: RunConfig) -> str | None:
         """The group of runs that share jobs; None for a run with a job of its own."""
-        if self.runs_per_job == 1 or size_class(run) != "short":
-            return None
-        return "tiny_runs" if forecast_seconds(run) <= TINY_SECONDS else "short_runs"
+        return "short_runs" if self.runs_per_job > 1 and size_class(run) == "short" else None
 
 
 def gpus(run: RunConfig) -> int:
@@ -115,12 +104,10 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
         memory_mb=_classes("MEMORY_MB", values, MEMORY_MB),
         runs_per_job=_number("RUNS_PER_JOB", values.get("RUNS_PER_JOB", "1")),
         light_jobs_local=light == "local",
-        pace=_pace(values.get("PACE", "1")),
     )
 
 
 def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int]) -> dict[SizeClass, int]:
-    """Three numbers, ``30,240,1440``, one for each class of run."""
     text = values.get(name)
     if text is None:
         return dict(usual)
@@ -129,13 +116,6 @@ def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int
         allowed = f"{len(SIZES)} whole numbers with commas, for {', '.join(SIZES)} runs"
         raise expected(f"{PREFIX}{name}", text, allowed)
     return {size: _number(name, part.strip()) for size, part in zip(SIZES, parts, strict=True)}
-
-
-def _pace(text: str) -> float:
-    """A positive number with or without a point."""
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text) or float(text) == 0:
-        raise expected(f"{PREFIX}PACE", text, "a number above 0, such as 0.05 or 2")
-    return float(text)
 
 
 def _number(name: str, text: str) -> int:

@@ -1,9 +1,9 @@
 """The work of a run from its configuration alone: items, steps, operations, core-seconds.
 
 It chooses the time limit of a job before anything has been fetched, with a margin: operations are those of the
-model's default parameters, and the pace is that of one CPU core. Counts
-of data that have not been prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and
-``data.embedded``. Imports nothing heavy: the Snakefile reads it.
+model's default parameters, and the pace is that of one CPU core. Counts of data that have not been prepared are those
+of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded``. Imports nothing heavy: the Snakefile
+reads it.
 """
 
 from __future__ import annotations
@@ -65,34 +65,34 @@ class Work:
 
 def expected_items(run: RunConfig) -> Items:
     """Items of the run's federation, by its configuration."""
-    subjects = expected_subjects(run.data)
-    total = subjects * _items_of_subject(run.data)
-    test = test_fraction(run.data)
-    rest, validation = total * (1 - test), run.data.validation_fraction
+    subjects, mean = expected_sizes(run.data)
+    test = float(run.data.test_fraction or 0.0)
+    rest, validation = subjects * mean * (1 - test), run.data.validation_fraction
     train = rest * (1 - validation)
     cap = run.partition.max_items_per_subject
     if cap is not None:
         train = min(train, float(cap) * subjects * run.partition.silos)
-    return Items(
-        subjects, max(run.partition.silos, round(train)), round(rest * validation), round(total * test)
-    )
+    train_items = max(run.partition.silos, round(train))
+    return Items(subjects, train_items, round(rest * validation), round(subjects * mean * test))
 
 
-def test_fraction(data: DataConfig) -> float:
-    """The test part of each subject's items."""
-    return DATASETS[data.dataset].test_fraction if data.test_fraction is None else data.test_fraction
-
-
-def expected_subjects(data: DataConfig) -> int:
-    """Subjects of a run on these data, by the configuration."""
+def expected_sizes(data: DataConfig) -> tuple[int, float]:
+    """Subjects of a run on these data and the mean number of their items, by the configuration."""
+    facts, counted = DATASETS[data.dataset], data.expected
     if data.source == "embedded":
-        known = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
+        subjects, mean = data.embedded.subjects, float(data.embedded.items_per_subject)
+        if data.own_subjects:
+            subjects, mean = subjects * data.embedded.items_per_subject, 1.0
     elif sizes := sizes_at_hand(data):
-        known = data.expected.get("users_after_split", len(sizes))
+        subjects, mean = counted.get("users_after_split", len(sizes)), sum(sizes) / len(sizes)
     else:
-        found = data.expected
-        known = found.get("users_after_split") or found.get("users") or DATASETS[data.dataset].subjects
-    return known if data.subjects is None else min(known, data.subjects)
+        users, items = counted.get("users"), counted.get("items")
+        subjects, mean = counted.get("users_after_split") or users or facts.subjects, facts.items_per_subject
+        if data.own_subjects:
+            mean = 1.0
+        elif facts.kind != "text" and users is not None and items is not None:
+            mean = items / users
+    return (subjects if data.subjects is None else min(subjects, data.subjects)), mean
 
 
 def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
@@ -102,26 +102,13 @@ def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
     return leaf_sizes(data.path)
 
 
-def _items_of_subject(data: DataConfig) -> float:
-    if sizes := sizes_at_hand(data):
-        return sum(sizes) / len(sizes)
-    if data.own_subjects:
-        return 1.0
-    if data.source == "embedded":
-        return float(data.embedded.items_per_subject)
-    users, items = data.expected.get("users"), data.expected.get("items")
-    if DATASETS[data.dataset].kind != "text" and users is not None and items is not None:
-        return items / users
-    return DATASETS[data.dataset].items_per_subject
-
-
 def work_of(
     run: RunConfig,
     silo_items: Sequence[int] | None = None,
     evaluated: int | None = None,
     rounds: int | None = None,
 ) -> Work:
-    """The work of a resolved run, with the operations of its model's default parameters.
+    """The work of a run, with the operations of its model's default parameters.
 
     Args:
         run: the configuration.
@@ -129,39 +116,27 @@ def work_of(
         evaluated: validation and test items; None: the expected ones.
         rounds: executed rounds; None: those of the configuration, before any rule shortens them.
     """
-    items, training, silos = expected_items(run), run.training, run.partition.silos
+    items, training, silos, subject = expected_items(run), run.training, run.partition.silos, run.subject
     held = [items.train // silos] * silos if silo_items is None else list(silo_items)
     executed = training.rounds if rounds is None else rounds
     taking_part = silos if training.silos_per_round is None else training.silos_per_round
     silo_rounds = executed * taking_part / len(held)  # how often each silo takes part
-    steps = [_local_steps(run, count) * silo_rounds for count in held]
-    trained = sum(expected_batch(training, count) * number for count, number in zip(held, steps, strict=True))
-    if algorithm(run.algorithm.name).samples_subjects:
-        trained = _items_of_sampled_subjects(run, held, items.subjects) * silo_rounds
+    known, local = algorithm(run.algorithm.name), training.local_steps or 1
+    if known.samples_subjects:
+        most = math.inf if subject.items is None else float(subject.items) * items.subjects
+        steps = len(held) * silo_rounds * (1 if known.one_step_per_round else local)
+        trained = sum(min(count, most) for count in held) * silo_rounds * subject.sampling_probability * local
+    else:
+        by_silo = [round_steps(training, count) * silo_rounds for count in held]
+        steps = sum(by_silo)
+        trained = sum(expected_batch(training, n) * number for n, number in zip(held, by_silo, strict=True))
     pooled = items.validation + items.test if evaluated is None else evaluated
     if training.evaluation_items is not None:
         pooled = min(pooled, 2 * training.evaluation_items)
     tested = pooled * math.ceil(executed / training.evaluate_every)
     # a backward pass costs as much as two forward passes
     operations = float(MODELS[str(run.model.name)].forward_flops) * (3 * trained + tested)
-    return Work(round(sum(steps)), trained, tested, operations)
-
-
-def _items_of_sampled_subjects(run: RunConfig, held: Sequence[int], subjects: int) -> float:
-    """Items that pass through a model in a round of all silos: those of the sampled subjects."""
-    subject, steps = run.subject, run.training.local_steps
-    steps = 1 if steps is None else steps
-    drawn = [float(count) for count in held]
-    if subject.items is not None:
-        drawn = [min(count, float(subject.items) * subjects) for count in drawn]
-    return sum(drawn) * subject.sampling_probability * steps
-
-
-def _local_steps(run: RunConfig, items: int) -> int:
-    found, steps = algorithm(run.algorithm.name), run.training.local_steps
-    if found.samples_subjects:
-        return 1 if found.one_step_per_round or steps is None else steps
-    return round_steps(run.training, items)
+    return Work(round(steps), trained, tested, operations)
 
 
 def size_class(run: RunConfig) -> SizeClass:

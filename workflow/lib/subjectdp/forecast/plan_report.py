@@ -1,57 +1,157 @@
-"""A scenario's plan as files and as text: ``plan.csv`` and ``plan.txt`` in the scenario's folder."""
+"""A scenario's plan: what its runs guarantee and cost, as rows, as text, and as files in the scenario's folder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import pandas as pd
 
+from subjectdp.accounting.calibration import cached
+from subjectdp.accounting.plan_run import draft_run, plan_run
+from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
+from subjectdp.config.fingerprint import fingerprint
+from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
+from subjectdp.data.partition import Partition
+from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import undrawable_figures
-from subjectdp.forecast.federations import COUNTS
-from subjectdp.forecast.noise_to_weight import WARN_ABOVE
-from subjectdp.forecast.run_time import Forecast, forecast
+from subjectdp.forecast.cost_model import SizeClass, size_class, work_of
+from subjectdp.forecast.federations import COUNTS, federation_of
+from subjectdp.forecast.noise_to_weight import WARN_ABOVE, noise_a_weight, weight_scale
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
+from subjectdp.results.labels import run_label
 
 _HEADER = (
-    "runs",
-    "done",
-    "data",
-    "algorithm",
-    "settings",
-    "rounds",
-    "published ε",
-    "ε item",
-    "ε subject, 1 silo",
-    "ε subject",
-    "class",
-    "a run",
-    "left",
+    *(
+        "runs",
+        "done",
+        "data",
+        "algorithm",
+        "settings",
+        "rounds",
+        "published ε",
+        "ε item",
+        "ε subject, 1 silo",
+    ),
+    *("ε subject", "class", "a run", "left"),
 )
+_EPSILONS = {  # column: name of the statement
+    "epsilon_as_published": "as_published",
+    "epsilon_sound_item": "item",
+    "epsilon_sound_subject_one_silo": "subject_one_silo",
+    "epsilon_sound_subject": "subject",
+}
 _WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Privacy and cost of runs that differ only in their seed; ε for the federation of the first seed."""
+
+    runs: int
+    finished: int  # of them
+    dataset: str
+    label: str
+    settings: str  # that differ from other runs of the data set and algorithm
+    federation: str  # its source
+    problem: str | None  # why a run will not start
+    rounds: int  # executed
+    local_steps: int  # of all silos in all rounds
+    epsilon_as_published: float | None
+    epsilon_sound_item: float | None
+    epsilon_sound_subject_one_silo: float | None
+    epsilon_sound_subject: float | None
+    size: SizeClass  # class of time and memory on a cluster
+    hours_a_run: float
+    hours: float  # of the unfinished runs, one after another on one CPU core
+    noise_a_weight: float | None  # of all rounds, on the global model; None: not known
+    weight_scale: float | None  # of the weights before training
+
+
+def forecast(
+    scenario: Scenario,
+    results: str = paths.RESULTS,
+    on_progress: Callable[[int, int], None] = lambda done, rows: None,
+) -> list[Forecast]:
+    """One row for each set of runs that differ only in their seed, in the scenario's order.
+
+    Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
+    noise there, a second forecast both. The reason why a run will not start is in ``problem``.
+    ``on_progress``: called after each row with the rows that are done and their number.
+    """
+    families: dict[str, list[RunConfig]] = {}
+    for run in scenario.runs:
+        shared = run.model_dump(mode="json", exclude={"seed", "performance"})
+        families.setdefault(json.dumps(shared, sort_keys=True), []).append(run)
+    described = settings_apart({run.run_id: run.model_dump(mode="json") for run in scenario.runs})
+    rows: list[Forecast] = []
+    for runs in families.values():
+        rows.append(_forecast(runs, described[runs[0].run_id], results))
+        on_progress(len(rows), len(families))
+    return rows
+
+
+def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
+    run, partition = runs[0], None
+    stated: dict[str, Any] = {"federation": "none", "problem": None, "rounds": run.training.rounds}
+    stated |= {"noise_a_weight": None, **dict.fromkeys(_EPSILONS)}
+    try:
+        partition, stated["federation"] = federation_of(run, results)
+        stated |= _privacy(run, partition, results)
+    except SubjectDPError as error:
+        stated["problem"] = str(error)
+    silo_items, evaluated = None, None
+    if partition is not None:
+        silo_items = partition.facts["silo_items"]
+        evaluated = len(partition.validation_items) + len(partition.test_items)
+    work = work_of(run, silo_items, evaluated, stated["rounds"])
+    hours = work.core_seconds / 3600
+    finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
+    return Forecast(
+        runs=len(runs),
+        finished=finished,
+        dataset=run.data.dataset,
+        label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
+        settings=settings,
+        local_steps=work.steps,
+        size=size_class(run),
+        hours_a_run=hours,
+        hours=hours * (len(runs) - finished),
+        weight_scale=None if stated["noise_a_weight"] is None else weight_scale(run),
+        **stated,
+    )
+
+
+def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, Any]:
+    draft = draft_run(run, partition)
+    published = run.privacy.mode == "as_published" and run.privacy.noise_multiplier is None
+    if published and draft.mechanism.data_dependence:
+        # No noise gives a sound ε, and the table of noise by group size would take minutes.
+        return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
+    folder = paths.calibration_cache_dir(results)
+    plan = plan_run(run, partition, Path(folder))
+    facts = plan.to_dict()
+    facts["settings"].pop("cache_dir")  # a place, which changes no ε
+    inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
+    epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
+    stated = {column: epsilons[name] for column, name in _EPSILONS.items()}
+    return {"rounds": plan.rounds, "noise_a_weight": noise_a_weight(run, plan), **stated}
 
 
 def plan_scenario(
     scenario: Scenario,
     results: str = paths.RESULTS,
-    processes: int = 1,
-    tell: Callable[[int, int], None] = lambda done, rows: None,
+    on_progress: Callable[[int, int], None] = lambda done, rows: None,
 ) -> tuple[pd.DataFrame, str]:
-    """The forecast as a table and as text; writes both into the scenario's folder.
-
-    Args:
-        scenario: the checked scenario.
-        results: the results folder, read for finished runs, prepared data and partitions.
-        processes: processes that calibrate noise.
-        tell: hears of each row that is done, and how many there are.
-    """
-    rows = forecast(scenario, results, processes, tell)
+    """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
+    rows = forecast(scenario, results, on_progress)
     frame = pd.DataFrame([asdict(row) for row in rows])
     text = plan_text(scenario, rows)
     folder = Path(paths.scenario_dir(scenario.name, results))
@@ -85,28 +185,15 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
 
 
 def _cells(row: Forecast) -> tuple[Any, ...]:
-    epsilons = (
-        row.epsilon_as_published,
-        row.epsilon_sound_item,
-        row.epsilon_sound_subject_one_silo,
-        row.epsilon_sound_subject,
-    )
+    epsilons = (getattr(row, column) for column in _EPSILONS)
     return (
-        row.runs,
-        row.finished,
-        row.dataset,
-        row.label,
-        row.settings or None,
-        row.rounds,
+        *(row.runs, row.finished, row.dataset, row.label, row.settings or None, row.rounds),
         *(None if value is None else f"{value:.4g}" for value in epsilons),
-        row.size,
-        _span(row.hours_a_run),
-        _span(row.hours),
+        *(row.size, _span(row.hours_a_run), _span(row.hours)),
     )
 
 
 def _span(hours: float) -> str:
-    """A time in a suitable unit: 14 s, 3.2 min, 5.1 h, 1,240 h."""
     for unit, hours_of_it in (("s", 1 / 3600), ("min", 1 / 60), ("h", 1.0)):
         count = hours / hours_of_it
         if count < 99.5 or unit == "h":
@@ -115,7 +202,6 @@ def _span(hours: float) -> str:
 
 
 def _notes(rows: Sequence[Forecast]) -> list[str]:
-    """How the numbers were estimated, and the runs that will not start."""
     federations = sorted({row.federation for row in rows} - {"none"})
     notes = [
         "ε: of the federation of the first seed, taken from: "
@@ -128,7 +214,6 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _noisy(rows: Sequence[Forecast]) -> list[str]:
-    """A warning that names the runs whose noise exceeds the scale of their weights, the worst first."""
     ratios = {
         f"{row.label} on {row.dataset}" + (f" ({row.settings})" if row.settings else ""): (
             row.noise_a_weight / row.weight_scale
@@ -150,13 +235,12 @@ def _noisy(rows: Sequence[Forecast]) -> list[str]:
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:
-    """A line for each reason why runs will not start."""
-    found: dict[str, list[Forecast]] = {}
+    by_reason: dict[str, list[Forecast]] = {}
     for row in rows:
         if row.problem is not None:
-            found.setdefault(row.problem, []).append(row)
+            by_reason.setdefault(row.problem, []).append(row)
     return [
         f"{sum(row.runs for row in refused)} of {sum(row.runs for row in rows)} runs will not start "
         f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
-        for problem, refused in found.items()
+        for problem, refused in by_reason.items()
     ]

@@ -2,7 +2,7 @@
 
 Under subject-level privacy the noise on the average gradient is equally large in every coordinate, so fewer coordinates
 mean less noise. The features depend on one item at a time and on no private data. They are part of the input: a run
-computes them once (``ResidentData``), and a round is a few matrix products.
+computes them once (``DeviceDataset``), and a round is a few matrix products.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ OUTPUTS = _WIDTHS[2] * 9
 
 
 class HandwritingNet(nn.Module):
-    """Three convolutions with group normalisation: float (B, 1, 28, 28) of ``ResidentData`` to (B, 864)."""
+    """Three convolutions with group normalisation: float (B, 1, 28, 28) of ``DeviceDataset`` to (B, 864)."""
 
     def __init__(self) -> None:
         super().__init__()

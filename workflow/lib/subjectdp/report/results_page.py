@@ -101,7 +101,6 @@ def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
 
 
 def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
-    """A figure's caption as HTML; ``snakemake --report`` renders the same text."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
     job = SimpleNamespace(config=config, rule=rule)
     text = environment.from_string(path.read_text()).render(snakemake=job)
@@ -109,7 +108,6 @@ def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
 
 
 def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What was run, on which data and machine, with which software; alternatives where the runs differ."""
     labels = pd.Series([manifest["algorithm"] for manifest in manifests]).value_counts()
     named = ", ".join(f"{label} {labels[label]}" for label in in_order(labels.index))
     minutes = sum(manifest["wall_seconds"] for manifest in manifests) / 60
@@ -143,10 +141,10 @@ def _data_words(manifest: Mapping[str, Any]) -> str:
 
 def _versions(environment: Mapping[str, Any]) -> str:
     packages = environment.get("packages") or {}
-    found = [
+    versions = [
         f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
     ]
-    return ", ".join([f"Python {environment.get('python', 'unknown')}", *found])
+    return ", ".join([f"Python {environment.get('python', 'unknown')}", *versions])
 
 
 def _distinct(values: Iterable[object], between: str = " or ") -> str:

@@ -95,7 +95,6 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
 
 
 def _all_seeds(part: pd.DataFrame) -> float:
-    """A subject's sound ε in the runs of all seeds together, which draw independently; NaN where none is known."""
     losses = [recorded_loss(json.loads(text)) for text in part["subject_event"]]
     known = [loss for loss in losses if loss is not None]
     stated = part["epsilon_sound_subject"].notna().all() and len(known) == len(losses)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,39 +51,24 @@ def read_run(folder: Path | str) -> dict[str, Any]:
     return _row(manifest, read_rounds(folder), path)
 
 
-def collect_runs(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes and returns runs.parquet: one row per run folder with :data:`RUN_COLUMNS`."""
-    rows = [read_run(folder) for folder in run_folders]
-    if not rows:
-        raise expected("runs to collect", [], "at least one run folder", DataError)
-    table = pd.DataFrame(rows, columns=RUN_COLUMNS)
-    if table["run_id"].duplicated().any():
-        twice = table.loc[table["run_id"].duplicated(), "run_id"].tolist()
-        raise expected("runs to collect", twice, "different run folders", DataError)
-    write_frame(target_parquet, table)
-    return table
+def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> pd.DataFrame:
+    """Writes runs.parquet, rounds.parquet and steps.parquet of a scenario into ``folder``; returns the first.
 
-
-def collect_rounds(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes and returns the rounds of all runs, concatenated."""
-    return _concatenated([read_rounds(folder) for folder in run_folders], target_parquet)
-
-
-def collect_steps_summary(run_folders: Iterable[Path | str], target_parquet: Path | str) -> pd.DataFrame:
-    """Writes and returns the number of mini-batches of each run by value of items, subjects and largest_group.
-
-    Columns: run_id, quantity (one of :data:`QUANTITIES`), value, minibatches. The steps themselves, 10^5 rows per run
-    at the papers' scale, are read only here.
+    runs: a row a run with :data:`RUN_COLUMNS`. rounds: the rounds of all runs. steps: the number of mini-batches of
+    each run by value of :data:`QUANTITIES` (run_id, quantity, value, minibatches); the steps themselves, 10^5 rows a
+    run at the papers' scale, are read only here.
     """
-    return _concatenated([_step_counts(Path(folder)) for folder in run_folders], target_parquet)
-
-
-def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> None:
-    """Writes runs.parquet, rounds.parquet and steps.parquet (the summary) of a scenario into ``folder``."""
-    folder = Path(folder)
-    collect_rounds(run_folders, folder / "rounds.parquet")
-    collect_steps_summary(run_folders, folder / "steps.parquet")
-    collect_runs(run_folders, folder / "runs.parquet")
+    folder, runs = Path(folder), [Path(run) for run in run_folders]
+    if not runs:
+        raise expected("runs to collect", [], "at least one run folder", DataError)
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise expected("runs to collect", names, "different run folders", DataError)
+    table = pd.DataFrame([read_run(run) for run in runs], columns=RUN_COLUMNS)
+    write_frame(folder / "rounds.parquet", pd.concat(map(read_rounds, runs), ignore_index=True))
+    write_frame(folder / "steps.parquet", pd.concat(map(_step_counts, runs), ignore_index=True))
+    write_frame(folder / "runs.parquet", table)
+    return table
 
 
 def epsilon_of(statement: Any) -> float:
@@ -100,16 +85,7 @@ def epsilon_of(statement: Any) -> float:
         ) from problem
 
 
-def _concatenated(frames: list[pd.DataFrame], target_parquet: Path | str) -> pd.DataFrame:
-    if not frames:
-        raise expected("runs to collect", [], "at least one run folder", DataError)
-    table = pd.concat(frames, ignore_index=True)
-    write_frame(target_parquet, table)
-    return table
-
-
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Refuses a changed manifest, files of another size than it lists, and tables of another hash."""
     if not is_intact(manifest):
         raise DataError(f"{folder / 'manifest.json'} was changed after the run: checksum mismatch. {_ADVICE}")
     files = manifest.get("files")
@@ -159,7 +135,6 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
 
 
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
-    """Expected items of a mini-batch; the mean silo's, rounded, where ``training.sampling_fraction`` was given."""
     q = manifest["config"]["training"].get("sampling_fraction")
     if q is None:
         return batch_size
@@ -168,7 +143,6 @@ def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
 
 
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The columns that the manifest states besides settings and ε."""
     counts = manifest["partition"]["counts"]
     label, predicted = manifest["algorithm"], manifest["privacy"].get("predicted")
     return {

@@ -80,9 +80,9 @@ class FigureInputs:
     Reading a table that is not given raises DataError.
     """
 
-    runs: Path | None = None  # runs.parquet of collect_runs
-    rounds: Path | None = None  # rounds.parquet of collect_rounds
-    steps: Path | None = None  # steps.parquet of collect_steps_summary
+    runs: Path | None = None  # runs.parquet of results.collect
+    rounds: Path | None = None  # rounds.parquet
+    steps: Path | None = None  # steps.parquet, the counts
     statistics: Path | None = None  # mini-batches drawn by sampling alone (data.statistics)
     partitions: tuple[Path, ...] = ()  # partition folders
     counterexample: Path | None = None  # counterexample to joint noise (auditing.counterexample)

@@ -30,21 +30,19 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def t_half_width(deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> NDArray[np.float64]:
-    """Half widths of t-intervals: t_{(1+level)/2, n-1} · s / √n, NaN where n < 2.
+def t_half_width(deviation: ArrayLike, count: ArrayLike) -> NDArray[np.float64]:
+    """Half widths of t-intervals: t_{0.975, n-1} · s / √n, NaN where n < 2.
 
     ``deviation`` is the sample standard deviation (divisor n-1); arrays broadcast.
     """
-    if not 0 < level < 1:
-        raise expected("level", level, "in (0, 1)", DataError)
     size = np.asarray(count, dtype=np.float64)
     enough = size >= 2
     safe = np.where(enough, size, 2.0)
-    quantile = stdtrit(safe - 1, (1 + level) / 2)
+    quantile = stdtrit(safe - 1, (1 + LEVEL) / 2)
     return np.where(enough, quantile * np.asarray(deviation, dtype=np.float64) / np.sqrt(safe), np.nan)
 
 
-def mean_interval(values: ArrayLike, level: float = LEVEL) -> Estimate:
+def mean_interval(values: ArrayLike) -> Estimate:
     """Mean and t-interval of one value per seed; nonfinite values are left out.
 
     Raises DataError if no finite value is left.
@@ -55,11 +53,11 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> Estimate:
         raise expected("values", values, "at least one finite number", DataError)
     mean = float(array.mean())
     deviation = float(array.std(ddof=1)) if array.size > 1 else float("nan")
-    half = float(t_half_width(deviation, array.size, level))
+    half = float(t_half_width(deviation, array.size))
     return Estimate(mean, mean - half, mean + half, int(array.size))
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike, level: float = LEVEL) -> Estimate:
+def paired_difference(first: ArrayLike, second: ArrayLike) -> Estimate:
     """Mean of first - second over the same seeds, with the t-interval of the pairs' differences.
 
     Sharper than two separate intervals, because algorithms with the same seed share partition and sampling. Raises
@@ -68,7 +66,7 @@ def paired_difference(first: ArrayLike, second: ArrayLike, level: float = LEVEL)
     one, two = np.asarray(first, dtype=np.float64).ravel(), np.asarray(second, dtype=np.float64).ravel()
     if one.shape != two.shape:
         raise expected("paired values", (one.size, two.size), "of the same length", DataError)
-    return mean_interval(one - two, level)
+    return mean_interval(one - two)
 
 
 def largest_of(values: ArrayLike) -> float:
@@ -76,7 +74,7 @@ def largest_of(values: ArrayLike) -> float:
     return float(np.max(np.asarray(values, dtype=np.float64)))
 
 
-def bands(frame: pd.DataFrame, by: Sequence[str], value: str, level: float = LEVEL) -> pd.DataFrame:
+def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """Mean and t-interval of ``value`` for each group of ``by``: columns ``by`` + mean, low, high, seeds.
 
     ``low`` and ``high`` are NaN for groups of one seed; groups without a finite value are dropped. Raises
@@ -87,7 +85,7 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str, level: float = LEV
         raise expected(value, "no finite value", "finite in at least one row", DataError)
     groups = finite.groupby(list(by), sort=True, observed=True)[value]
     table = groups.agg(["mean", "std", "count"]).reset_index()
-    half = t_half_width(table["std"].to_numpy(), table["count"].to_numpy(), level)
+    half = t_half_width(table["std"].to_numpy(), table["count"].to_numpy())
     table["low"], table["high"] = table["mean"] - half, table["mean"] + half
     table = table.rename(columns={"count": "seeds"})
     ordered: pd.DataFrame = table[[*by, "mean", "low", "high", "seeds"]]

@@ -122,7 +122,6 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
 
 
 def _one_noise(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Private runs with noise for one number of subjects, the most frequent one; runs without privacy stay."""
     plain = runs["unit"] == ""
     counts = runs.loc[~plain, "noise_subjects"].value_counts()
     if len(counts) < 2:

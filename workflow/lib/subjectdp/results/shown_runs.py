@@ -25,19 +25,12 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which runs a figure shows.
+    """Which runs a figure shows."""
 
-    Attributes:
-        vary: swept columns that the figure shows; ``local_steps`` is one too.
-        hidden: labels of algorithms that it leaves out.
-        private: whether it leaves out algorithms that claim no privacy.
-        swept: a column of which an algorithm has several values, else it is left out; empty: none.
-    """
-
-    vary: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    private: bool = False
-    swept: str = ""
+    vary: tuple[str, ...] = ()  # swept columns that the figure shows; ``local_steps`` is one too
+    hidden: tuple[str, ...] = ()  # labels of algorithms that it leaves out
+    private: bool = False  # whether it leaves out algorithms that claim no privacy
+    swept: str = ""  # a column of which an algorithm has several values, else it is left out; empty: none
 
 
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +97,6 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
 
 
 def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
-    """Positions of the runs that the figure may show; DataError if there is none."""
     if not rows:
         raise expected("runs to draw", "none", "at least one run", DataError)
     labels = sorted({str(row["label"]) for row in rows})
@@ -119,11 +111,11 @@ def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
         values: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         for place in kept:
             values[rows[place]["dataset"], rows[place]["label"]].add(rows[place][shown.swept])
-        found = sorted({rows[place][shown.swept] for place in kept})
+        values_there = sorted({rows[place][shown.swept] for place in kept})
         kept = [place for place in kept if len(values[rows[place]["dataset"], rows[place]["label"]]) > 1]
         if not kept:
             wanted = "at least two values for an algorithm"
-            raise expected(f"{shown.swept} of the runs", found, wanted, DataError)
+            raise expected(f"{shown.swept} of the runs", values_there, wanted, DataError)
     return kept
 
 
@@ -137,7 +129,6 @@ def _preferred(values: Sequence[Any], column: str) -> Any:
 
 
 def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> list[int]:
-    """The runs with this value of the column; of an algorithm that has none, those with its own preferred value."""
     by_label: defaultdict[str, list[int]] = defaultdict(list)
     for place in part:
         by_label[rows[place]["label"]].append(place)
@@ -145,7 +136,7 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
     for places in by_label.values():
         values = [rows[place][column] for place in places]
         wanted = value if value in values else _preferred(values, column)
-        kept += [place for place, found in zip(places, values, strict=True) if found == wanted]
+        kept += [place for place, one in zip(places, values, strict=True) if one == wanted]
     return kept
 
 

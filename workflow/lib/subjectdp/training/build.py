@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
-from subjectdp.errors import DataError, ModelError, PrivacyError, expected
+from subjectdp.errors import DataError, ModelError, PrivacyError
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
-from subjectdp.training.device_data import FeatureCache, FixedFeatures, ResidentData
+from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.federation import Federation, noise_name
 
 
@@ -50,7 +50,7 @@ def read_inputs(
     Raises:
         SubjectDPError: configuration, data or plan that do not fit.
     """
-    run = resolve_defaults(RunConfig.model_validate(dict(config)))
+    run = load_run(config)
     prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
     if partition.data_hashes != prepared.meta["sha256"]:
         raise DataError(
@@ -62,27 +62,26 @@ def read_inputs(
 def make_federation(
     inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None
 ) -> Federation:
-    """Builds model, engine and resident data of a run, and tries the model on one item and on a few.
+    """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    Args:
-        inputs: configuration, plan, data and partition.
-        device: where the run trains.
-        cache_dir: where a model's fixed features are kept for other runs; None: computed for this run alone.
+    ``cache_dir`` keeps a model's fixed features for other runs; None: they are computed for this run alone.
 
     Raises:
         ModelError: a model that does not fit the data, or mixes the items of a batch.
         ConfigError, PrivacyError: an optimiser or noise that does not fit the plan, or secure noise without a secret.
     """
-    run, plan, partition = inputs.run, inputs.plan, inputs.partition
+    run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
     secure = plan.settings.noise_source is NoiseSource.SECURE
     if secure != (inputs.secret is not None):
-        raise expected(
-            "secret of the run", "...", "given where the noise is secure, and nowhere else", PrivacyError
-        )
-    model = _model(inputs).to(device)
-    data = _resident(inputs, model, device, cache_dir)
-    _check_shapes(model, data, inputs)
-    at_once = run.performance.physical_batch_size or _items_at_once(model, data, partition)
+        raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
+    name = str(run.model.name)
+    model = build_model(
+        name, prepared.classes, prepared.kind, run.seed, run.model.parameters, prepared.shape
+    ).to(device)
+    data = _items_on_device(inputs, model, device, cache_dir)
+    item, _ = data.batch(partition.train_items[:1])
+    _check_shapes(model, name, item, prepared.classes)
+    at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
     engine = ClippingEngine(FlatParameters(model), at_once)
     tried = partition.train_items[tried_positions(len(partition.train_items))]
     check_model(model, engine.item_loss, *data.batch(tried))
@@ -93,49 +92,34 @@ def make_federation(
         data=data,
         engine=engine,
         seed=run.seed if inputs.secret is None else inputs.secret,
-        noise_name=noise_name(plan, run.run_id, partition, run.model.name, run.performance),
+        noise_name=noise_name(plan, run.run_id, partition, name, run.performance),
         optimiser=run.training.optimizer,
         averaged_rounds=run.training.averaged_rounds,
     )
 
 
-def _model(inputs: RunInputs) -> torch.nn.Module:
-    run, prepared = inputs.run, inputs.prepared
-    if run.model.name is None:
-        raise ModelError("Expected model.name to be resolved, got None.")
-    name, parameters = run.model.name, run.model.parameters
-    return build_model(name, prepared.classes, prepared.kind, run.seed, parameters, prepared.shape)
-
-
-def _resident(
+def _items_on_device(
     inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
-) -> ResidentData:
+) -> DeviceDataset:
     run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
     compute = fixed_features(model)
     if compute is None:
-        return ResidentData(prepared, device)
+        return DeviceDataset(prepared, device)
     kept = None
     if cache_dir is not None and device.type == "cpu":
         resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
         kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
-    return ResidentData(prepared, device, FixedFeatures(compute, used, kept))
+    return DeviceDataset(prepared, device, FixedFeatures(compute, used, kept))
 
 
-def _items_at_once(model: torch.nn.Module, data: ResidentData, partition: Partition) -> int:
-    item, _ = data.batch(partition.train_items[:1])
-    return items_in_a_pass(saved_values(model, item), data.device.type)
-
-
-def _check_shapes(model: torch.nn.Module, data: ResidentData, inputs: RunInputs) -> None:
-    name, classes = inputs.run.model.name, inputs.prepared.classes
-    items, _ = data.batch(inputs.partition.train_items[:1])
+def _check_shapes(model: torch.nn.Module, name: str, item: Tensor, classes: int) -> None:
     try:
         with torch.no_grad():
-            shape = tuple(model(items).shape)
+            shape = tuple(model(item).shape)
     except (RuntimeError, IndexError, ValueError) as error:
         raise ModelError(
-            f"Expected model.name {name!r} to take items of shape {tuple(items.shape)}: {error}"
+            f"Expected model.name {name!r} to take items of shape {tuple(item.shape)}: {error}"
         ) from None
     if shape != (1, classes):
         raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")

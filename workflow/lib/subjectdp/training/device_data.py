@@ -31,10 +31,7 @@ _DIGEST = 32  # bytes of a sha256, at the head of a file
 class FeatureCache:
     """One file: the features float32 (items, width) that one fixed part of a model makes of a data set.
 
-    Args:
-        folder: where files are kept.
-        data: hashes of the prepared data.
-        model: name and all parameters of the model.
+    ``data`` are hashes of the prepared data, ``model`` the name and all parameters of the model.
     """
 
     def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -51,9 +48,9 @@ class FeatureCache:
 
     def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
         """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""
-        found = self._read(items)
-        if found is not None:
-            return torch.from_numpy(found)
+        kept = self._read(items)
+        if kept is not None:
+            return torch.from_numpy(kept)
         made = compute()
         content = made.contiguous().numpy().data.cast("B")
         with atomic_open(self.path) as stream:
@@ -62,7 +59,6 @@ class FeatureCache:
         return made
 
     def _read(self, items: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        """The kept features as a private map of the file: all processes of a machine share its pages."""
         try:
             with open(self.path, "rb") as stream:
                 digest = stream.read(_DIGEST)
@@ -81,20 +77,14 @@ _FEATURES_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class FixedFeatures:
-    """The features that a model computes from items alone, before anything is trained.
+    """The features that a model computes from items alone, before anything is trained."""
 
-    Attributes:
-        compute: items (n, ...) to features float32 (n, width).
-        used: addresses of the items whose features are needed; None: all.
-        kept: where features are kept for other runs, then of all items; None: computed for this run.
-    """
-
-    compute: Callable[[Tensor], Tensor]
-    used: NDArray[np.int32] | None = None
-    kept: FeatureCache | None = None
+    compute: Callable[[Tensor], Tensor]  # items (n, ...) to features float32 (n, width)
+    used: NDArray[np.int32] | None = None  # addresses of the items whose features are needed; None: all
+    kept: FeatureCache | None = None  # for other runs, then of all items; None: computed for this run
 
 
-class ResidentData:
+class DeviceDataset:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
     On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
@@ -133,7 +123,6 @@ class ResidentData:
         return self.labels.index_select(0, where).long()
 
     def _count(self) -> int:
-        """Items; of a text all windows of the stream, those over the end of a subject's text too."""
         return len(self.features) - self.window if self.kind == "text" else len(self.labels)
 
     def _items(self, where: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +136,6 @@ class ResidentData:
         return windows.index_select(0, where).long(), self._targets(where)
 
     def _table(self, features: FixedFeatures) -> Tensor:
-        """The features (items, width): of all items if they are kept for other runs, else of used ones."""
         every, used = np.arange(self._count()), features.used
         if features.kept is not None:
             return features.kept.table(len(every), partial(self._of_items, features.compute, every))
@@ -165,12 +153,12 @@ class ResidentData:
             start = int(portion) * _FEATURES_AT_ONCE
             end = min(start + _FEATURES_AT_ONCE, count)
             items, _ = self._items(torch.arange(start, end, device=self.device))
-            found = features(items)
+            rows = features(items)
             if table is None:
-                table = torch.zeros((count, found.shape[1]), device=self.device)
+                table = torch.zeros((count, rows.shape[1]), device=self.device)
             first, last = np.searchsorted(used, (start, end))
             inside = to_device(used[first:last].astype(np.int64), self.device)
-            table[inside] = found[inside - start]
+            table[inside] = rows[inside - start]
         return torch.zeros((count, 0), device=self.device) if table is None else table
 
 
@@ -184,7 +172,6 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def _read_only(array: NDArray[Any]) -> Tensor:
-    """A tensor on the array's own memory, read only."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.asarray(array))

@@ -1,4 +1,7 @@
-"""A simulated federation: everything that stays the same over the rounds of a run."""
+"""A simulated federation: everything that stays the same over the rounds of a run; optimisers on the flat model vector.
+
+Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,57 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.config.fingerprint import fingerprint, training_stages
-from subjectdp.config.sections import (
-    OptimizerConfig,
-    PerformanceConfig,
-)
+from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
-from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.steps.integer_noise import IntegerNoise, integer_noise
-from subjectdp.training.steps.optimisers import check_linear
+from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, TrustModel
+from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.integer_noise import IntegerNoise, integer_noise
+
+
+@dataclass(frozen=True)
+class PlainSGD:
+    """SGD without momentum or decay. torch's makes the same steps, but its first one takes 2 s to load a compiler."""
+
+    rate: float
+
+
+Optimiser = PlainSGD | torch.optim.Optimizer
+"""What :func:`descend` takes a step with."""
+
+
+def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
+    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
+    if settings.name == "adam":
+        return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
+    if settings.name == "sgd" or settings.momentum == 0:
+        return PlainSGD(settings.learning_rate)
+    return torch.optim.SGD([vector], lr=settings.learning_rate, momentum=settings.momentum)
+
+
+def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
+    """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
+    if isinstance(optimiser, PlainSGD):
+        vector.add_(gradient, alpha=-optimiser.rate)
+        return
+    vector.grad = gradient
+    optimiser.step()
+    vector.grad = None
+
+
+def check_linear(plan: PrivacyPlan, optimiser: OptimizerConfig) -> None:
+    """Raises PrivacyError for Adam at silos whose plan counts on a sum of noisy gradients."""
+    mechanism = plan.mechanism
+    summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and not mechanism.noised_after_steps
+    if summed and plan.settings.linear_updates and optimiser.name == "adam":
+        allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
+        raise expected("training.optimizer.name", optimiser.name, allowed, PrivacyError)
 
 
 @dataclass(frozen=True)
@@ -31,33 +71,24 @@ class Federation:
     """The parts of a run that no round changes.
 
     Silos keep no state between rounds, so that any process with the same federation can train any silo. The engine's
-    parameters are working memory: every round starts by loading the global model into them.
-
-    Attributes:
-        rule: the round.
-        plan: sampling, clipping, noise, divisor and schedule.
-        partition: the items of each silo and their subjects.
-        data: the items.
-        engine: gradient sums; its model is the initial one until the first round.
-        seed: root of every random draw of a round: the run's seed, or its secret (``privacy.noise_source``).
-        noise_name: tells the noise of runs apart, see :func:`noise_name`.
-        optimiser: of a silo's local steps, and of a server that descends.
-        averaged_rounds: last part of the rounds whose mean model is reported; None: the last model is.
-
-    Raises:
-        ConfigError: integer noise with an optimiser or a ring that does not fit.
-        PrivacyError: an optimiser whose updates are not linear where the plan counts on it.
+    parameters are working memory: every round starts by loading the global model into them. Raises ConfigError for
+    integer noise with an optimiser or a ring that does not fit, PrivacyError for an optimiser whose updates are not
+    linear where the plan counts on it.
     """
 
     rule: RoundRule
     plan: PrivacyPlan
-    partition: Partition
-    data: ResidentData
-    engine: ClippingEngine
-    seed: int = field(repr=False)
-    noise_name: str
-    optimiser: OptimizerConfig
-    averaged_rounds: float | None = None
+    partition: Partition  # the items of each silo and their subjects
+    data: DeviceDataset
+    engine: ClippingEngine  # its model is the initial one until the first round
+    seed: int = field(
+        repr=False
+    )  # root of every draw: the run's seed, or its secret (``privacy.noise_source``)
+    noise_name: str  # tells the noise of runs apart
+    optimiser: OptimizerConfig  # of a silo's local steps, and of a server that descends
+    averaged_rounds: float | None = (
+        None  # last part of the rounds whose mean model is reported; None: the last model
+    )
 
     def __post_init__(self) -> None:
         check_linear(self.plan, self.optimiser)

@@ -1,4 +1,4 @@
-"""A federated round: sample silos, train each, aggregate, record.
+"""A federated round: sample silos, train each, aggregate, record; the global model that it changes, and its scores.
 
 What a silo does and how the server aggregates is the algorithm's :class:`~subjectdp.algorithms.base.RoundRule`. A local
 step is four calls from here: ``run_round``, ``train_silo``, the algorithm's ``local_step``, ``SiloStep.clipped_sum``
@@ -7,29 +7,94 @@ and the clipping engine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.sampling.batches import silos_of_round
-from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.steps.optimisers import descend, make_optimiser
-from subjectdp.training.steps.silo_step import SERVER, UPDATE, SiloStep, silo_steps
+from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.records import Score, StepLog
+from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
+
+
+class IterateAverage:
+    """The mean ``vector`` (P,) of the models of the last ``part`` of the rounds; before it begins, the newest model."""
+
+    def __init__(self, part: float, rounds: int, initial: Tensor) -> None:
+        self._first = rounds - max(1, math.floor(part * rounds)) + 1
+        self.vector = initial.clone()
+
+    @torch.no_grad()
+    def update(self, model: Tensor, round_: int) -> None:
+        """Takes in the model after ``round_`` (from 1)."""
+        self.vector.lerp_(model, 1.0 / max(1, round_ - self._first + 1))
+
+
+MODEL, AVERAGE = "model", "average"
+_OPTIMISER = "central_optimiser."  # before the names of its state
+
+
+class GlobalModel:
+    """The global model θ, ``vector`` float32 (P,), starting from the model that is in the federation's engine."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.vector = federation.engine.flat.vector.clone()
+        self._optimiser = make_optimiser(self.vector, federation.optimiser)
+        self._average: IterateAverage | None = None
+        if federation.averaged_rounds is not None:
+            self._average = IterateAverage(federation.averaged_rounds, federation.plan.rounds, self.vector)
+
+    @property
+    def reported(self) -> Tensor:
+        """The model that is evaluated and saved, (P,): the average over rounds if there is one, else ``vector``."""
+        return self.vector if self._average is None else self._average.vector
+
+    def set(self, model: Tensor) -> None:
+        """θ becomes ``model``."""
+        self.vector.copy_(model)
+
+    def descend(self, gradient: Tensor) -> None:
+        """θ ← θ − η·gradient, by the rule of the optimiser."""
+        descend(self._optimiser, self.vector, gradient)
+
+    def end_round(self, round_: int) -> None:
+        """Takes the model after ``round_`` into the average."""
+        if self._average is not None:
+            self._average.update(self.vector, round_)
+
+    @torch.no_grad()
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all state by name, on its devices."""
+        state = {MODEL: self.vector.detach().clone()}
+        if self._average is not None:
+            state[AVERAGE] = self._average.vector.detach().clone()
+        if isinstance(self._optimiser, torch.optim.Optimizer):
+            for key, value in self._optimiser.state_dict()["state"].get(0, {}).items():
+                if value is not None:  # SGD's momentum before the first step
+                    state[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
+        return state
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Puts back what ``state`` gave, each tensor on its device."""
+        self.vector.copy_(state[MODEL])
+        if self._average is not None:
+            self._average.vector.copy_(state[AVERAGE])
+        own = {key.removeprefix(_OPTIMISER): t for key, t in state.items() if key.startswith(_OPTIMISER)}
+        if own and isinstance(self._optimiser, torch.optim.Optimizer):
+            groups = self._optimiser.state_dict()["param_groups"]
+            self._optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
 
 
 def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
-    """Runs one round; afterwards ``model`` and the engine hold the new global model, ``log`` the round's local steps.
-
-    Args:
-        federation: what stays the same over the rounds.
-        model: the global model, which changes.
-        round_: counted from 1.
-        log: takes a row for every local step.
-    """
+    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps."""
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
@@ -41,19 +106,15 @@ def run_round(federation: Federation, model: GlobalModel, round_: int, log: Step
 def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
     """What one silo gives to the server (see :class:`SiloTask`): (P,) float32, or int64 for steps in integers.
 
-    Args:
-        federation: what stays the same over the rounds; its engine's parameters are overwritten.
-        theta: the global model (P,), read only.
-        round_: counted from 1.
-        silo: which one.
-        log: takes a row for every local step.
+    ``theta`` (P,) is the global model, which stays as it is; the engine's parameters are overwritten.
     """
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
     optimiser = make_optimiser(vector, federation.optimiser)
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
-    for step in silo_steps(federation, round_, silo):
+    for number in range(federation.plan.silos[silo].local_steps):
+        step = SiloStep(federation, round_, silo, number)
         direction = local_step(step)
         log.add(step.row)
         if task is SiloTask.ONE_STEP:
@@ -64,16 +125,11 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
             integers += direction
             vector.sub_((direction * federation.integer_noise.unit).to(vector))
     if task is SiloTask.NOISY_UPDATE:
-        return _release(federation, vector - theta, round_, silo, log)
+        whole = SiloStep(federation, round_, silo, UPDATE)
+        released = whole.release(vector - theta)
+        log.add_release(whole.row)
+        return released
     return vector.clone() if integers is None else integers
-
-
-def _release(federation: Federation, update: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
-    """A silo's whole update, clipped and noised once."""
-    step = SiloStep(federation, round_, silo, UPDATE)
-    released = step.release(update)
-    log.add_release(step.row)
-    return released
 
 
 class RoundServer:
@@ -110,3 +166,20 @@ class RoundServer:
     @property
     def unit(self) -> float:
         return self._federation.integer_noise.unit
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024
+) -> Score:
+    """Scores a model on the items at ``addresses``, batch by batch, added up in their order."""
+    if len(addresses) == 0:
+        return Score(float("nan"), float("nan"))
+    batches = []
+    for start in range(0, len(addresses), batch_size):
+        inputs, labels = data.batch(addresses[start : start + batch_size])
+        logits = model(inputs)
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        batches.append(torch.stack(((logits.argmax(1) == labels).sum().double(), loss.double())))
+    correct, loss_sum = torch.stack(batches).sum(0).tolist()
+    return Score(correct / len(addresses), loss_sum / len(addresses))

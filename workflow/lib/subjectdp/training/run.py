@@ -21,19 +21,16 @@ from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import ItemFacts, privacy_statements
 from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import RunConfig
-from subjectdp.data.partition import Partition
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.job_log import Stopped, StopRequest, stop_requests
 from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import NoiseSource
+from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
-from subjectdp.training.evaluation import Score, evaluate_federation
+from subjectdp.training.checkpoints import Checkpoints, forget_secret, run_secret
 from subjectdp.training.federation import Federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record import environment
-from subjectdp.training.record.checkpoints import CheckpointFolder, Checkpoints
-from subjectdp.training.record.manifest import (
+from subjectdp.training.manifest import (
     MANIFEST,
     RESULT_FILES,
     identity,
@@ -42,22 +39,16 @@ from subjectdp.training.record.manifest import (
     manifest,
     take_back_finished,
 )
-from subjectdp.training.record.records import Recorder, also_to
-from subjectdp.training.record.secret import forget_secret, run_secret
-from subjectdp.training.record.snapshots import Snapshot
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import Recorder, Snapshot, StepLog, also_to
+from subjectdp.training.rounds import GlobalModel, evaluate, run_round
 
 log = logging.getLogger(__name__)
 
-LOCK = ".lock"
-"""Name of the file in a run's folder that says which process trains it."""
+# In a run's folder: which process trains it; what it needs to go on, until it is done; a line for each evaluated round.
+LOCK, CHECKPOINTS, LOG = ".lock", "checkpoints", "progress.log"
 
-CHECKPOINTS = "checkpoints"
-"""Name of the folder in a run's folder for what it needs to go on; removed when the run is done."""
-
-LOG = "progress.log"
-"""Name of the file in a run's folder with a line for each evaluated round."""
+LOCK_WAIT = 1800.0
+"""Seconds to wait for another process that trains the same run, before giving up."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +65,12 @@ class Run:
     stop: StopRequest
     report: Callable[[str], None]
 
-    @property
-    def config(self) -> RunConfig:
-        """The run's configuration."""
-        return self.inputs.run
-
     @cached_property
     def evaluated(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Test and validation items that the model is scored on."""
-        partition: Partition = self.inputs.partition
-        test = evaluated_items(partition.test_items, self.config, "test")
-        return test, evaluated_items(partition.validation_items, self.config, "validation")
+        run, partition = self.inputs.run, self.inputs.partition
+        test = evaluated_items(partition.test_items, run, "test")
+        return test, evaluated_items(partition.validation_items, run, "validation")
 
 
 def train_run(
@@ -125,7 +111,7 @@ def train_run(
     torch.set_num_threads(performance.threads)
     environment.keep_freed_memory()
     report = also_to(folder / LOG, report)
-    with owned(folder / LOCK, 60.0 * performance.lock_wait_minutes, report) as waited:
+    with owned(folder / LOCK, LOCK_WAIT, report) as waited:
         if (waited and is_complete(folder, own)) or take_back_finished(folder, own):
             _clear(folder)  # it may have been killed before it did so itself
             report(f"{inputs.run.run_id} was finished by an earlier or another attempt of this job")
@@ -134,65 +120,38 @@ def train_run(
             inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
         with stop_requests() as stop:
             federation = make_federation(inputs, device, cache)
-            run = _run(inputs, folder, own, federation, stop, report)
-            before = _begin(run)
-            reached = train(run, before, started)
+            checkpoints = Checkpoints(folder / CHECKPOINTS, own, performance.checkpoint_minutes, report)
+            recorder, model = Recorder(inputs.run.run_id, inputs.plan.rounds), GlobalModel(federation)
+            run = Run(inputs, folder, own, federation, model, recorder, checkpoints, stop, report)
+            reached = train(run, _begin(run), started)
             # A signal from here on stops nothing: the results are written within a moment.
             _write_results(run, privacy, reached)
 
 
-def _run(
-    inputs: RunInputs,
-    folder: Path,
-    own: Mapping[str, str],
-    federation: Federation,
-    stop: StopRequest,
-    report: Callable[[str], None],
-) -> Run:
-    performance = inputs.run.performance
-    checkpoints = Checkpoints(
-        CheckpointFolder(folder / CHECKPOINTS, own, report),
-        performance.checkpoint_every,
-        performance.checkpoint_minutes,
-        report,
-    )
-    recorder = Recorder(inputs.run.run_id, inputs.plan.rounds)
-    return Run(inputs, folder, own, federation, GlobalModel(federation), recorder, checkpoints, stop, report)
-
-
 def _begin(run: Run) -> Snapshot:
-    """The state to continue from: the last checkpoint, or the initial one. Deletes outputs of earlier attempts."""
-    for name in (MANIFEST, *RESULT_FILES):
-        (run.folder / name).unlink(missing_ok=True)
-    for half in run.folder.glob(".*.tmp*"):
-        half.unlink(missing_ok=True)
-    found = run.checkpoints.resume()
-    if found is None:
+    # the state to continue from; outputs of earlier attempts go
+    for path in (*(run.folder / name for name in (MANIFEST, *RESULT_FILES)), *run.folder.glob(".*.tmp*")):
+        path.unlink(missing_ok=True)
+    before = run.checkpoints.latest()
+    if before is None:
         (run.folder / PROGRESS).unlink(missing_ok=True)
         if (run.folder / LOG).exists():
             os.truncate(run.folder / LOG, 0)  # and not removed: the job may be writing to it
-        found = Snapshot(0, run.model.state())
+        before = Snapshot(0, run.model.state())
     else:
-        run.model.restore(found.tensors)
-        run.recorder.resume(found.round, found.steps, found.rounds)
-        found = replace(found, resumed_after=(*found.resumed_after, found.round))
-    write_json(run.folder / "config.json", run.config.model_dump(mode="json"))
-    return found
+        run.report(f"resumed after round {before.round}")
+        run.model.restore(before.tensors)
+        run.recorder.resume(before.round, before.steps, before.rounds)
+        before = replace(before, resumed_after=(*before.resumed_after, before.round))
+    write_json(run.folder / "config.json", run.inputs.run.model_dump(mode="json"))
+    return before
 
 
 def train(run: Run, before: Snapshot, started: float) -> Snapshot:
     """The rounds of the plan after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last.
 
-    Args:
-        run: the run; its global model is that of ``before``.
-        before: the run as it was before the first of the rounds.
-        started: when this process began (``time.perf_counter``).
-
-    Returns:
-        The run after the last round.
-
-    Raises:
-        Stopped: a signal came; the checkpoint of the last whole round is written.
+    ``started`` is when this process began (``time.perf_counter``). Returns the run after the last round. Raises Stopped
+    where a signal came; the checkpoint of the last whole round is written.
     """
     reached, steps = before, StepLog(after_step=run.stop.check)
     rounds = run.inputs.plan.rounds
@@ -203,38 +162,28 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
             environment.synchronise(run.federation.device)
             seconds = reached.train_seconds + time.perf_counter() - begun
             run.recorder.add_steps(steps.take())
-            if round_ % run.config.training.evaluate_every == 0 or round_ == rounds:
+            if round_ % run.inputs.run.training.evaluate_every == 0 or round_ == rounds:
                 _evaluate(run, round_, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started
-            reached = _snapshot(run, round_, seconds, wall, before.resumed_after)
+            rows = list(run.recorder.step_rows), list(run.recorder.round_rows)
+            reached = Snapshot(round_, run.model.state(), *rows, seconds, wall, before.resumed_after)
             run.stop.check()
-            if round_ < rounds and run.checkpoints.due(round_):
+            if round_ < rounds and run.checkpoints.due():
                 run.checkpoints.save(reached)
     except Stopped as stopped:
-        raise Stopped(stopped.signum, _last_words(reached, run.checkpoints)) from None
+        raise Stopped(stopped.signum, _stop_message(reached, run.checkpoints)) from None
     return reached
 
 
 def _evaluate(run: Run, round_: int, seconds: float) -> None:
-    """Scores the reported model, records the round and reports progress."""
-
-    def score(items: NDArray[np.int32]) -> Score:
-        return evaluate_federation(run.federation, run.model.reported, items)
-
-    test, validation = (score(items) for items in run.evaluated)
-    progress = run.recorder.add_round(round_, test, validation, seconds)
-    progress.write(run.folder)
-    run.report(progress.line())
+    flat, data = run.federation.engine.flat, run.federation.data
+    flat.load(run.model.reported)
+    test, validation = (evaluate(flat.model, data, items) for items in run.evaluated)
+    run.recorder.add_round(round_, test, validation, seconds)
+    run.report(run.recorder.report(run.folder))
 
 
-def _snapshot(
-    run: Run, round_: int, train_seconds: float, wall_seconds: float, resumed_after: tuple[int, ...]
-) -> Snapshot:
-    steps, rounds = list(run.recorder.step_rows), list(run.recorder.round_rows)
-    return Snapshot(round_, run.model.state(), steps, rounds, train_seconds, wall_seconds, resumed_after)
-
-
-def _last_words(reached: Snapshot, checkpoints: Checkpoints) -> str:
+def _stop_message(reached: Snapshot, checkpoints: Checkpoints) -> str:
     if reached.round == 0:
         return " in the first round, nothing to keep; start again to train"
     if checkpoints.save(reached):
@@ -263,20 +212,17 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
 
 
 def _clear(folder: Path) -> None:
-    """Deletes what a finished run needs no more: its manifest says it all."""
+    # checkpoints of a finished run
     (folder / PROGRESS).unlink(missing_ok=True)
     forget_secret(folder / CHECKPOINTS)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _privacy(inputs: RunInputs) -> dict[str, Any]:
-    """The manifest's statements and privacy report, made before training: a run without a stated ε does not start."""
+    # made before training: a run without a stated ε does not start
     items = ItemFacts(inputs.prepared.window, inputs.prepared.copies)
     statements = privacy_statements(inputs.plan, items=items)
     card = report_text(inputs.plan, statements).splitlines()
     if inputs.prepared.own_subjects:
-        card += [
-            "",
-            "The data name nobody: each item is its own subject, and a person with several has no more.",
-        ]
+        card += ["", "No subject ids: each item is its own subject, and a person with several has no more."]
     return {**statements, "card": card}

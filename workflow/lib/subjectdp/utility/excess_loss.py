@@ -24,8 +24,7 @@ from torch import Tensor
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, partition_subjects
 from subjectdp.data.splits import split_items
@@ -37,11 +36,9 @@ from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rounds import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.device_data import ResidentData
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.records import STEP_COLUMNS, Recorder
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.records import STEP_COLUMNS, Recorder, StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds
 
 log = logging.getLogger(__name__)
@@ -131,7 +128,7 @@ def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
     splits = split_items(kept, base.seed, fraction, data.validation_fraction)
     partition = partition_subjects(splits, list(kept.subject_ids), SpreadSettings(1), base.seed)
-    resident, model = ResidentData(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
+    resident, model = DeviceDataset(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)
     test = _features(resident, model, partition.test_items)
     optima = [minimise(_equally_weighted(part, kept.classes), RADIUS) for part in (train, test)]
@@ -143,7 +140,7 @@ def _equally_weighted(part: tuple[Tensor, Tensor], classes: int) -> Objective:
     return Objective(*part, torch.full((items,), 1.0 / items, dtype=torch.float64), classes)
 
 
-def _features(data: ResidentData, model: Logistic, items: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
+def _features(data: DeviceDataset, model: Logistic, items: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
     chunks = np.array_split(items, math.ceil(len(items) / _CHUNK))
     batches = [data.batch(chunk) for chunk in chunks]
     features = [model.features(images).double() for images, _ in batches]
@@ -170,7 +167,7 @@ def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunCon
         "model": {"name": "logistic", "parameters": {"pool": POOL}},
         "performance": base.performance.model_dump(),
     }
-    return resolve_defaults(RunConfig.model_validate(changes))
+    return load_run(changes)
 
 
 def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Trained:

@@ -20,8 +20,7 @@ import torch
 from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.registry import label, mechanism
-from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
@@ -29,9 +28,8 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.global_model import GlobalModel
-from subjectdp.training.record.steplog import StepLog
-from subjectdp.training.rounds import run_round
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
 log = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ def write_noise(
     cache = None if cache_dir is None else Path(cache_dir)
     rows = []
     for config, prepared_folder, partition_folder in runs:
-        run = resolve_defaults(RunConfig.model_validate(dict(config)))
+        run = load_run(config)
         prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
         for schedule in (SCENARIO, PAPERS):
             rows.append(_row(run, schedule, prepared, partition, cache))

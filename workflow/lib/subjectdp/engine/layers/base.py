@@ -58,7 +58,6 @@ class Sums:
         return name in self._views
 
     def __getitem__(self, name: str) -> Tensor:
-        """The parameter's view, zeroed if fresh, to add to."""
         return self._views[name].zero_() if self._first(name) else self._views[name]
 
     def _first(self, name: str) -> bool:

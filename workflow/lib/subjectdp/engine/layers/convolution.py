@@ -77,7 +77,6 @@ class ConvolutionCaptured:
         return Squares(norms)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Tensor:
-        """One input channel: an item's gradient is (kh·kw, H'W') · (H'W', O); im2col copies whole rows of pixels."""
         (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
         (sh, sw), (dh, dw), (ph, pw) = self.module.stride, self.module.dilation, _padding(self.module)
         padded = F.pad(self.inputs[:, 0], (pw, pw, ph, ph))
@@ -95,7 +94,6 @@ class ConvolutionCaptured:
         return squared_rows(sums)
 
     def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
-        """im2col, product and norms of a few items at a time; keeps the gradients if they are small enough."""
         block, size = _block(rows), self.module.weight[0].numel()
         columns = _Columns(self.inputs, self.delta, self.module, block)
         gradients = rows.new_empty(grouping.count if self.kept else block, rows.shape[2], size)
@@ -156,8 +154,6 @@ class ConvolutionCaptured:
 
 
 class _Columns:
-    """im2col of a few items at a time, in reused buffers that stay in cache."""
-
     def __init__(self, inputs: Tensor, delta: Tensor, module: nn.Conv2d, block: int) -> None:
         (ph, pw), (kh, kw) = _padding(module), module.kernel_size
         (sh, sw), (dh, dw) = module.stride, module.dilation
@@ -189,7 +185,6 @@ def _block(rows: Tensor) -> int:
 
 
 def _block_gradients(rows: Tensor, columns: _Columns, block: Run, out: Tensor) -> None:
-    """Writes the weight gradients of a few groups to ``out`` (groups, O, kh·kw·I)."""
     items, at_once = block.items, _block(rows)
     if block.size <= at_once:
         inputs = columns.of(items).view(block.groups, block.size * rows.shape[1], -1)

@@ -1,12 +1,19 @@
-"""Linear and embedding layers: outer products, formed per item only where nothing is cheaper."""
+"""Rules of all layers but convolutions and LSTMs.
+
+Linear and embedding layers give outer products, formed per item only where nothing is cheaper. Scale and shift of
+GroupNorm and LayerNorm have small per-item gradients, formed directly. Any other layer goes through per-item
+vector-Jacobian products (torch.func): slow, general, exact.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
 
 from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.layers.base import (
@@ -14,6 +21,7 @@ from subjectdp.engine.layers.base import (
     Coefficients,
     Squares,
     Sums,
+    group_sums,
     grouped,
     joined,
     product_squares,
@@ -21,14 +29,13 @@ from subjectdp.engine.layers.base import (
     wanted,
     zeroed,
 )
-from subjectdp.engine.layers.products import projected
 
 
 class LinearRule:
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
 
     def forward(self, module: nn.Linear, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(projected(inputs, module.weight, module.bias))
+        output = wanted(F.linear(inputs, module.weight, module.bias))
         return output, [output], inputs.detach()
 
     def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
@@ -115,3 +122,89 @@ class EmbeddingCaptured:
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta * coefficients.items.view(-1, 1, 1)
         into.add_rows("weight", self.indices.flatten(), scaled.flatten(0, 1))
+
+
+class GroupNormRule:
+    """nn.GroupNorm on (B, C, ...)."""
+
+    def forward(self, module: nn.GroupNorm, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        normed = F.group_norm(inputs, module.num_groups, None, None, module.eps)
+        shape = (1, -1) + (1,) * (inputs.dim() - 2)
+        output = wanted(normed * module.weight.view(shape) + module.bias.view(shape))
+        return output, [output], normed.detach()
+
+    def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
+        over = tuple(range(2, kept.dim()))
+        delta = deltas[0]
+        scale, shift = delta * kept, delta
+        return ItemGradients(
+            {"weight": scale.sum(over), "bias": shift.sum(over)} if over else {"weight": scale, "bias": shift}
+        )
+
+
+class LayerNormRule:
+    """nn.LayerNorm over the last dimensions."""
+
+    def forward(self, module: nn.LayerNorm, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        normed = F.layer_norm(inputs, module.normalized_shape, None, None, module.eps)
+        scaled = normed * module.weight
+        output = wanted(scaled if module.bias is None else scaled + module.bias)
+        return output, [output], normed.detach()
+
+    def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
+        over = tuple(range(1, kept.dim() - len(module.normalized_shape)))
+        scale, shift = deltas[0] * kept, deltas[0]
+        if over:
+            scale, shift = scale.sum(over), shift.sum(over)
+        return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
+
+
+class GenericRule:
+    """A layer with one tensor input (batch first) and one tensor output that treats items one by one."""
+
+    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        output = wanted(type(module).forward(module, inputs))
+        return output, [output], inputs.detach()
+
+    def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
+        parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
+
+        def gradients(item: Tensor, delta: Tensor) -> Any:
+            # the layer must run its own forward, not the engine's recording one
+            def run(values: dict[str, Tensor]) -> Tensor:
+                result: Tensor = functional_call(
+                    _Plain(module), {f"inner.{k}": v for k, v in values.items()}, item[None]
+                )
+                return result
+
+            return vjp(run, parameters)[1](delta[None])[0]
+
+        return ItemGradients(vmap(gradients)(kept, deltas[0]))
+
+
+class _Plain(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = type(self.inner).forward(self.inner, inputs)
+        return result
+
+
+@dataclass
+class ItemGradients:
+    """Per-item gradients of each parameter, (B, ...)."""
+
+    gradients: dict[str, Tensor]
+
+    def squared_norms(self, grouping: Grouping) -> Squares:
+        squares = [squared_rows(group_sums(g.flatten(1), grouping)) for g in self.gradients.values()]
+        return Squares(torch.stack(squares).sum(0))
+
+    def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
+        self.gradients = {name: zeroed(gradient, items) for name, gradient in self.gradients.items()}
+
+    def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
+        for name, gradient in self.gradients.items():
+            into.add(name, coefficients.items @ gradient.flatten(1))

@@ -4,13 +4,21 @@ A checkpoint is two files. ``round-N.safetensors`` holds the tensors and the tab
 written after it, holds the run's identity, the evaluated rounds, size and sha256 of the other file, and its own hash; a
 checkpoint without its JSON does not count. Both are written under a temporary name, synced and renamed, so that a kill
 at any moment leaves earlier checkpoints intact.
+
+Beside them lies the secret of a run with ``privacy.noise_source: secure``: 256 bits that its sampling and noise are
+drawn from, so that a stopped run can go on with the same draws. Its owner alone may read the file. It is deleted, not
+overwritten, when the run ends: what a disk or a snapshot keeps of deleted files is outside this program's reach.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import secrets
+import shutil
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,14 +32,17 @@ from torch import Tensor
 
 from subjectdp.errors import DataError, StorageError
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes, write_json
-from subjectdp.training.global_model import MODEL
-from subjectdp.training.record.records import STEP_COLUMNS, StepRow
-from subjectdp.training.record.secret import SECRET
-from subjectdp.training.record.snapshots import Snapshot
+from subjectdp.training.records import STEP_COLUMNS, Snapshot, StepRow
+from subjectdp.training.rounds import MODEL
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+SECRET = "noise.secret"
+"""Name of the file with the secret, in the folder of the checkpoints."""
+
+BYTES = 32
+_OWNER_ALONE = 0o600
 KEEP = 2
 """Checkpoints that are kept: if the last one is damaged, the one before it is used."""
 
@@ -39,21 +50,41 @@ _NAME = re.compile(r"round-(\d{7,})\.json")
 _TENSOR, _STEPS = "tensor.", "steps."
 
 
-class CheckpointFolder:
-    """The checkpoints of one run; only those with the same ``identity`` are read."""
+class Checkpoints:
+    """The checkpoints of one run; only those with the same ``identity`` are read. One is due after so many minutes."""
 
     def __init__(
-        self, folder: Path, identity: Mapping[str, str], report: Callable[[str], None] = log.info
+        self,
+        folder: Path,
+        identity: Mapping[str, str],
+        minutes: float = 0.0,
+        report: Callable[[str], None] = log.info,
     ) -> None:
         self.folder, self.identity, self._report = folder, dict(identity), report
+        self._seconds, self._last_time, self._last_round = 60.0 * minutes, time.monotonic(), 0
         self._good: list[int] = []  # rounds of those that were written or read by this process
 
-    def save(self, snapshot: Snapshot) -> None:
+    def due(self) -> bool:
+        """Whether the last one is old enough for another."""
+        return time.monotonic() - self._last_time >= self._seconds
+
+    def save(self, snapshot: Snapshot) -> bool:
         """Writes a checkpoint and removes all but the last ``KEEP`` that are known to be good.
 
-        Raises:
-            StorageError: it cannot be written; earlier ones are kept.
+        If the disk cannot take it, reports that, keeps the earlier ones, and returns False.
         """
+        self._last_time = time.monotonic()
+        if snapshot.round == self._last_round:
+            return True
+        try:
+            self._write(snapshot)
+        except (StorageError, OSError) as problem:
+            self._report(f"no checkpoint after round {snapshot.round}: {problem}")
+            return False
+        self._last_round = snapshot.round
+        return True
+
+    def _write(self, snapshot: Snapshot) -> None:
         tensors = {_TENSOR + name: value.cpu().contiguous() for name, value in snapshot.tensors.items()}
         tensors |= {_STEPS + name: column for name, column in _columns(snapshot.steps).items()}
         file = self._file(snapshot.round, "safetensors")
@@ -79,12 +110,12 @@ class CheckpointFolder:
         """The last intact checkpoint of this run; reports why each later one is refused."""
         for round_ in sorted(self._rounds(), reverse=True):
             try:
-                found = self._read(round_)
+                snapshot = self._read(round_)
             except DataError as problem:
                 self._report(f"checkpoint refused: {problem}")
                 continue
-            self._good = [round_]
-            return found
+            self._good, self._last_round = [round_], round_
+            return snapshot
         return None
 
     def _file(self, round_: int, suffix: str) -> Path:
@@ -102,7 +133,6 @@ class CheckpointFolder:
                 path.unlink(missing_ok=True)
 
     def _read(self, round_: int) -> Snapshot:
-        """DataError naming the file and what is wrong with it."""
         description, file = self._file(round_, "json"), self._file(round_, "safetensors")
         record = self._record(description, round_)
         try:
@@ -150,57 +180,62 @@ class CheckpointFolder:
         return dict(record)
 
 
-class Checkpoints:
-    """When checkpoints are written: after every so many rounds, or minutes, whichever comes first."""
-
-    def __init__(
-        self,
-        folder: CheckpointFolder,
-        every_rounds: int,
-        every_minutes: float,
-        report: Callable[[str], None] = log.info,
-    ) -> None:
-        """0 rounds or 0 minutes: never for that reason."""
-        self.folder, self._report = folder, report
-        self._every_rounds, self._every_seconds = every_rounds, 60.0 * every_minutes
-        self._last_time, self._last_round = time.monotonic(), 0
-
-    def due(self, round_: int) -> bool:
-        """Whether one is to be written after ``round_``."""
-        by_time = 0 < self._every_seconds <= time.monotonic() - self._last_time
-        return by_time or (self._every_rounds > 0 and round_ % self._every_rounds == 0)
-
-    def save(self, snapshot: Snapshot) -> bool:
-        """Writes a checkpoint; if the disk cannot take it, reports that and lets the training go on."""
-        self._last_time = time.monotonic()
-        if snapshot.round == self._last_round:
-            return True
-        try:
-            self.folder.save(snapshot)
-        except (StorageError, OSError) as problem:
-            self._report(f"no checkpoint after round {snapshot.round}: {problem}")
-            return False
-        self._last_round = snapshot.round
-        return True
-
-    def resume(self) -> Snapshot | None:
-        """The snapshot to continue from; None to start anew."""
-        found = self.folder.latest()
-        if found is not None:
-            self._last_round = found.round
-            self._report(f"resumed after round {found.round}")
-        return found
-
-
 def _columns(rows: list[StepRow]) -> dict[str, Tensor]:
-    """The table of mini-batches as int64 and float64 columns (n,): exact, and compact at 10^5 rows."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(STEP_COLUMNS)
-    found = {}
+    tensors = {}
     for name, column in zip(STEP_COLUMNS, columns, strict=True):
         whole = all(isinstance(value, int) for value in column)
-        found[name] = torch.from_numpy(np.asarray(column, np.int64 if whole else np.float64))
-    return found
+        tensors[name] = torch.from_numpy(np.asarray(column, np.int64 if whole else np.float64))
+    return tensors
 
 
 def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:
     return list(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+def run_secret(checkpoints: Path) -> int:
+    """The secret of the run that was stopped here, else a new one; no checkpoint survives without its secret.
+
+    Raises:
+        StorageError: the file cannot be written, or others may read it.
+    """
+    secret = _read_secret(checkpoints / SECRET)
+    if secret is None:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        secret = secrets.token_bytes(BYTES)
+        _write_secret(checkpoints / SECRET, secret)
+    return int.from_bytes(secret, "little")
+
+
+def forget_secret(checkpoints: Path) -> None:
+    """Deletes the secret, if there is one. Raises StorageError where that fails."""
+    try:
+        (checkpoints / SECRET).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{checkpoints / SECRET} cannot be deleted ({error.strerror}): delete it."
+        ) from None
+
+
+def _read_secret(path: Path) -> bytes | None:
+    try:
+        status, content = path.lstat(), path.read_bytes()
+    except OSError:
+        return None
+    own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
+    private = stat.S_IMODE(status.st_mode) == _OWNER_ALONE
+    return content if own and private and len(content) == BYTES else None
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ALONE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}.") from error
+    if _read_secret(path) != content:
+        path.unlink(missing_ok=True)
+        raise StorageError(f"{path} would be readable by others: this disk keeps no file modes.")

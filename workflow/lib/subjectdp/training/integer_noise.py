@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 from subjectdp.config.sections import OptimizerConfig
-from subjectdp.engine.item_gradients import item_gradients
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.noise.secure_sum import WRAP_PROBABILITY, Ring, SiloBound, checked_sum, largest_sum, ring_for
 from subjectdp.noise.skellam import Grid
@@ -20,6 +21,8 @@ from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
     from subjectdp.engine.clipping import ClippingEngine
+
+_NUMBERS_AT_ONCE = 1 << 24  # of all gradients that are kept at a time: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def rounded_sum(
     """
     total = np.zeros(grid.dimension, np.int64)
     clipped = 0
-    for gradients in item_gradients(engine, batch.inputs, batch.labels):
+    for gradients in _item_gradients(engine, batch.inputs, batch.labels):
         for gradient in gradients.cpu().numpy().astype(np.float64):
             norm = float(np.sqrt(gradient @ gradient))
             clipped += int(not norm <= clip_norm)
@@ -85,3 +88,32 @@ def rounded_sum(
             factor = min(1.0, clip_norm / norm) if norm > 0 else 1.0
             total += grid.rounded(gradient * factor, generator)
     return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")
+
+
+def _item_gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    # float32 (items at once, P) in the order of the vector: rounding changes every gradient before the sum
+    at_once = max(1, min(64, _NUMBERS_AT_ONCE // engine.flat.size))
+    for start in range(0, len(labels), at_once):
+        rows = slice(start, start + at_once)
+        yield _gradients(engine, inputs[rows], labels[rows])
+
+
+def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor:
+    model = engine.flat.model
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):  # vmap does not support them
+        items = range(len(labels))
+        return torch.stack(
+            [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items]
+        )
+
+    def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
+        output = functional_call(model, parameters, (item.unsqueeze(0),))
+        return engine.item_loss(output, label.unsqueeze(0)).sum()
+
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
+    return torch.cat([_in_memory_order(gradients[name]).flatten(1) for name in engine.flat.shapes], dim=1)
+
+
+def _in_memory_order(gradients: Tensor) -> Tensor:
+    return gradients.permute(0, 1, 3, 4, 2) if gradients.dim() == 5 else gradients

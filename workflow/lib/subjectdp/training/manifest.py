@@ -15,11 +15,10 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
+from subjectdp.training import environment
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
-from subjectdp.training.record import environment
-from subjectdp.training.record.records import final_round
-from subjectdp.training.record.snapshots import Snapshot
+from subjectdp.training.records import Snapshot, final_round
 
 MANIFEST = "manifest.json"
 RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")
@@ -56,13 +55,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Everything that is known of a finished run, with the hashes of the files in ``folder`` and its own seal.
 
-    Args:
-        inputs: what the run was made from.
-        privacy: statements of the plan.
-        identity: of the run.
-        device: where it trained.
-        reached: the run after its last round.
-        folder: of its results.
+    ``privacy`` holds the statements of the plan, ``reached`` is the run after its last round.
     """
     run, plan, prepared = inputs.run, inputs.plan, inputs.prepared
     content = {
@@ -94,9 +87,9 @@ def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST)
     ``name`` is the file with their hashes: the manifest, or its copy.
     """
     try:
-        found = json.loads((folder / name).read_text())
+        record = json.loads((folder / name).read_text())
         files = {name: _file(folder / name) for name in RESULT_FILES}
-        return bool(is_intact(found) and found["identity"] == dict(identity) and found["files"] == files)
+        return bool(is_intact(record) and record["identity"] == dict(identity) and record["files"] == files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

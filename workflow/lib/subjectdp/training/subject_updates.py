@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.flat import clip_factors, row_norms
-from subjectdp.training.steps.optimisers import descend, make_optimiser
+from subjectdp.training.federation import descend, make_optimiser
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -33,14 +33,9 @@ def subject_update_sum(
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
     θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing.
-
-    Args:
-        federation: plan, optimiser and engine, which holds the global model before and after.
-        batch: items of the subjects.
-        groups: (items,) the place of each item's subject, 0 to subjects - 1, on the CPU; every place has an item.
-        weights: (items,) 1 over the items of the item's subject.
-        clip_norms: (subjects,) C_a.
+    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and
+    after. ``groups`` (items,) is the place of each item's subject, from 0, on the CPU, and every place has an item;
+    ``weights`` (items,) are 1 over the items of the item's subject, ``clip_norms`` (subjects,) C_a.
     """
     engine, device = federation.engine, clip_norms.device
     theta = engine.flat.vector.clone()
@@ -57,7 +52,6 @@ def subject_update_sum(
 
 
 def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Subjects (S,) with items (S, n), short ones padded by their first item, and which places count (S, n)."""
     if len(groups) == 0:
         return
     sizes = torch.bincount(groups)
@@ -71,7 +65,6 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    """Runs of ``sizes`` (ascending) that train at once, within the physical batch size."""
     rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine.flat.model) else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -86,7 +79,6 @@ def _batchable(model: nn.Module) -> bool:
 
 
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
-    """Takes the subjects' local steps: ``models`` (S, P) from rows ``items`` (S, n) with weights ``shares`` (S, n)."""
     engine, inputs, labels = federation.engine, batch.inputs[items], batch.labels[items]
     optimiser = make_optimiser(models, federation.optimiser)
     gradients = vmap(grad(_loss_of(engine.flat)), randomness="error")
@@ -108,7 +100,6 @@ def _loss_of(flat: FlatParameters) -> Callable[[Tensor, Tensor, Tensor, Tensor],
 
 
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
-    """Rows (S, P) of at most their clip norm; rows that are not finite are 0."""
     finite = torch.isfinite(norms)
     kept = torch.where(finite[:, None], updates, 0.0)
     return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -25,16 +23,14 @@ from subjectdp.sampling.batches import (
     sample_items,
     subjects_of_round,
 )
-from subjectdp.training.device_data import ResidentData, to_device
+from subjectdp.training.device_data import DeviceDataset, to_device
 from subjectdp.training.federation import Federation
-from subjectdp.training.record.steplog import LoggedStep
-from subjectdp.training.steps.integer_noise import rounded_sum
-from subjectdp.training.steps.subject_updates import subject_update_sum
+from subjectdp.training.integer_noise import rounded_sum
+from subjectdp.training.records import LoggedStep
+from subjectdp.training.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
-
-_AHEAD = 64  # local steps whose mini-batches are drawn together
 
 
 class MiniBatch:
@@ -44,11 +40,12 @@ class MiniBatch:
         self,
         addresses: NDArray[np.int32],
         owners: NDArray[np.int32],
-        data: ResidentData,
+        data: DeviceDataset,
         device: torch.device,
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
         self.statistics = batch_statistics(owners)
+        self.items, self.subjects, self.largest_group = self.statistics
         self._data, self._device = data, device
 
     @property
@@ -58,18 +55,6 @@ class MiniBatch:
     @property
     def labels(self) -> Tensor:
         return self._loaded[1]
-
-    @property
-    def items(self) -> int:
-        return self.statistics.items
-
-    @property
-    def subjects(self) -> int:
-        return self.statistics.subjects
-
-    @property
-    def largest_group(self) -> int:
-        return self.statistics.largest_group
 
     @property
     def group_sizes(self) -> Tensor:
@@ -124,12 +109,6 @@ class SiloStep:
     def _noised_by_server(self) -> bool:
         return self.plan.mechanism.server_noise and self.silo != SERVER
 
-    def draw_ahead(self) -> None:
-        """Draws the mini-batch and derives the key of the noise, which are otherwise made when they are needed."""
-        self.sample_batch()
-        if self.plan.clip_norm is not None:
-            _ = self._noise_key
-
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
             self._drawn = self._draw()
@@ -148,7 +127,6 @@ class SiloStep:
         return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
 
     def _subjects(self) -> NDArray[np.bool_]:
-        """(subjects,) who takes part."""
         return subjects_of_round(
             self.federation.partition.subjects,
             self.plan.silos[self.silo].sampling_probability,
@@ -244,28 +222,10 @@ class SiloStep:
         return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
 
     def _std(self, noise_multiplier: float) -> float:
-        """σ C; a multiplier of 0 is no noise, also where nothing is clipped (C infinite)."""
         return 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
 
 
-def silo_steps(federation: Federation, round_: int, silo: int) -> Iterator[SiloStep]:
-    """The local steps of a silo's round, in order.
-
-    Mini-batches are drawn and keys derived some steps ahead: the code that does it stays in the processor's cache, and
-    a light step takes a tenth less time.
-    """
-    count = federation.plan.silos[silo].local_steps
-    for start in range(0, count, _AHEAD):
-        numbers = range(start, min(start + _AHEAD, count))
-        steps = deque(SiloStep(federation, round_, silo, number) for number in numbers)
-        for step in steps:
-            step.draw_ahead()
-        while steps:  # a step that is over is kept no longer, nor are its items
-            yield steps.popleft()
-
-
 def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:
-    """The fraction of norms above ``bound``, as float32 has it; it stays on a GPU; NaN for none."""
     if norms.numel() == 0:
         return float("nan")
     if norms.device.type != "cpu":

@@ -18,16 +18,18 @@ from subjectdp.errors import expected
 from subjectdp.places import CHECKOUT
 
 PACKAGES = (
-    "torch",
-    "opacus",
-    "dp-accounting",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "snakemake",
-    "pillow",
-    "scipy",
-    "numba",
+    *(
+        "torch",
+        "opacus",
+        "dp-accounting",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "snakemake",
+        "pillow",
+        "scipy",
+        "numba",
+    ),
 )
 _NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 
@@ -60,7 +62,6 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_none_given() -> None:
-    """An allocated GPU must not stand idle while its job trains on the CPU."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if "SLURM_JOB_ID" in os.environ and given not in _NO_DEVICES and ANY_DEVICE not in os.environ:
         raise expected(
@@ -109,11 +110,11 @@ def peak_memory_mb(device: torch.device) -> float:
 
 def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """What the manifest says about the machine and the software."""
+    lock = CHECKOUT / "requirements.lock"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {
         "device": str(device),
-        "device_name": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else platform.processor() or "cpu",
+        "device_name": name,
         "threads": threads,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
@@ -121,7 +122,7 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "git_commit": _git_commit(),
-        "lock_sha256": _lock_hash(),
+        "lock_sha256": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
     }
 
 
@@ -133,25 +134,12 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of the checkout, with ``-dirty`` where tracked files were changed; None outside a checkout."""
     command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         # In its own session: a Ctrl-C in the terminal must not end git before it has told the commit.
-        found = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            env=environment,
-            check=True,
-            start_new_session=True,
-        )
+        options: dict[str, Any] = {"timeout": 20, "env": environment, "start_new_session": True}
+        told: str = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, **options)
+        return told.strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
-
-
-def _lock_hash() -> str | None:
-    lock = CHECKOUT / "requirements.lock"
-    return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None

@@ -1,4 +1,4 @@
-"""``subjectdp reruns`` on a repository of its own: what an edit retrains, and what it does not."""
+"""``subjectdp plan --since`` on a repository of its own: what an edit retrains, and what it does not."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def reruns(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def reruns(checkout: Path, commit: str = "HEAD") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "subjectdp", "reruns", *arguments, "config/scenarios/smoke.yaml"],
+        [sys.executable, "-m", "subjectdp", "plan", "config/scenarios/smoke.yaml", "--since", commit],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(checkout / "workflow" / "lib")},
         capture_output=True,
@@ -41,7 +41,7 @@ def reruns(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("lib/subjectdp/algorithms/fed_avg.py", "ADDED = 1\n", "smoke: retrains 2 of 6 runs"),
         ("lib/subjectdp/data/shakespeare.py", "ADDED = 1\n", "smoke: retrains 3 of 6 runs"),
         ("scripts/train.py", "ADDED = 1\n", "smoke: retrains 6 of 6 runs"),
-        ("scripts/train.py", "# a comment\n", "Nothing is trained again"),
+        ("scripts/train.py", "# a comment\n", "smoke: retrains 0 of 6 runs"),
     ],
 )
 def test_an_edit_is_told(checkout: Path, file: str, text: str, told: str) -> None:
@@ -56,5 +56,5 @@ def test_an_edit_is_told(checkout: Path, file: str, text: str, told: str) -> Non
 
 
 def test_an_unknown_commit_is_refused(checkout: Path) -> None:
-    done = reruns(checkout, "--since", "no-such-commit")
+    done = reruns(checkout, "no-such-commit")
     assert done.returncode == 2 and "Expected --since to be a commit of this checkout" in done.stderr

@@ -1,1 +1,0 @@
-"""What a run records: steps, rounds, checkpoints, manifest."""

@@ -1,1 +1,0 @@
-"""One local step: mini-batch, clipped sum, noise, optimiser."""

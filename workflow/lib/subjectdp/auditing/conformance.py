@@ -102,18 +102,20 @@ class _KnownGradient(nn.Module):
         return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
 
 
-def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
+def plans(audited: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
     """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
 
     Raises ConfigError or PrivacyError where every plan is refused.
     """
     made, refused = 0, None
     declared = [
-        m for m in found.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
+        m for m in audited.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
     ]
-    for own in (*declared, *([] if found.of_updates is None else [found.of_updates])):
-        for trust in TrustModel if found.reads_key("subject.trust") else (own.trust,):
-            for weights in BudgetWeights if found.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
+    for own in (*declared, *([] if audited.of_updates is None else [audited.of_updates])):
+        for trust in TrustModel if audited.reads_key("subject.trust") else (own.trust,):
+            for weights in (
+                BudgetWeights if audited.reads_key("subject.weights") else (BudgetWeights.UNIFORM,)
+            ):
                 try:
                     plan = make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
                 except (ConfigError, PrivacyError) as problem:
@@ -144,19 +146,19 @@ def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
     )
 
 
-def checks(found: Algorithm) -> Iterator[tuple[str, Check]]:
+def checks(audited: Algorithm) -> Iterator[tuple[str, Check]]:
     """All checks of an algorithm, each with the title of its plan."""
-    for (title, plan), (_, rare) in zip(plans(found), plans(found, RARE), strict=True):
-        for each in (*check(found, plan), check_sampling(found, rare)):
+    for (title, plan), (_, rare) in zip(plans(audited), plans(audited, RARE), strict=True):
+        for each in (*check(audited, plan), check_sampling(audited, rare)):
             yield title, each
 
 
-def check(found: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
+def check(audited: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
     """Checks the algorithm's rounds against a plan of :func:`plans` with q = 1."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         yield Check(True, "no privacy is stated: nothing is checked")
         return
-    bench = _Bench(found, plan)
+    bench = _Bench(audited, plan)
     if not bool((bench.scale > 0).all() and bench.scale.isfinite().all()):
         yield Check(False, "a short gradient does not show in the release: nothing can be measured")
         return
@@ -168,10 +170,10 @@ def check(found: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
         yield from bench.moves()
 
 
-def check_sampling(found: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
+def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
     """Whether as many items (or subjects) are drawn as a plan of :func:`plans` with q < 1 says."""
     by_subject, q = plan.mechanism.samples_subjects, plan.silos[0].sampling_probability
-    federation, log = _federation(found, plan, _world(parameters=1), NOISE), StepLog()
+    federation, log = _federation(audited, plan, _world(parameters=1), NOISE), StepLog()
     for round_ in range(1, rounds + 1):
         train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
     rows = [step.batch for step in log.take()]
@@ -190,7 +192,7 @@ def _world(parameters: int = PARAMETERS, seed: int = 1) -> _Items:
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
 
 
-def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
+def _federation(audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
     """The training's own federation over the items; the plan's public constants stay what they are."""
     sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
     silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
@@ -198,7 +200,7 @@ def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float
     addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
     plan = replace(plan, silos=silos)
     return Federation(
-        rule=found.round_rule(plan),
+        rule=audited.round_rule(plan),
         plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
@@ -212,8 +214,8 @@ def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float
 class _Bench:
     """An algorithm's releases under one plan, in units of the clip norm on the un-noised sum."""
 
-    def __init__(self, found: Algorithm, plan: PrivacyPlan) -> None:
-        self.found, self.plan = found, plan
+    def __init__(self, audited: Algorithm, plan: PrivacyPlan) -> None:
+        self.audited, self.plan = audited, plan
         self.local = plan.mechanism.trust is TrustModel.LOCAL
         gradients = torch.zeros(
             SILOS, PARAMETERS
@@ -230,7 +232,7 @@ class _Bench:
 
     def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
         """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
-        federation = _federation(self.found, self.plan, items, noise)
+        federation = _federation(self.audited, self.plan, items, noise)
         model, log = GlobalModel(federation), StepLog()
         if self.local:
             theta = model.vector
@@ -246,7 +248,7 @@ class _Bench:
     def noise(self) -> Iterator[Check]:
         """The noise of two rounds (of two steps, where each is seen): its size, its law, and that none is shared."""
         stated = unit_losses(self.plan, PrivacyUnit.ITEM, every_silo=False)[0][0].noise_multiplier
-        several = self.local and self.found.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
+        several = self.local and self.audited.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
         steps = 2 if several else self.plan.silos[0].steps_per_round
         at = self._with_silos(steps_per_round=steps)
         rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]

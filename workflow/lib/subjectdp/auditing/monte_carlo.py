@@ -18,7 +18,7 @@ from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.vector import World, claimed_unit, federation_of, silos_of_unit
+from subjectdp.auditing.vector import World, claimed_unit, federation_of, unit_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -109,7 +109,7 @@ def likelihood_ratios(
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):
         return (_score(plan, chosen, 1),)
-    held = range(silos_of_unit(plan)) if silos is None else silos
+    held = range(unit_silos(plan)) if silos is None else silos
 
     def alone(silo: int) -> LikelihoodRatio:
         """As if this silo were the only one."""

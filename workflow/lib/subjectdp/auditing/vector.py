@@ -152,7 +152,7 @@ class VectorFederation:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         self._sampler = keyed_generator(world.key("sampling"))
-        held, items = silos_of_unit(plan), canary_items(plan)
+        held, items = unit_silos(plan), canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
         self._batches = [
             MinibatchDistribution(silo, sampling, items if index < held else 0, world.present, replaced)
@@ -177,7 +177,7 @@ class VectorFederation:
     def models(self) -> Iterator[tuple[int, Tensor]]:
         """What the server receives under LOCAL trust: for each round and silo the sum of the releases above."""
         for round_ in range(1, self.plan.rounds + 1):
-            for silo in range(silos_of_unit(self.plan)):
+            for silo in range(unit_silos(self.plan)):
                 scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
                 yield silo, self._silo_result(round_, silo) * -scale
 
@@ -211,7 +211,7 @@ class VectorFederation:
         return model
 
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
-        for silo in range(silos_of_unit(self.plan)):
+        for silo in range(unit_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
                 release = self.rule.local_step(self.step(round_, silo, step))
@@ -274,7 +274,7 @@ def canary_items(plan: PrivacyPlan) -> int:
     return max(silo.max_items_per_subject for silo in plan.silos)
 
 
-def silos_of_unit(plan: PrivacyPlan) -> int:
+def unit_silos(plan: PrivacyPlan) -> int:
     """Number of silos that hold the canary (the first ones): as many as may hold one unit."""
     return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
 
@@ -418,7 +418,7 @@ class SubjectFederation(VectorFederation):
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
-        counts = (np.arange(len(plan.silos)) < silos_of_unit(plan)).astype(np.int64)[:, None]
+        counts = (np.arange(len(plan.silos)) < unit_silos(plan)).astype(np.int64)[:, None]
         weights = counts.astype(float)
         if plan.mechanism.shared_budget:
             rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject

@@ -33,7 +33,7 @@ from subjectdp.auditing.vector import (
     World,
     canary_items,
     check_auditable,
-    held_silos,
+    unit_silos,
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyUnit, SamplingMethod, SiloSchedule
@@ -155,7 +155,7 @@ def test_a_unit_turns_as_many_updates_around_as_draw_it(unit: PrivacyUnit, turne
 
 
 def test_what_the_unit_of_a_plan_is() -> None:
-    facts = {unit: (canary_items(p), held_silos(p)) for unit in PrivacyUnit for p in [update_plan(2, unit)]}
+    facts = {unit: (canary_items(p), unit_silos(p)) for unit in PrivacyUnit for p in [update_plan(2, unit)]}
     assert facts == {
         PrivacyUnit.ITEM: (1, 1),
         PrivacyUnit.SUBJECT: (CANARY_ITEMS, SILOS),

@@ -6,12 +6,10 @@ Faults that need a mount (disk full, read-only) are skipped where this user may 
 
 from __future__ import annotations
 
+import json
 import shutil
-import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,89 +33,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def recovers(fault: Fault, number: int, folder: Path) -> bool:
-    """Runs one trial and prints a line about it."""
-    start = time.monotonic()
-    try:
-        verdict, words = "recovered", trial(fault, number, folder)
-    except NotRecovered as problem:
-        verdict, words = "LOST     ", str(problem)
-    except Exception:
-        verdict, words = "LOST     ", traceback.format_exc()
-    print(f"{verdict} {time.monotonic() - start:6.1f} s {fault.name}, {number + 1}: {words}", flush=True)
-    return verdict == "recovered"
+def case(fault: Fault, number: int) -> object:
+    marks = [pytest.mark.faults, *([pytest.mark.long] if (fault.name, number) in SHORT else [])]
+    return pytest.param(fault, number, marks=marks, id=f"{fault.name}-{number}".replace(" ", "-"))
 
 
-def need_mounts(fault: Fault) -> None:
+@pytest.mark.parametrize(
+    ("fault", "number"), [case(fault, number) for fault in FAULTS for number in range(TRIALS)]
+)
+def test_nothing_is_lost_or_silently_wrong(
+    folder: Path, fault: Fault, number: int, tally: Callable[..., None]
+) -> None:
     if fault.mounts and not may_mount():
         pytest.skip("this user may not mount anything here")
+    tally(faults=1, recovered=0)
+    print(f"recovered: {fault.name}, {number + 1}: {trial(fault, number, folder)}", flush=True)
+    tally(faults=0, recovered=1)
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [pytest.param(1, 3, marks=pytest.mark.long), pytest.param(KILLS, 20250, marks=pytest.mark.faults)],
+)
+def test_a_training_killed_at_random_ends_bit_identical(
+    tmp_path: Path, count: int, seed: int, tally: Callable[..., None]
+) -> None:
+    tally(faults=1, recovered=0)
+    done = [kill.signum.name for kill in kills.kills(tmp_path, count, seed)]
+    assert done == ["SIGTERM", "SIGKILL"] * count
+    tally(faults=0, recovered=1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "number"), SHORT, ids=[name for name, _ in SHORT])
-def test_nothing_is_lost_or_silently_wrong(folder: Path, name: str, number: int) -> None:
-    fault = next(fault for fault in FAULTS if fault.name == name)
-    need_mounts(fault)
-    assert recovers(fault, number, folder)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
-def test_every_trial_of_a_fault_is_recovered_from(
-    folder: Path, fault: Fault, tally: Callable[..., None]
-) -> None:
-    need_mounts(fault)
-    recovered = [recovers(fault, number, folder) for number in range(TRIALS)]
-    tally(faults=1, recovered=int(all(recovered)))
-    assert all(recovered)
-
-
-@pytest.mark.long
-def test_a_training_killed_at_random_ends_bit_identical(tmp_path: Path) -> None:
-    done = list(kills.kills(tmp_path, 1, seed=3))
-    assert [kill.signum.name for kill in done] == ["SIGTERM", "SIGKILL"]
-
-
-@pytest.mark.faults
-def test_many_trainings_killed_at_random_end_bit_identical(
-    tmp_path: Path, tally: Callable[..., None]
-) -> None:
-    done = 0
-    try:
-        for kill in kills.kills(tmp_path, KILLS, seed=20250):
-            done += 1
-            print(
-                f"recovered {kill.signum.name} {kill.delay:.3f} s after round {kill.round}, "
-                f"resumed after {kill.resumed}",
-                flush=True,
-            )
-    finally:
-        tally(faults=1, recovered=int(done == 2 * KILLS))
-
-
-def silently_wrong(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
-    """One other bit in the model than that of the undisturbed run."""
-    shutil.copytree(space.root.parent / "run", space.run)
+def test_another_bit_in_the_model_counts_as_lost(folder: Path) -> None:
+    space = Workspace(folder / "undisturbed").copy(folder / "planted")
+    reference = json.loads((folder / "reference.json").read_text())
+    shutil.copytree(folder / "run", space.run)
     space.must_equal(reference)
     content = bytearray((space.run / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (space.run / "model.safetensors").write_bytes(content)
-    space.nothing_wrong(reference)
-    return "equal"
-
-
-def crash(space: Workspace, trial: int, reference: dict[str, Any]) -> str:
-    """The fault suite itself breaks."""
-    raise RuntimeError("not the fault that was meant")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("inject", "words"), [(silently_wrong, "silently wrong: model"), (crash, "not the fault that was meant")]
-)
-def test_what_is_wrong_counts_as_lost(
-    folder: Path, capsys: pytest.CaptureFixture[str], inject: Callable[..., str], words: str
-) -> None:
-    assert not recovers(Fault("planted", inject), 0, folder)
-    printed = capsys.readouterr().out
-    assert printed.startswith("LOST") and words in printed
+    with pytest.raises(NotRecovered, match="silently wrong: model"):
+        space.nothing_wrong(reference)

@@ -75,33 +75,28 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
-    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos."""
-    silos = range(len(plan.silos))
-    plan = with_noise_multipliers(plan, [1.0 for _ in silos], by_size=False)
-    if unit is PrivacyUnit.SUBJECT or sound.noise_is_summed(plan):
-        noise = [_sound_value(plan, unit)] * len(silos)
-    else:
-        losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in silos])
-        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
-    return with_noise_multipliers(plan, noise, by_size=False)
+    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos.
 
-
-def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
-    """The smallest common σ that is enough for each of the unit's possible losses.
-
-    Which silos are worst may depend on σ: losses are added until the σ that is enough for all of them has no others.
+    A common σ is the smallest that is enough for each of the unit's possible losses. Which silos are worst may depend
+    on σ: losses are added until the σ that is enough for all of them has no others.
     """
-    copies = sound.noise_copies(plan) if sound.noise_is_summed(plan) else 1.0
+    silos, sigma = len(plan.silos), 1.0
+    plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
+    summed = sound.noise_is_summed(plan)
+    if unit is not PrivacyUnit.SUBJECT and not summed:
+        losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
+        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
+        return with_noise_multipliers(plan, noise, by_size=False)
+    copies = sound.noise_copies(plan) if summed else 1.0
     enough: dict[PrivacyLoss, float] = {}
-    sigma = 1.0
     while True:
         losses = [with_noise(loss, 1.0) for loss in sound.unit_losses(plan, unit, every_silo=True)]
         new = [loss for loss in losses if loss not in enough]
         if not new:
-            return sigma
+            return plan
         enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in new)
         sigma = max(enough.values()) / copies
-        plan = with_noise_multipliers(plan, [sigma] * len(plan.silos), by_size=False)
+        plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:

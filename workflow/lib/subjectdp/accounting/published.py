@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -33,21 +33,6 @@ _LADDER = 1.1
 _SMALLEST_LOG_DELTA = math.log(1e-12)
 
 
-def _published_probability(
-    mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, items: Sequence[int]
-) -> float:
-    """The sampling fraction that the paper puts into its accountant (``items``: of each silo of the federation)."""
-    rule = mechanism.published_sampling
-    if rule is PublishedSampling.ITEM:
-        return schedule.sampling_probability
-    if rule is PublishedSampling.SUBJECT_UNION_BOUND:
-        return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)
-    if rule is PublishedSampling.FEDERATION:
-        total = sum(items)
-        return min(1.0, expected_batch(settings, total / len(items)) / total)
-    return 1.0
-
-
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
 ) -> PrivacyLoss:
@@ -56,7 +41,13 @@ def published_loss(
     Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
     fraction and sensitivity but composes over every silo that holds a subject.
     """
-    q = _published_probability(mechanism, schedule, settings, facts.items)
+    rule, total = mechanism.published_sampling, sum(facts.items)
+    probabilities = {
+        PublishedSampling.ITEM: schedule.sampling_probability,
+        PublishedSampling.SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability,
+        PublishedSampling.FEDERATION: expected_batch(settings, total / len(facts.items)) / total,
+    }
+    q = min(1.0, probabilities.get(rule, 1.0))
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
     steps, horizontal = schedule.steps_per_round * settings.rounds, mechanism.horizontal_composition

@@ -331,40 +331,35 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
-    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
-    if isinstance(shift, Turned):
-        return _turned(sigma, shift, orders)
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
+
+    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share.
+    """
     if isinstance(shift, Told):
         raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
+    if isinstance(shift, Turned):
+        powers = np.asarray(orders)[:, None]
+        moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
+        return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
     chance = float(weights[moved].sum())
     if chance == 0.0:
         return np.zeros(len(orders))
-    chance = min(1.0, chance)
     squares = values[moved] ** 2 / (2 * sigma**2)
     log_weights = np.log(weights[moved] / weights[moved].sum())
-    return np.array([_integer_divergence(round(order), chance, squares, log_weights) for order in orders])
 
+    def divergence(order: int) -> float:
+        powers = np.arange(order + 1.0)
+        below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
+        together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
+        forward = _moment(order, min(1.0, chance), together[None, :])[0]
+        if len(squares) == 1:
+            return float(forward) / (order - 1)
+        alone = _moment(order, min(1.0, chance), powers * below * squares[:, None])
+        return max(float(forward), float(logsumexp(log_weights + alone))) / (order - 1)
 
-def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
-    """E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
-    squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
-    powers = np.asarray(orders)[:, None]
-    moments = logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1)
-    return np.asarray(moments / (np.asarray(orders) - 1))
-
-
-def _integer_divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:
-    powers = np.arange(order + 1.0)
-    below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
-    together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
-    forward = _moment(order, chance, together[None, :])[0]
-    if len(squares) == 1:
-        return float(forward) / (order - 1)
-    alone = _moment(order, chance, powers * below * squares[:, None])
-    backward = logsumexp(log_weights + alone)
-    return max(float(forward), float(backward)) / (order - 1)
+    return np.array([divergence(round(order)) for order in orders])
 
 
 def _moment(order: int, chance: float, log_moments: Floats) -> Floats:

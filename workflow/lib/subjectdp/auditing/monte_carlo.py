@@ -18,7 +18,7 @@ from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.vector import World, claimed_unit, federation_of, held_silos
+from subjectdp.auditing.vector import World, claimed_unit, federation_of, unit_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -109,11 +109,15 @@ def likelihood_ratios(
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):
         return (_score(plan, chosen, 1),)
-    held = range(held_silos(plan)) if silos is None else silos
-    return tuple(
-        _score(_single(plan, silo), chosen, plan.silos[silo].steps_per_round if models else 1)
-        for silo in held
-    )
+    held = range(unit_silos(plan)) if silos is None else silos
+
+    def alone(silo: int) -> LikelihoodRatio:
+        """As if this silo were the only one."""
+        tables = plan.group_noise_multipliers[silo : silo + 1]
+        single = replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)
+        return _score(single, chosen, plan.silos[silo].steps_per_round if models else 1)
+
+    return tuple(map(alone, held))
 
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
@@ -131,8 +135,3 @@ def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
 
 
 _likelihood_ratio = cache(LikelihoodRatio)
-
-
-def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    tables = plan.group_noise_multipliers[silo : silo + 1]
-    return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)

@@ -152,7 +152,7 @@ class VectorFederation:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         self._sampler = keyed_generator(world.key("sampling"))
-        held, items = held_silos(plan), canary_items(plan)
+        held, items = unit_silos(plan), canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
         self._batches = [
             MinibatchDistribution(silo, sampling, items if index < held else 0, world.present, replaced)
@@ -166,16 +166,18 @@ class VectorFederation:
         independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
         expectation.
         """
+        silos = self.plan.silos
+        whole = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
         for round_ in range(1, self.plan.rounds + 1):
             if self.plan.mechanism.trust is TrustModel.LOCAL:
                 yield from self._local_releases(round_)
             else:
-                yield 0, self._summed_release(round_)
+                yield 0, self.aggregated(round_) * (whole / self.plan.settings.clip_norm)
 
     def models(self) -> Iterator[tuple[int, Tensor]]:
         """What the server receives under LOCAL trust: for each round and silo the sum of the releases above."""
         for round_ in range(1, self.plan.rounds + 1):
-            for silo in range(held_silos(self.plan)):
+            for silo in range(unit_silos(self.plan)):
                 scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
                 yield silo, self._silo_result(round_, silo) * -scale
 
@@ -208,13 +210,8 @@ class VectorFederation:
             return release.add_noise(release.clip(model), self.plan.silos[silo].noise_multiplier)
         return model
 
-    def _summed_release(self, round_: int) -> Tensor:
-        silos = self.plan.silos
-        scale = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
-        return self.aggregated(round_) * (scale / self.plan.settings.clip_norm)
-
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
-        for silo in range(held_silos(self.plan)):
+        for silo in range(unit_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
                 release = self.rule.local_step(self.step(round_, silo, step))
@@ -277,7 +274,7 @@ def canary_items(plan: PrivacyPlan) -> int:
     return max(silo.max_items_per_subject for silo in plan.silos)
 
 
-def held_silos(plan: PrivacyPlan) -> int:
+def unit_silos(plan: PrivacyPlan) -> int:
     """Number of silos that hold the canary (the first ones): as many as may hold one unit."""
     return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
 
@@ -395,9 +392,16 @@ class SubjectStep(VectorStep):
     """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
 
     def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
-        self._federation, self._round, self._step = federation, round_, step
         self.weight = federation.weights[silo] if silo >= 0 else 0.0
-        super().__init__(federation.plan, silo, self._coins, self._noisy)
+
+        def coins() -> VectorBatch:
+            return cast(VectorBatch, CanaryBatch(federation.coins(round_, silo, step)))
+
+        def noisy(total: Tensor, std: float) -> Tensor:
+            key = federation.world.key("noise", round_, silo, step)
+            return total + noise.add_gaussian(torch.zeros_like(total), std, key)
+
+        super().__init__(federation.plan, silo, coins, noisy)
 
     def subject_sum(self, batch: VectorBatch) -> Tensor:
         """The canary's clipped mean gradient, or 0 if it is not drawn."""
@@ -407,13 +411,6 @@ class SubjectStep(VectorStep):
         """The canary's clipped update. Its norm is that of the mean gradient: unclipped, both exceed the clip norm."""
         return self.subject_sum(batch)
 
-    def _coins(self) -> VectorBatch:
-        return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
-
-    def _noisy(self, total: Tensor, std: float) -> Tensor:
-        key = self._federation.world.key("noise", self._round, self.silo, self._step)
-        return total + noise.add_gaussian(torch.zeros_like(total), std, key)
-
 
 class SubjectFederation(VectorFederation):
     """All rounds of a plan that samples subjects, in every run of a world."""
@@ -421,7 +418,7 @@ class SubjectFederation(VectorFederation):
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
-        counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
+        counts = (np.arange(len(plan.silos)) < unit_silos(plan)).astype(np.int64)[:, None]
         weights = counts.astype(float)
         if plan.mechanism.shared_budget:
             rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject

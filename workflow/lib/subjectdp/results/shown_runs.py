@@ -14,6 +14,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import is_private
 from subjectdp.errors import DataError, expected
+from subjectdp.io.printing import flattened
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
 
 Row = Mapping[Any, Any]
@@ -161,13 +162,7 @@ def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
             )
 
 
-def differing_keys(first: Any, second: Any, prefix: str = "") -> list[str]:
+def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configurations differ, sorted."""
-    if not (isinstance(first, dict) and isinstance(second, dict)):
-        return [] if first == second else [prefix]
-    names = sorted(set(first) | set(second))
-    inner = (
-        differing_keys(first.get(name), second.get(name), f"{prefix}.{name}" if prefix else name)
-        for name in names
-    )
-    return [key for keys in inner for key in keys]
+    one, other = dict(flattened(dict(first))), dict(flattened(dict(second)))
+    return sorted(key for key in one | other if one.get(key) != other.get(key))

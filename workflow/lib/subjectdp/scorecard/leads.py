@@ -43,7 +43,10 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     if not (runs["algorithm"] == _REFERENCE_NAME).any():
         allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over their silos"
         raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
-    runs, _ = sound_runs(_least_trust(runs), vary=(*_PLACE, "subjects"))
+    alike = ["label", "dataset", "subjects", "epsilon", "silos", "silos_per_subject", "seed"]
+    local = runs["trust"] == TrustModel.LOCAL
+    some_local = runs[alike].assign(local=local).groupby(alike)["local"].transform("any")
+    runs, _ = sound_runs(runs[local | ~some_local], vary=(*_PLACE, "subjects"))
     private = runs[runs["unit"] != ""]
     rows = []
     for place, part in private.groupby(["dataset", "silos", *_PLACE]):
@@ -60,14 +63,6 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     keys = table.assign(**{column: table[column].map(place) for column, place in places.items()})
     order = keys.sort_values(["dataset", "silos", *_PLACE, "algorithm"]).index
     return table.loc[order].reset_index(drop=True)
-
-
-def _least_trust(runs: pd.DataFrame) -> pd.DataFrame:
-    """Without those runs of which there are others under local trust, alike but for their settings of training."""
-    alike = ["label", "dataset", "subjects", "epsilon", "silos", "silos_per_subject", "seed"]
-    local = runs["trust"] == TrustModel.LOCAL
-    some_local = runs[alike].assign(local=local).groupby(alike)["local"].transform("any")
-    return runs[local | ~some_local]
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:

@@ -156,8 +156,8 @@ def _named(algorithm: str) -> tuple[str, str | None]:
 def _plan(
     algorithm: str, facts: FederationFacts, setting: Setting, accountant: str, cache_dir: str | None
 ) -> PrivacyPlan:
-    found = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
-    return make_plan(found, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
+    declared = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
+    return make_plan(declared, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
 
 
 @cache

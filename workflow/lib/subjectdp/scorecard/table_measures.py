@@ -9,7 +9,7 @@ import pandas as pd
 from subjectdp.data.statistics import comparison_settings, paper_settings
 from subjectdp.results.intervals import mean_interval
 from subjectdp.results.labels import dataset_name
-from subjectdp.scorecard.targets import Kind, Setting, Target
+from subjectdp.scorecard.targets import Kind, Target
 from subjectdp.scorecard.verdicts import Measured
 from subjectdp.utility import EMPIRICAL, POPULATION
 
@@ -25,37 +25,26 @@ _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
 def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | None:
     """Measures a target on mini-batches drawn at the papers' scale (``data.statistics``); None for another setting.
 
-    The interval is that of the mean over the mini-batches of one partition; a mode has none.
+    The interval is that of the mean over the mini-batches of one partition; a mode has none. The note has the mean
+    under the other spreads of subject sizes, where they were drawn.
     """
-    name = _statistics_name(target.setting)
-    if name is None:
-        return None
-    part = statistics[statistics["setting"] == name]
+    setting, column = target.setting, SAMPLED[target.metric]
+    wanted = (setting.dataset, setting.subjects, setting.alpha, setting.batch_size)
+    names = [s.name for s in paper_settings() if (s.dataset, s.subjects, s.alpha, s.batch_size) == wanted]
+    part = statistics[statistics["setting"].isin(names[:1])]
     if part.empty:
         return None
-    values = part[SAMPLED[target.metric]].astype(float)
-    scale = f"{dataset_name(target.setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
+    values = part[column].astype(float)
+    scale = f"{dataset_name(setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
     if target.metric == "largest_group_mode":
         mode = float(values.mode().iloc[0])
         share = 100 * float((values == mode).mean())
         return Measured.exact(mode, scale, note=f"in {share:.1f} % of the mini-batches")
     mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
-    note = _with_other_sizes(name, SAMPLED[target.metric], statistics)
-    return Measured(mean, mean - half, mean + half, 0, scale, note=note)
-
-
-def _with_other_sizes(name: str, column: str, statistics: pd.DataFrame) -> str:
     means = statistics.groupby("setting", observed=True)[column].mean()
-    others = [s for s in comparison_settings() if s.name == f"{name}_{s.sizes}" and s.name in means]
-    return ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
-
-
-def _statistics_name(setting: Setting) -> str | None:
-    for known in paper_settings():
-        same = (known.dataset, known.subjects, known.alpha, known.batch_size)
-        if same == (setting.dataset, setting.subjects, setting.alpha, setting.batch_size):
-            return known.name
-    return None
+    others = [s for s in comparison_settings() if s.name == f"{names[0]}_{s.sizes}" and s.name in means]
+    note = ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
+    return Measured(mean, mean - half, mean + half, 0, scale, note=note)
 
 
 def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:

@@ -96,14 +96,9 @@ class SiloStep:
     @property
     def row(self) -> LoggedStep:
         """What the step did, for the log."""
-        return LoggedStep(
-            self.round,
-            self.silo,
-            self.step,
-            BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics,
-            self._noise_multiplier,
-            self._clipped_fraction,
-        )
+        drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
+        place = self.round, self.silo, self.step
+        return LoggedStep(*place, drawn, self._noise_multiplier, self._clipped_fraction)
 
     @property
     def _noised_by_server(self) -> bool:
@@ -145,21 +140,21 @@ class SiloStep:
         return total
 
     def subject_sum(self, batch: Batch) -> Tensor:
-        subjects, groups, weights = drawn_batch(batch).subject_groups
-        clip_norms = self._subject_clip_norms(subjects)
-        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
-        self._clipped_fraction = _share_above(norms, clip_norms)
-        return total
+        return self._sum_of_subjects(batch, updates=False)
 
     def subject_update_sum(self, batch: Batch) -> Tensor:
+        return self._sum_of_subjects(batch, updates=True)
+
+    def _sum_of_subjects(self, batch: Batch, updates: bool) -> Tensor:
         subjects, groups, weights = drawn_batch(batch).subject_groups
-        clip_norms = self._subject_clip_norms(subjects)
-        total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
+        norms_of = self.federation.subject_clip_norms[self.silo, subjects]
+        clip_norms = to_device(norms_of, self.federation.device)
+        if updates:
+            total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
+        else:
+            total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
         self._clipped_fraction = _share_above(norms, clip_norms)
         return total
-
-    def _subject_clip_norms(self, subjects: NDArray[np.int32]) -> Tensor:
-        return to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()

@@ -226,8 +226,13 @@ def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> lis
 
 def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
     plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    training, optimum = _equally_weighted(data.train, classes), data.train_optimum
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:  # what the plan's steps descend on
+        weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
+        training = Objective(*data.train, torch.from_numpy(weights), classes)
+        optimum = minimise(training, RADIUS)
     population = _equally_weighted(data.test, classes), data.test_optimum
-    optima = {EMPIRICAL: _training_objective(data, plan), POPULATION: population}
+    optima = {EMPIRICAL: (training, optimum), POPULATION: population}
     for step, mean in trained.means.items():
         for quantity, (objective, optimum) in optima.items():
             loss = objective.value(mean.view(classes, -1))
@@ -246,16 +251,6 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
                 "bound_printed": printed if last and quantity == POPULATION else math.nan,
                 "last": last,
             }
-
-
-def _training_objective(data: _SeedData, plan: PrivacyPlan) -> tuple[Objective, Optimum]:
-    """The training loss that the plan's steps descend on, and its minimum in the ball."""
-    classes = data.prepared.classes
-    if plan.mechanism.divisor_rule is not DivisorRule.REALISED_SUBJECTS:
-        return _equally_weighted(data.train, classes), data.train_optimum
-    weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
-    objective = Objective(*data.train, torch.from_numpy(weights), classes)
-    return objective, minimise(objective, RADIUS)
 
 
 def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:

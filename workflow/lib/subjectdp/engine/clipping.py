@@ -30,7 +30,7 @@ from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
 
-ItemLoss = Callable[[Tensor, Tensor], Tensor]
+ItemLoss = Callable[[Any, Any], Tensor]
 """The loss of each item (B,), from the model's output for B items and their targets; an item's depends on it alone."""
 
 _FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
@@ -121,7 +121,7 @@ class ClippingEngine:
     def clipped_sum(
         self,
         inputs: Inputs,
-        labels: Tensor,
+        labels: Any,
         clip_norm: float | Tensor,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
@@ -145,7 +145,7 @@ class ClippingEngine:
         Raises:
             PrivacyError: weights or groups of another shape, groups that are no whole numbers from 0 on.
         """
-        items = len(labels)
+        items = number_of(labels)
         if weights is not None and weights.shape != (items,):
             shape = f"one an item, shape ({items},)"
             raise expected("weights", tuple(weights.shape), shape, PrivacyError)
@@ -167,24 +167,24 @@ class ClippingEngine:
             clip = Clip(part.grouping, bound, part_weights, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(_part(inputs, part.items), labels[part.items], clip, total)
+            total, norms[part.groups] = add(_part(inputs, part.items), _part(labels, part.items), clip, total)
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
-    def gradient_sum(self, inputs: Inputs, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    def gradient_sum(self, inputs: Inputs, labels: Any, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
         at_once = self._at_once(inputs, labels)
         if at_once is not None:
             at_once.weight(weights)
             return at_once.sum()
         total: Tensor | None = None
-        for start in range(0, len(labels), self.physical_batch_size):
+        for start in range(0, number_of(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            total = self._add_gradients(_part(inputs, part), labels[part], part_weights, total)
+            total = self._add_gradients(_part(inputs, part), _part(labels, part), part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(
-        self, inputs: Inputs, labels: Tensor, clip: Clip, total: Tensor | None
+        self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         linear = self._one_linear(inputs, labels)
         if linear is not None:
@@ -209,11 +209,11 @@ class ClippingEngine:
         every = [*self.flat.model.parameters(), *self.flat.model.buffers()]
         return Uses(parameters, every, items, self.layout.places)
 
-    def losses(self, output: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, output: Any, targets: Any) -> Tensor:
         """The losses of the items (B,). Raises ModelError for a loss of another shape."""
-        losses = self.item_loss(output, targets)
-        if losses.shape != (len(targets),):
-            allowed = f"one number an item, shape ({len(targets)},)"
+        losses, items = self.item_loss(output, targets), number_of(targets)
+        if losses.shape != (items,):
+            allowed = f"one number an item, shape ({items},)"
             raise expected("loss", tuple(losses.shape), allowed, ModelError)
         return losses
 
@@ -257,19 +257,19 @@ class ClippingEngine:
         return into, norms
 
     def _add_large_group(
-        self, inputs: Inputs, labels: Tensor, clip: Clip, total: Tensor | None
+        self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         weights = clip.weights
         if weights is not None:
             kept = weights != 0.0
-            inputs, labels, weights = _part(inputs, kept), labels[kept], weights[kept]
+            inputs, labels, weights = _part(inputs, kept), _part(labels, kept), weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
     def _add_gradients(
-        self, inputs: Inputs, labels: Tensor, weights: Tensor | None, total: Tensor | None
+        self, inputs: Inputs, labels: Any, weights: Tensor | None, total: Tensor | None
     ) -> Tensor:
         parameters = self.flat.parameters
         for parameter in parameters.values():
@@ -289,7 +289,7 @@ class ClippingEngine:
         return into
 
     @torch.no_grad()
-    def _one_linear(self, inputs: Inputs, labels: Tensor) -> OneLinear | None:
+    def _one_linear(self, inputs: Inputs, labels: Any) -> OneLinear | None:
         if not self._may_be_one_linear or not isinstance(inputs, Tensor):
             return None
         ((layer, _),) = self.rules.values()
@@ -297,9 +297,13 @@ class ClippingEngine:
         self._may_be_one_linear = linear is not None
         return linear
 
-    def _at_once(self, inputs: Inputs, labels: Tensor) -> OneLinear | None:
-        one_pass = 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
-        return self._one_linear(inputs, labels) if one_pass else None
+    def _at_once(self, inputs: Inputs, labels: Any) -> OneLinear | None:
+        plain = (
+            isinstance(labels, Tensor)
+            and 0 < len(labels) <= self.physical_batch_size
+            and labels.device.type == "cpu"
+        )
+        return self._one_linear(inputs, labels) if plain else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         edges = [edge for taped in tape.layers.values() for edge in taped.edges]

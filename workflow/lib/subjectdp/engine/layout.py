@@ -36,8 +36,9 @@ _FEWEST = 2  # items of the smallest pass
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of the layers with rules, and the places of the items in the functions of all other parameters."""
+    """Names of the trained parameters and of the layers with rules, and where the items are in all other functions."""
 
+    trained: frozenset[str]
     ruled: frozenset[str]
     places: Mapping[Key, Places] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     )
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
     followed = [uses.without(owned) for uses, _ in passes]
-    return Layout(ruled, learned(*followed))
+    return Layout(frozenset(trained), ruled, learned(*followed))
 
 
 def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:

@@ -14,15 +14,19 @@ import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves
 
-from subjectdp.engine.clipping import ClippingEngine, ItemLoss, check_output
+from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.layout import Layout
 from subjectdp.errors import ModelError
 
 TRIED = 5
@@ -37,7 +41,9 @@ def tried_positions(items: int) -> list[int]:
     return [int(place) for place in np.unique(np.linspace(0, items - 1, TRIED).round())]
 
 
-def check_model(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> list[str]:
+def check_model(
+    model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout | None = None
+) -> list[str]:
     """Tries a model in training mode on some items that differ; it and all generators are left as they are.
 
     Returns the parameters that the loss does not depend on: they are trained by noise alone.
@@ -46,15 +52,16 @@ def check_model(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: 
         ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop
             over items finds; a pass changes parameters or buffers; a model that cannot be copied.
     """
-    with _generators_kept(), torch.enable_grad():
-        _check_left_alone(model, inputs)
-        unused = _check_with_loop(model, item_loss, inputs, targets)
-        _check_among_copies(model, item_loss, inputs, targets)
+    trial = _Trial(model, item_loss, inputs, targets, layout)
+    with generators_kept(), torch.enable_grad():
+        trial.check_left_alone()
+        unused = trial.check_with_loop()
+        trial.check_among_copies()
     return unused
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a model of anyone's may use
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     try:
@@ -73,7 +80,9 @@ def _seed(seed: int = 1) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy in training mode. Raises ModelError where there can be none."""
-    held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone()) for p in model.parameters()}
+    held: dict[int, Any] = {
+        id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()
+    }
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     try:
         return copy.deepcopy(model, held).train()
@@ -83,88 +92,105 @@ def copied(model: nn.Module) -> nn.Module:
         ) from problem
 
 
-def _check_left_alone(model: nn.Module, inputs: Tensor) -> None:
-    trial = copied(model)
-    with torch.no_grad():
-        check_output(trial(inputs), len(inputs))
-    before = dict(model.named_parameters()) | dict(model.named_buffers())
-    for name, value in (dict(trial.named_parameters()) | dict(trial.named_buffers())).items():
-        if not torch.equal(value, before[name]):
-            raise ModelError(
-                f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of the "
-                "items."
+@dataclass(frozen=True)
+class _Trial:
+    model: nn.Module
+    item_loss: ItemLoss
+    inputs: Inputs
+    targets: Any
+    layout: Layout | None
+
+    @property
+    def items(self) -> int:
+        return number_of(self.targets)
+
+    def check_left_alone(self) -> None:
+        trial = copied(self.model)
+        with torch.no_grad():
+            call(trial, self.inputs)
+        before = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        for name, value in (dict(trial.named_parameters()) | dict(trial.named_buffers())).items():
+            if not torch.equal(value, before[name]):
+                raise ModelError(
+                    f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of "
+                    "the items."
+                )
+
+    def check_with_loop(self) -> list[str]:
+        quiet = _without_dropout(copied(self.model), self.inputs)
+        each, unused = self._loop(quiet)
+        alone = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in each]).norm(dim=0)
+        finite = torch.isfinite(alone) & (alone > 0)
+        clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
+        engine = self._engine(_without_dropout(copied(self.model), self.inputs), quiet.training)
+        _seed()
+        total, together = engine.clipped_sum(self.inputs, self.targets, clip_norm)
+        _compare_norms(alone, together)
+        factors = torch.where(finite, (clip_norm / alone).clamp_max(1.0), 0.0)
+        sums = [torch.tensordot(factors, gradient.nan_to_num(0.0, 0.0, 0.0), dims=1) for gradient in each]
+        _compare(engine, total, sums)
+        return unused
+
+    def _loop(self, model: nn.Module) -> tuple[list[Tensor], list[str]]:
+        """Each trained parameter's gradients (B, ...) by item, and the parameters without any.
+
+        Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
+        alone would see others than in the batch.
+        """
+        parameters, batch = self._trained(model), None
+        for parameter in parameters.values():
+            parameter.requires_grad_(True)
+        if _draws(model, self.inputs):
+            _seed()
+            batch = self.item_loss(call(model, self.inputs), self.targets)
+        rows, used = [], set()
+        for i in range(self.items):
+            if batch is None:
+                inputs, targets = (
+                    of_items(each, lambda t, i=i: t[i : i + 1]) for each in (self.inputs, self.targets)
+                )  # type: ignore[misc]
+                loss = self.item_loss(call(model, inputs), targets).sum()
+            else:
+                loss = batch[i]
+            gradients = torch.autograd.grad(
+                loss, list(parameters.values()), allow_unused=True, retain_graph=True
             )
+            used |= {
+                name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None
+            }
+            pairs = zip(gradients, parameters.values(), strict=True)
+            rows.append([torch.zeros_like(p) if g is None else g for g, p in pairs])
+        each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
+        return each, [name for name in parameters if name not in used]
+
+    def check_among_copies(self) -> None:
+        engine, items = self._engine(copied(self.model), training=True), self.items
+
+        def one(positions: Tensor, item: int) -> tuple[Tensor, Tensor]:
+            _seed()
+            weights = torch.zeros(items, device=engine.flat.vector.device)
+            weights[item] = 1.0
+            inputs, targets = (
+                of_items(each, lambda t: t[positions.to(t.device)]) for each in (self.inputs, self.targets)
+            )
+            total, norms = engine.clipped_sum(inputs, targets, float("inf"), weights)
+            return total, norms[item]
+
+        for item in range(items):
+            total, norm = one(torch.arange(items), item)
+            copies, alone = one(torch.full((items,), item), item)
+            _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
+            _compare(engine, total, list(engine.flat.views(copies).values()))
+
+    def _trained(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        return {n: p for n, p in model.named_parameters() if self.layout is None or n in self.layout.trained}
+
+    def _engine(self, model: nn.Module, training: bool) -> ClippingEngine:
+        flat = FlatParameters(model.train(training), None if self.layout is None else self.layout.trained)
+        return ClippingEngine(flat, self.items, self.item_loss, self.layout)
 
 
-def _check_with_loop(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> list[str]:
-    quiet = _without_dropout(copied(model), inputs)
-    each, unused = _loop(quiet, item_loss, inputs, targets)
-    alone = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in each]).norm(dim=0)
-    finite = torch.isfinite(alone) & (alone > 0)
-    clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
-    engine = _engine(_without_dropout(copied(model), inputs), item_loss, len(targets), quiet.training)
-    _seed()
-    total, together = engine.clipped_sum(inputs, targets, clip_norm)
-    _compare_norms(alone, together)
-    factors = torch.where(finite, (clip_norm / alone).clamp_max(1.0), 0.0)
-    sums = [torch.tensordot(factors, gradient.nan_to_num(0.0, 0.0, 0.0), dims=1) for gradient in each]
-    _compare(engine, total, sums)
-    return unused
-
-
-def _loop(
-    model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor
-) -> tuple[list[Tensor], list[str]]:
-    """Each parameter's gradients (B, ...) by item, and the parameters without any.
-
-    Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
-    alone would see others than in the batch.
-    """
-    parameters, batch = dict(model.named_parameters()), None
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
-    if _draws(model, inputs):
-        _seed()
-        batch = item_loss(model(inputs), targets)
-    rows, used = [], set()
-    for i in range(len(targets)):
-        own = slice(i, i + 1)
-        loss = item_loss(model(inputs[own]), targets[own]).sum() if batch is None else batch[i]
-        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-        used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
-        rows.append(
-            [
-                torch.zeros_like(p) if g is None else g
-                for g, p in zip(gradients, parameters.values(), strict=True)
-            ]
-        )
-    each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
-    return each, [name for name in parameters if name not in used]
-
-
-def _check_among_copies(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> None:
-    engine = _engine(copied(model), item_loss, len(targets), training=True)
-
-    def one(rows: Tensor, wanted: Tensor, item: int) -> tuple[Tensor, Tensor]:
-        _seed()
-        weights = torch.zeros(len(wanted), device=inputs.device)
-        weights[item] = 1.0
-        total, norms = engine.clipped_sum(rows, wanted, float("inf"), weights)
-        return total, norms[item]
-
-    for item in range(len(targets)):
-        same = torch.full((len(targets),), item, device=inputs.device)
-        total, norm = one(inputs, targets, item)
-        copies, alone = one(inputs[same], targets[same], item)
-        _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
-        _compare(engine, total, list(engine.flat.views(copies).values()))
-
-
-def _engine(model: nn.Module, item_loss: ItemLoss, items: int, training: bool) -> ClippingEngine:
-    return ClippingEngine(FlatParameters(model.train(training)), items, item_loss)
-
-
-def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
+def _without_dropout(model: nn.Module, inputs: Inputs) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -173,13 +199,13 @@ def _without_dropout(model: nn.Module, inputs: Tensor) -> nn.Module:
     return model.eval() if _draws(model, inputs) else model
 
 
-def _draws(model: nn.Module, inputs: Tensor) -> bool:
+def _draws(model: nn.Module, inputs: Inputs) -> bool:
     outputs = []
     with torch.no_grad():
         for seed in (1, 2):
             _seed(seed)
-            outputs.append(model(inputs))
-    return not torch.equal(*(output.nan_to_num() for output in outputs))
+            outputs.append([each for each in tree_leaves(call(model, inputs)) if isinstance(each, Tensor)])
+    return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*outputs, strict=True))
 
 
 def _compare_norms(alone: Tensor, together: Tensor) -> None:

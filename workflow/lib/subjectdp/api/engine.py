@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,15 +29,16 @@ from subjectdp.api.private_step import (
     PrivateModule,
     PrivateStep,
     item_losses,
-    tensors_of,
 )
 from subjectdp.api.report import UNITS, PrivacyReport
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.inputs import number_of, of_items, tensors_in
+from subjectdp.engine.layout import layout_of
 from subjectdp.engine.probe import check_model, copied, tried_positions
-from subjectdp.errors import ConfigError, ModelError, PrivacyError, expected, unknown
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
@@ -138,7 +139,7 @@ class SubjectPrivacyEngine:
         self,
         module: nn.Module,
         optimizer: Optimizer,
-        criterion: Callable[[Tensor, Tensor], Tensor],
+        criterion: Callable[[Any, Any], Tensor],
         data_loader: DataLoader[Any],
         subjects: Sequence[Any],
         settings: PrivacySettings,
@@ -146,13 +147,15 @@ class SubjectPrivacyEngine:
         """Module, optimiser, criterion and loader to train with, in place of the ones given.
 
         Args:
-            module: one tensor (B, ...) in, one out; every item by itself. It is trained in place. Its parameters
-                have to be float32, on one device and all trainable.
-            optimizer: any of torch without a closure, over all parameters of ``module``; the same object is returned.
-            criterion: a loss of torch (its ``reduction`` is replaced), or a function of outputs and targets that
-                returns the losses (B,) of the items.
-            data_loader: its data set, (inputs, targets) by position, its ``collate_fn``, workers and ``batch_size`` are
-                used: mini-batches are drawn anew, of that expected size.
+            module: any that treats items one by one, with the items in the first dimension of all that it is given. It
+                is trained in place: the parameters that require a gradient, float32 and on one device. The others stay
+                frozen.
+            optimizer: any of torch without a closure, over the trained parameters; the same object is returned.
+            criterion: a loss of torch (its ``reduction`` is replaced), or a function of the module's output and the
+                targets that returns the losses (B,) of the items.
+            data_loader: its data set by position, its ``collate_fn``, workers and ``batch_size`` are used: mini-batches
+                are drawn anew, of that expected size. A batch is (inputs, ..., targets), or a mapping whose ``labels``
+                are the targets and whose rest are the module's arguments by name.
             subjects: the subject of each item of the data set (:func:`subjectdp.data.names.person`): equal numbers and
                 equal texts are one person, a missing value is refused.
             settings: clipping, sampling and noise.
@@ -172,15 +175,16 @@ class SubjectPrivacyEngine:
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        losses = item_losses(criterion)
-        engine = ClippingEngine(FlatParameters(module), 2 * batch_size, losses)
+        losses, trained = item_losses(criterion), _trained(module)
+        tried = _tried_batch(data_loader, next(iter(trained.values())).device)
+        layout = layout_of(module, trained, tried[0])
+        engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
-        tried = _tried_batch(data_loader, engine.flat.vector.device)
-        _warn_of_unused(check_model(module, losses, *tried))
+        _warn_of_unused(check_model(module, losses, *tried, layout))
 
         def try_again() -> None:
             if self._steps in _TRIED_AGAIN:
-                check_model(module, losses, *tried)
+                check_model(module, losses, *tried, layout)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
@@ -296,11 +300,11 @@ class SubjectPrivacyEngine:
 
 def clip_sum(
     module: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Any,
+    targets: Any,
     clip_norm: float,
     subjects: Sequence[Any] | None = None,
-    criterion: Callable[[Tensor, Tensor], Tensor] | None = None,
+    criterion: Callable[[Any, Any], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Σ_i min(1, C/‖g_i‖) g_i over items, or the same over subjects with g_a the mean gradient of a subject's items.
 
@@ -308,8 +312,9 @@ def clip_sum(
     :class:`SubjectPrivacyEngine` does not copy.
 
     Args:
-        module: one tensor (B, ...) in, one out; every item by itself.
-        inputs, targets: (B, ...).
+        module: any that treats items one by one; the sum is over the parameters that require a gradient.
+        inputs: B items: a tensor, a tuple of the module's arguments, or a mapping of those by name.
+        targets: of the items.
         clip_norm: C > 0.
         subjects: the subject of each item; None clips items.
         criterion: a loss of torch, or a function that returns losses (B,); None for cross-entropy.
@@ -326,13 +331,16 @@ def clip_sum(
         raise expected("clip_norm", clip_norm, "positive")
     _check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
-    engine = ClippingEngine(FlatParameters(copied(module).train(module.training)), item_loss=losses)
-    tried = tried_positions(len(targets))
-    check_model(module, losses, inputs[tried], targets[tried])
+    items = number_of(targets)
+    tried = [of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets)]
+    layout = layout_of(module, _trained(module), tried[0])
+    flat = FlatParameters(copied(module).train(module.training), layout.trained)
+    engine = ClippingEngine(flat, item_loss=losses, layout=layout)
+    check_model(module, losses, *tried, layout)
     weights = groups = None
     if subjects is not None:
-        groups = torch.from_numpy(numbered(subjects, len(targets)))
-        weights = (1.0 / torch.bincount(groups))[groups].to(inputs.device)
+        groups = torch.from_numpy(numbered(subjects, items))
+        weights = (1.0 / torch.bincount(groups))[groups].to(flat.vector.device)
     total, _ = engine.clipped_sum(inputs, targets, clip_norm, weights, groups)
     return {name: view.clone() for name, view in engine.flat.views(total).items()}
 
@@ -377,22 +385,26 @@ def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
 
 def _check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
-    parameters = dict(module.named_parameters())
+    parameters = _trained(module)
     if not parameters:
-        raise ModelError("Expected a module with parameters.")
+        raise ModelError("Expected a module with parameters that require a gradient.")
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
     for name, parameter in parameters.items():
         if parameter.dtype is not torch.float32:
-            raise ModelError(f"Expected float32 parameters, {name!r} is {parameter.dtype}.")
-        if not parameter.requires_grad:
-            raise ModelError(
-                f"Expected trainable parameters only, {name!r} is frozen. Compute the frozen part's features first, "
-                "and train on them."
-            )
-    devices = {str(parameter.device) for parameter in parameters.values()}
+            raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
+    devices = {str(parameter.device) for parameter in module.parameters()}
     if len(devices) > 1:
         raise ModelError(f"Expected all parameters on one device, they are on {', '.join(sorted(devices))}.")
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _tried(items: int) -> list[int]:
+    """Positions of the items to try: at least three, some twice where there are fewer."""
+    return (tried_positions(items) * 3)[: max(3, len(tried_positions(items)))]
 
 
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
@@ -404,9 +416,9 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
             "Expected a module that no engine has made private yet. For a new training, such as a further round of a "
             "federation, keep the engine (its epsilon counts all rounds), or give copy.deepcopy(module)."
         )
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if held != {id(parameter) for parameter in module.parameters()}:
-        raise expected("parameters of the optimiser", len(held), "exactly those of the module")
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if held != {id(parameter) for parameter in _trained(module).values()}:
+        raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise expected(
@@ -416,26 +428,43 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Tensor, Tensor]:
-    """A few items from all over the data set, as the loader hands them over.
+def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
+    """Inputs and targets of a few items from all over the data set, as the loader hands them over.
 
     Raises:
         DataError: no (inputs, targets).
         ModelError: a ``collate_fn`` that sorts or mixes items.
     """
     dataset: Any = loader.dataset
-    items = [dataset[i] for i in tried_positions(len(dataset))]
-    inputs, targets = tensors_of(loader.collate_fn(items))
+    items = [dataset[i] for i in _tried(len(dataset))]
+    batch = loader.collate_fn(items)
     for order in (list(range(len(items)))[::-1], [*range(1, len(items)), 0]):
-        for given, again in zip(
-            (inputs, targets), tensors_of(loader.collate_fn([items[i] for i in order])), strict=True
-        ):
-            if given.shape[0] != len(items) or not torch.equal(given[order].nan_to_num(), again.nan_to_num()):
+        again = tensors_in(loader.collate_fn([items[i] for i in order]))
+        for given, other in zip(tensors_in(batch), again, strict=True):
+            if given.shape[:1] != (len(items),) or not torch.equal(
+                given[order].nan_to_num(), other.nan_to_num()
+            ):
                 raise ModelError(
                     "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
                     "mixes or drops them. Change items in the data set, or in the module."
                 )
-    return inputs.to(device), targets.to(device)
+    inputs, targets = _inputs_and_targets(batch)
+    return of_items(inputs, lambda tensor: tensor.to(device)), of_items(
+        targets, lambda tensor: tensor.to(device)
+    )
+
+
+def _inputs_and_targets(batch: Any) -> tuple[Any, Any]:
+    """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        return {name: each for name, each in batch.items() if name != "labels"}, batch["labels"]
+    if isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
+        return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    kinds = type(batch).__name__
+    if isinstance(batch, list | tuple):
+        kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
+    allowed = "tensors, (inputs, targets), or a mapping with labels"
+    raise expected("a batch of the data loader", kinds, allowed, DataError)
 
 
 def _warn_of_unused(names: list[str]) -> None:

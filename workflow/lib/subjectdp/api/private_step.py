@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Part
-from subjectdp.errors import DataError, ModelError, PrivacyError, expected
+from subjectdp.engine.inputs import Call, call, number_of, of_items, tensors_in
+from subjectdp.errors import ModelError, PrivacyError, expected
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class PrivateStep:
     ) -> None:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
-        self.parameters = list(engine.flat.model.parameters())
+        self.parameters = list(engine.flat.parameters.values())
         self.abandon()
         for parameter in self.parameters:  # plain training afterwards stays possible
             parameter.requires_grad_(True)
@@ -64,9 +66,11 @@ class PrivateStep:
     def abandon(self) -> None:
         """Forgets a step that was begun and not released."""
         self._draw: Draw | None = None
-        self._batch: tuple[Tensor, Tensor] | None = None
+        self._batch: list[Tensor] | None = None
+        self._inputs: Call | None = None
         self._passes: list[_Pass] = []
-        self._output: Tensor | None = None
+        self._output: Any = None
+        self._own: list[Tensor] = []
         self._released = False
 
     def begin(self, draw: Draw, batch: Any) -> None:
@@ -77,74 +81,86 @@ class PrivateStep:
                 "was left without. Steps cannot be skipped or gathered: raise batch_size instead."
             )
         self.abandon()
-        self._draw, self._batch = draw, tensors_of(batch)
+        self._draw, self._batch = draw, tensors_in(batch)
         for parameter in self.parameters:
             parameter.grad = None
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Call) -> Any:
         """The model's output for the drawn items, recorded."""
         if self._draw is None or self._batch is None or self._passes:
             raise PrivacyError(
                 "Expected one forward pass of the training model for each batch of the private loader. For anything "
                 "else call model.eval() first."
             )
-        self._check_trained_as_made(inputs)
-        self._check_same(inputs, self._batch[0], "inputs")
+        self._check_trained_as_made()
+        self._check_loaded(inputs, "inputs")
         self._try_out()
+        self._inputs = inputs
         with self._run():
             if len(self._draw.parts) == 1:
-                part = self._draw.parts[0]
                 output, tape = self.engine.record(inputs)
-                self._passes = [_Pass(part, tape, None)]
+                self._passes = [_Pass(self._draw.parts[0], tape, None)]
             else:
-                output = self._in_parts(inputs, self._draw.parts).requires_grad_()
-        self._output, self._version = output, output._version
+                output = self._in_parts(inputs, self._draw.parts)
+        self._output = output
+        self._own = [each for each in tensors_in(output) if each.requires_grad]
+        self._versions = [each._version for each in self._own]
         return output
 
-    def _in_parts(self, inputs: Tensor, parts: tuple[Part, ...]) -> Tensor:
+    def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
-        pieces = []
+        pieces, device = [], self.engine.flat.vector.device
         for part in parts:
-            self._passes.append(_Pass(part, None, _generators(inputs.device)))
+            self._passes.append(_Pass(part, None, _generators(device)))
             with torch.no_grad():
-                pieces.append(self.engine.flat.model(inputs[part.items]))
-        order = torch.cat([torch.arange(len(inputs))[part.items] for part in parts])
-        return torch.cat(pieces)[torch.argsort(order).to(inputs.device)]
+                pieces.append(call(self.engine.flat.model, _part(inputs, part)))
+        order = torch.argsort(torch.cat([torch.arange(number_of(inputs))[part.items] for part in parts]))
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        def whole(*each: Any) -> Any:
+            if not isinstance(each[0], Tensor):
+                return each[0]
+            joined = torch.cat(each)[order.to(each[0].device)]
+            return joined.requires_grad_() if joined.is_floating_point() else joined
+
+        return tree_map(whole, pieces[0], *pieces[1:])
+
+    def losses(self, outputs: Any, targets: Any) -> Tensor:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
-        own = self._output
-        if own is None or self._batch is None:
+        if not self._own or self._batch is None:
             raise PrivacyError(
                 "Expected the output of the model that make_private returned, for the batch at hand."
             )
-        view = outputs.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
-        if not (outputs is own or view) or own._version != self._version:
+        held = {each.untyped_storage().data_ptr() for each in tensors_in(self._output)}
+        views = all(each.untyped_storage().data_ptr() in held for each in tensors_in(outputs))
+        if not views or [each._version for each in self._own] != self._versions:
             raise PrivacyError(
                 "Expected the output of the private model as it is, or a view of it. What else is done to it belongs "
                 "into the module or into the criterion, where it is tried item by item."
             )
-        self._check_same(targets, self._batch[1], "targets")
+        self._check_loaded(targets, "targets")
         return self.engine.losses(outputs, targets)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""
-        draw, own = self._draw, self._output
-        if draw is None or own is None or self._released or self._batch is None:
+        draw, inputs = self._draw, self._inputs
+        if draw is None or inputs is None or self._released:
             raise PrivacyError("Expected one backward pass for each batch of the private loader.")
         self._released = True
         weights = None if draw.weights is None else losses.new_tensor(draw.weights)
         total: Tensor | None = None
         with self._run(), torch.enable_grad():
+            slopes: tuple[Tensor, ...] = ()
             if self._passes[0].tape is None:
-                (slopes,) = torch.autograd.grad(losses.sum(), own)
+                slopes = torch.autograd.grad(losses.sum(), self._own, materialize_grads=True)
             for each in self._passes:
                 items, tape = each.part.items, each.tape
                 own_losses = losses
                 if tape is None:
                     with _generators_at(each.generators):
-                        output, tape = self.engine.record(self._batch[0].to(own.device)[items])
-                    own_losses = (output * slopes[items]).flatten(1).sum(1)
+                        output, tape = self.engine.record(_part(inputs, each.part))
+                    own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
+                    terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
+                    own_losses = torch.stack(terms).sum(0)
                 own_weights = None if weights is None else weights[items]
                 clip = Clip(each.part.grouping, self.clip_norm, own_weights, self.grouped)
                 total, _ = self.engine.add_recorded(tape, own_losses, clip, total)
@@ -157,9 +173,11 @@ class PrivateStep:
         given = [each for each in (*arguments, options.get("closure")) if each is not None]
         if any(each is not optimizer for each in given):
             raise PrivacyError("Expected optimizer.step() without a closure.")
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
         if held != {id(parameter) for parameter in self.parameters}:
-            raise PrivacyError("Expected an optimizer of the module's parameters alone, others were added.")
+            raise PrivacyError(
+                "Expected an optimizer of the module's trained parameters alone, others were added."
+            )
         if not self._released:
             raise PrivacyError(
                 "Expected loss.backward(), with the private loss, before optimizer.step(). For plain training make a "
@@ -185,33 +203,39 @@ class PrivateStep:
         """Whether a batch is drawn and the engine does not run the module itself."""
         return self._draw is not None and not self._running
 
-    def _check_trained_as_made(self, inputs: Tensor) -> None:
+    def _check_trained_as_made(self) -> None:
         for name, parameter in self.engine.flat.model.named_parameters():
-            if not parameter.requires_grad:
+            if parameter.requires_grad != (name in self.engine.flat.parameters):
+                change = "trained" if parameter.requires_grad else "frozen"
                 raise PrivacyError(
-                    f"Expected the parameters that make_private saw, {name!r} was frozen since: make a new engine."
+                    f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
-        if torch.is_autocast_enabled(inputs.device.type):
+        if torch.is_autocast_enabled(self.engine.flat.vector.device.type):
             raise ModelError("Expected float32, autocast is on: mixed precision is not supported.")
 
-    def _check_same(self, given: Tensor, loaded: Tensor, kind: str) -> None:
+    def _check_loaded(self, given: Any, kind: str) -> None:
         """The loop may move, convert and reshape what the loader drew; what mixes, sorts or drops items is refused."""
-        if given is loaded:
-            return
-        if len(given) != len(loaded):
-            raise expected(
-                f"{kind} of the forward pass",
-                len(given),
-                f"the {len(loaded)} items of the batch",
-                PrivacyError,
-            )
-        wanted = loaded.to(given.device, given.dtype)
-        if given.numel() != wanted.numel() or not torch.equal(given.reshape(-1), wanted.reshape(-1)):
-            raise PrivacyError(
-                f"Expected the {kind} that the private loader drew, in their order: the loop changed them, and what "
-                "mixes items cannot be told from what does not. Change them in the data set, the module or the "
-                "criterion."
-            )
+        loaded = self._batch or []
+        for tensor in tensors_in(given):
+            if not any(tensor is each or _equal(tensor, each) for each in loaded):
+                sizes = ", ".join(str(len(each)) for each in loaded if each.dim())
+                items = f" of {len(tensor)} items (the batch has {sizes})" if tensor.dim() else ""
+                raise PrivacyError(
+                    f"Expected the {kind} that the private loader drew, in their order, got others{items}: the loop "
+                    "changed them, and what mixes items cannot be told from what does not. Change them in the data "
+                    "set, the module or the criterion."
+                )
+
+
+def _equal(given: Tensor, loaded: Tensor) -> bool:
+    if given.dim() == 0 or given.numel() != loaded.numel() or len(given) != len(loaded):
+        return False
+    return torch.equal(given.reshape(-1), loaded.to(given.device, given.dtype).reshape(-1))
+
+
+def _part(inputs: Call, part: Part) -> Call:
+    taken: Call = of_items(inputs, lambda tensor: tensor[part.items])
+    return taken
 
 
 class PlainPassGuard:
@@ -232,18 +256,6 @@ class PlainPassGuard:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return PlainPassGuard, ()
-
-
-def tensors_of(batch: Any) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a batch. Raises DataError for anything else."""
-    if not (
-        isinstance(batch, list | tuple) and len(batch) > 1 and all(isinstance(x, Tensor) for x in batch[:2])
-    ):
-        found = type(batch).__name__
-        if isinstance(batch, list | tuple):
-            found += f" of {', '.join(type(part).__name__ for part in batch)}"
-        raise expected("a batch of the data loader", found, "two tensors, (inputs, targets)", DataError)
-    return batch[0], batch[1]
 
 
 def _generators(device: torch.device) -> list[Tensor]:
@@ -277,12 +289,11 @@ class PrivateModule(nn.Module):
         self.module = module
         self._step = step
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The module's output for (B, ...) inputs."""
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """The module's output; every tensor has its items in the first dimension."""
         if self.training and torch.is_grad_enabled():
-            return self._step.forward(inputs)
-        output: Tensor = self.module(inputs)
-        return output
+            return self._step.forward(Call(arguments, named))
+        return self.module(*arguments, **named)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """That of the wrapped module."""
@@ -310,10 +321,11 @@ class PrivateLoss:
     def __init__(self, step: PrivateStep) -> None:
         self._step = step
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
         step = self._step
-        if not (step.busy and step.engine.flat.model.training and outputs.requires_grad):
+        trained = any(each.requires_grad for each in tensors_in(outputs))
+        if not (step.busy and step.engine.flat.model.training and trained):
             return step.engine.losses(outputs, targets).detach().mean()
         losses = step.losses(outputs, targets)
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
@@ -367,29 +379,42 @@ class PrivateMean(Tensor):
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
-def item_losses(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
+def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them."""
     reduced = getattr(criterion, "reduction", None) is not None
     if reduced:
         criterion = copy.copy(criterion)
         criterion.reduction = "none"
 
-    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    def losses(outputs: Any, targets: Any) -> Tensor:
         try:
             each: Tensor = criterion(outputs, targets)
         except (TypeError, ValueError, IndexError, RuntimeError) as problem:
-            shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
-            raise ModelError(f"The criterion does not take the module's {shapes}: {problem}") from problem
-        items = len(targets)
+            raise ModelError(
+                f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
+                f"{problem}"
+            ) from problem
+        items = number_of(targets)
+        plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         # a loss of torch averages over the rest of an item; other shapes come from broadcasting over items
-        if reduced and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items:
+        if (
+            plain
+            and reduced
+            and each.dim() > 1
+            and each.shape in (outputs.shape, targets.shape)
+            and len(each) == items
+        ):
             return each.flatten(1).mean(1)
         if tuple(each.shape) != (items,):
             allowed = (
-                f"one for each item, shape ({items},): leave out mean and sum, and give outputs "
-                f"{tuple(outputs.shape)} and targets {tuple(targets.shape)} shapes that do not broadcast over items"
+                f"one for each item, shape ({items},): leave out mean and sum, and give outputs {_shapes(outputs)} and "
+                f"targets {_shapes(targets)} shapes that do not broadcast over items"
             )
             raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
         return each
 
     return losses
+
+
+def _shapes(values: Any) -> str:
+    return ", ".join(str(tuple(each.shape)) for each in tensors_in(values)) or "without tensors"

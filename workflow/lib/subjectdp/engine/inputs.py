@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 from subjectdp.errors import ModelError
 
 Inputs = Any
-"""A tensor (B, ...), or a tuple, list or mapping of such; other values in it are the same for all items."""
+"""A tensor (B, ...), a tuple, list or mapping of such, or a :class:`Call`; other values are the same for all items."""
+
+
+class Call(NamedTuple):
+    """Arguments of a model as a loop gives them."""
+
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
 
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
+    if isinstance(inputs, Call):
+        return model(*map(laid_out, inputs.arguments), **inputs.named)
     if isinstance(inputs, Mapping):
         return model(**inputs)
     if isinstance(inputs, tuple | list):
@@ -24,9 +33,16 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
     return model(laid_out(inputs))
 
 
-def laid_out(inputs: Tensor) -> Tensor:
+def laid_out(inputs: Any) -> Any:
     """Images channels-last, as the fast convolution kernels read them."""
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+    image = isinstance(inputs, Tensor) and inputs.dim() == 4
+    return inputs.contiguous(memory_format=torch.channels_last) if image else inputs
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """All tensors of a structure."""
+    plain = dict(values) if isinstance(values, Mapping) else values
+    return [each for each in tree_leaves(plain) if isinstance(each, Tensor)]
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -37,8 +53,7 @@ def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 def number_of(inputs: Inputs) -> int:
     """B. Raises ModelError where tensors do not agree on it."""
-    plain = dict(inputs) if isinstance(inputs, Mapping) else inputs
-    tensors = [each for each in tree_leaves(plain) if isinstance(each, Tensor)]
+    tensors = tensors_in(inputs)
     sizes = {tuple(each.shape[:1]) for each in tensors}
     if len(sizes) != 1 or () in sizes:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"

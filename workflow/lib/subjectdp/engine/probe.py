@@ -146,9 +146,7 @@ class _Trial:
         rows, used = [], set()
         for i in range(self.items):
             if batch is None:
-                inputs, targets = (
-                    of_items(each, lambda t, i=i: t[i : i + 1]) for each in (self.inputs, self.targets)
-                )  # type: ignore[misc]
+                inputs, targets = self._taken(torch.tensor([i]))
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
@@ -170,9 +168,7 @@ class _Trial:
             _seed()
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
-            inputs, targets = (
-                of_items(each, lambda t: t[positions.to(t.device)]) for each in (self.inputs, self.targets)
-            )
+            inputs, targets = self._taken(positions)
             total, norms = engine.clipped_sum(inputs, targets, float("inf"), weights)
             return total, norms[item]
 
@@ -181,6 +177,12 @@ class _Trial:
             copies, alone = one(torch.full((items,), item), item)
             _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
             _compare(engine, total, list(engine.flat.views(copies).values()))
+
+    def _taken(self, positions: Tensor) -> tuple[Inputs, Any]:
+        def rows(values: Any) -> Any:
+            return of_items(values, lambda tensor: tensor[positions.to(tensor.device)])
+
+        return rows(self.inputs), rows(self.targets)
 
     def _trained(self, model: nn.Module) -> dict[str, nn.Parameter]:
         return {n: p for n, p in model.named_parameters() if self.layout is None or n in self.layout.trained}

@@ -389,7 +389,7 @@ def skipped(world: World, inputs: Tensor, targets: Tensor) -> None:
         (twice, "one backward pass"),
         (forward_twice, "one forward pass"),
         (skipped, "optimizer.step.. for each batch"),
-        (lambda world, x, y: world.private(x[:1]), "inputs of the forward pass"),
+        (lambda world, x, y: world.private(x[:1]), "inputs that the private loader drew"),
         (lambda world, x, y: world.optimizer.step(), "before optimizer.step"),
         (lambda world, x, y: world.optimizer.step(lambda: 0.0), "without a closure"),
     ],
@@ -402,14 +402,6 @@ def test_no_other_order_releases_anything(misuse: Callable[..., Any], message: s
         misuse(world, inputs, targets)
     assert torch.equal(world.vector(), before)
     assert world.engine.steps == (misuse in (twice, skipped)), "a release is counted, and made once"
-
-
-class Frozen(nn.Sequential):
-    """Two layers, the first of which is not trained."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(6, 4), nn.Linear(4, 3))
-        self[0].requires_grad_(False)
 
 
 class Counting(nn.Linear):
@@ -438,7 +430,6 @@ class Mixing(nn.Sequential):
     ("module", "message"),
     [
         (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "'1' is BatchNorm1d"),
-        (Frozen, "'0.weight' is frozen"),
         (Counting, "'seen' keeps values"),
         (lambda: Mixing(nn.Linear(6, 4), nn.Linear(4, 3)), "treat items one by one"),
         (lambda: nn.Linear(6, 3).double(), "float32"),
@@ -488,7 +479,7 @@ class Words(Dataset[Any]):
         ({"max_items_per_subject": 1}, DataLoader(data(), 20), None, "at most the 5 items", ConfigError),
         ({}, DataLoader(data(), batch_size=None), None, "batch_size of the data loader", ConfigError),
         ({}, DataLoader(Stream(), 4), None, "one with a length", DataError),
-        ({}, DataLoader(Words(), 4), None, "two tensors", DataError),
+        ({}, DataLoader(Words(), 4), None, "tensors, .inputs, targets.", DataError),
         ({}, None, SUBJECTS[:-1], "one for each of the 40 items", ConfigError),
     ],
 )

@@ -332,11 +332,11 @@ def clip_sum(
     _check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
-    tried = [of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets)]
-    layout = layout_of(module, _trained(module), tried[0])
+    some, wanted = (of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets))
+    layout = layout_of(module, _trained(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
-    check_model(module, losses, *tried, layout)
+    check_model(module, losses, some, wanted, layout)
     weights = groups = None
     if subjects is not None:
         groups = torch.from_numpy(numbered(subjects, items))

@@ -18,14 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
 from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.dense import GenericRule
-from subjectdp.engine.layout import Layout, rule_of
+from subjectdp.engine.layout import Layout, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
@@ -105,7 +104,7 @@ class ClippingEngine:
     ) -> None:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
-        _refuse_mixing(flat.model)
+        refuse_by_name(flat.model)
         self.flat = flat
         self.physical_batch_size = physical_batch_size
         self.item_loss = item_loss
@@ -427,15 +426,6 @@ def _named_below(flat: FlatParameters, layer: str) -> dict[str, str]:
     return {name[len(prefix) :]: name for name in flat.parameters if name.startswith(prefix)}
 
 
-def _refuse_mixing(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm):
-            raise ModelError(
-                f"Expected layers that treat items one by one, {name!r} is {type(module).__name__}: it mixes the items "
-                "of a batch, so that no item's influence can be bounded. Use GroupNorm or LayerNorm."
-            )
-
-
 def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.Module]]:
     if layout is not None:
         return [(name, flat.model.get_submodule(name)) for name in sorted(layout.ruled)]
@@ -459,10 +449,6 @@ def _refuse_unusual(name: str, module: nn.Module) -> None:
         problem = "has a forward of its own, which replaced that of its class: write a class"
     elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
         problem = "makes its weight of other parameters (weight or spectral norm): remove that first"
-    elif getattr(module, "max_norm", None) is not None:
-        problem = "has max_norm, which changes the rows that the items read: leave it out"
-    elif getattr(module, "scale_grad_by_freq", False):
-        problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
     if problem is not None:
         raise ModelError(f"Layer {name!r} ({type(module).__name__}) {problem}.")
 

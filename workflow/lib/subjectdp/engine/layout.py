@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.engine.inputs import Inputs, call, number_of, of_items
 from subjectdp.engine.layers import convolution, recurrent
@@ -68,6 +69,7 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     items = number_of(inputs)
     if items <= _FEWEST:
         raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
+    refuse_by_name(model)
     parameters = {name: p for name, p in model.named_parameters() if name in trained}
     layers = _candidates(model, parameters)
     passes = []
@@ -85,6 +87,22 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
     followed = [uses.without(owned) for uses, _ in passes]
     return Layout(frozenset(trained), ruled, learned(*followed))
+
+
+def refuse_by_name(model: nn.Module) -> None:
+    """Raises ModelError for layers that no rule and no other way can train."""
+    for name, module in model.named_modules():
+        problem = None
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            problem = "mixes the items of a batch, so that no item can be bounded: use GroupNorm or LayerNorm"
+        elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
+            problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
+        elif getattr(module, "max_norm", None) is not None:
+            problem = "has max_norm, which changes the rows that the items read: leave it out"
+        elif getattr(module, "scale_grad_by_freq", False):
+            problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
+        if problem is not None:
+            raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
 
 
 def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:

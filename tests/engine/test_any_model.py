@@ -1,0 +1,291 @@
+"""Models of any shape: clipped sums of items and of subjects beside a float64 loop over single items."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import subjectdp
+from subjectdp.engine.inputs import call, of_items
+
+ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
+SUBJECTS = ["a", "b", "b", "c", "c", "c"]
+Loss = Callable[[Any, Tensor], Tensor]
+
+
+def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
+    logits = outputs if isinstance(outputs, Tensor) else outputs.logits
+    if targets.dim() == 2:  # the next symbol of each
+        return F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none").mean(1)
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
+def check_beside_a_loop(model: nn.Module, inputs: Any, targets: Tensor, loss: Loss = cross_entropy) -> None:
+    """Items and subjects, at a clip norm below half of the gradients; and that nothing is left changed."""
+    alone = copy.deepcopy(model).double()
+    trained = {name: p for name, p in alone.named_parameters() if p.requires_grad}
+    rows = []
+    for item in range(len(targets)):
+        one = of_items(
+            inputs, lambda t, i=item: t[i : i + 1].double() if t.is_floating_point() else t[i : i + 1]
+        )
+        value = loss(call(alone, one), targets[item : item + 1]).sum()
+        found = torch.autograd.grad(value, list(trained.values()), allow_unused=True, materialize_grads=True)
+        rows.append(torch.cat([each.flatten() for each in found]))
+    each = torch.stack(rows)
+    owners = torch.tensor([SUBJECTS[: len(targets)].index(who) for who in SUBJECTS[: len(targets)]])
+    means = torch.stack([each[owners == who].mean(0) for who in owners.unique()])
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for subjects, wanted in ((None, each), (SUBJECTS[: len(targets)], means)):
+        norms = wanted.norm(dim=1)
+        clip_norm = float(norms.median()) * 0.7
+        right = (wanted * (clip_norm / norms).clamp(max=1).unsqueeze(1)).sum(0)
+        total = subjectdp.clip_sum(model, inputs, targets, clip_norm, subjects, loss)
+        assert list(total) == list(trained)
+        got = torch.cat([value.flatten() for value in total.values()]).double()
+        assert float((got - right).norm() / right.norm()) < 1e-4
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+class Headed(nn.Module):
+    """A body over (B, T, WIDTH), the mean over time, and a head."""
+
+    def __init__(self, body: nn.Module, width: int = WIDTH) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(width, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.body(inputs)
+        hidden = hidden[0] if isinstance(hidden, tuple) else hidden
+        result: Tensor = self.head(hidden.mean(1))
+        return result
+
+
+class Code(nn.Module):
+    """Layers and parameters by name, and what is done with them."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.run(self, inputs)
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(0.5 * torch.randn(*shape))
+
+
+def attention(**options: Any) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(WIDTH, 2, batch_first=True, **options)
+
+
+def encoder(**options: Any) -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True, **options)
+
+
+def with_class_token(m: Any, x: Tensor) -> Tensor:
+    x = torch.cat([m.cls.expand(len(x), -1, -1), x], 1) + m.positions
+    x *= m.temperature.exp()
+    result: Tensor = m.layer(x)
+    return result
+
+
+def in_windows(m: Any, x: Tensor) -> Tensor:
+    windows = m.first(x[:, :6].reshape(len(x) * 3, 2, WIDTH))
+    return m.attend(windows, windows, windows)[0].reshape(len(x), 6, WIDTH)
+
+
+def batch_second(m: Any, x: Tensor) -> Tensor:
+    _, last = m.rnn(m.first(x.transpose(0, 1)))
+    return last[-1].unsqueeze(1)
+
+
+def cell(m: Any, x: Tensor) -> Tensor:
+    state = m.start.expand(len(x), -1)
+    for t in range(x.shape[1]):
+        state = m.cell(x[:, t], state)
+    return state.unsqueeze(1)
+
+
+BODIES: dict[str, Callable[[], nn.Module]] = {
+    "GRU": lambda: nn.GRU(WIDTH, WIDTH, batch_first=True, num_layers=2),
+    "RNN": lambda: nn.RNN(WIDTH, WIDTH, batch_first=True),
+    "LSTM": lambda: nn.LSTM(WIDTH, WIDTH, batch_first=True),
+    "LSTM with projection": lambda: nn.LSTM(WIDTH, 12, batch_first=True, proj_size=WIDTH),
+    "batch second, last states": lambda: Code(
+        batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=nn.Linear(WIDTH, WIDTH)
+    ),
+    "a cell, a learned start": lambda: Code(cell, cell=nn.GRUCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
+    "attention": lambda: Code(lambda m, x: m.attend(x, x, x)[0], attend=attention()),
+    "attention to others": lambda: Code(
+        lambda m, x: m.attend(x, m.keys.expand(len(x), -1, -1), x[:, :3])[0],
+        attend=attention(add_bias_kv=True),
+        keys=parameter(1, 3, WIDTH),
+    ),
+    "encoder": lambda: nn.TransformerEncoder(encoder(norm_first=True), 2, enable_nested_tensor=False),
+    "class token, positions, temperature": lambda: Code(
+        with_class_token,
+        cls=parameter(1, 1, WIDTH),
+        positions=parameter(1, STEPS + 1, WIDTH),
+        temperature=parameter(1),
+        layer=encoder(),
+    ),
+    "windows folded into the batch": lambda: Code(in_windows, first=nn.Linear(WIDTH, WIDTH), attend=attention()),
+    "a layer twice": lambda: Code(lambda m, x: m.layer(m.layer(x).relu()), layer=nn.Linear(WIDTH, WIDTH)),
+    "a matrix": lambda: Code(
+        lambda m, x: x @ m.matrix.t() + m.shift, matrix=parameter(WIDTH, WIDTH), shift=parameter(WIDTH)
+    ),
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
+    "1-d convolutions": lambda: nn.Sequential(
+        nn.Conv1d(STEPS, STEPS, 3, padding=1), nn.ConvTranspose1d(STEPS, STEPS, 1), nn.PReLU()
+    ),
+    "mixture of experts": lambda: Code(
+        lambda m, x: torch.einsum("btd,ede,bte->bte", x, m.experts, m.gate(x).softmax(-1)),
+        experts=parameter(WIDTH, WIDTH, WIDTH),
+        gate=nn.Linear(WIDTH, WIDTH),
+    ),
+    "two outputs of a layer": lambda: Code(
+        lambda m, x: torch.add(*torch.unbind(x.unsqueeze(0) * m.scales, 0)), scales=parameter(2, 1, 1, WIDTH)
+    ),
+    "another forward": lambda: replaced(),
+}  # fmt: skip
+
+
+def replaced() -> nn.Module:
+    module = nn.Linear(WIDTH, WIDTH)
+    module.forward = types.MethodType(lambda own, x: 2 * F.linear(x, own.weight), module)  # type: ignore[method-assign]
+    return module
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies(name: str) -> None:
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    check_beside_a_loop(Headed(BODIES[name]()), inputs, targets)
+
+
+def test_both_directions() -> None:
+    torch.manual_seed(3)
+    model = Headed(nn.LSTM(WIDTH, WIDTH, batch_first=True, bidirectional=True), 2 * WIDTH)
+    check_beside_a_loop(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES)
+
+
+def tied_by_hand(m: Any, x: Tensor) -> Tensor:
+    return F.linear(torch.tanh(m.words(x)), m.words.weight).mean(1)
+
+
+def tied_as_modules(m: Any, x: Tensor) -> Tensor:
+    result: Tensor = m.head(torch.tanh(m.words(x) + m.places(torch.arange(x.shape[1])))).mean(1)
+    return result
+
+
+@pytest.mark.parametrize("steps", [3, 5, ITEMS], ids=["other", "as many as are tried", "as many as items"])
+@pytest.mark.parametrize("run", [tied_by_hand, tied_as_modules])
+def test_words(run: Any, steps: int) -> None:
+    """Tied tables, and positions that all items share, whatever the numbers of items and of steps."""
+    torch.manual_seed(3)
+    words, head = nn.Embedding(11, WIDTH, padding_idx=0), nn.Linear(WIDTH, 11, bias=False)
+    head.weight = words.weight
+    parts = (
+        {"words": words}
+        if run is tied_by_hand
+        else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
+    )
+    check_beside_a_loop(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
+
+
+@pytest.mark.parametrize("trained", ["head", "bias", "body.layers.1"])
+def test_parts_of_a_model(trained: str) -> None:
+    """Head, biases (BitFit), the last layer: the others are frozen."""
+    torch.manual_seed(3)
+    model = Headed(nn.TransformerEncoder(encoder(), 2, enable_nested_tensor=False))
+    for name, each in model.named_parameters():
+        each.requires_grad_(trained in name)
+    check_beside_a_loop(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES)
+
+
+class Several(nn.Module):
+    """Words, a mask and numbers, by position or by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.numbers = nn.Embedding(11, WIDTH), nn.Linear(3, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, words: Tensor, mask: Tensor, numbers: Tensor | None = None) -> Tensor:
+        hidden = (self.words(words) * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True)
+        result: Tensor = self.head(hidden if numbers is None else hidden + self.numbers(numbers))
+        return result
+
+
+@pytest.mark.parametrize("form", [dict, tuple, list])
+def test_inputs_of_several_tensors(form: Any) -> None:
+    torch.manual_seed(3)
+    mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 1, 2, 7]).unsqueeze(1)).float()
+    given = {"words": torch.randint(0, 11, (ITEMS, STEPS)), "mask": mask, "numbers": torch.randn(ITEMS, 3)}
+    inputs = given if form is dict else form(given.values())
+    check_beside_a_loop(Several(), inputs, torch.arange(ITEMS) % CLASSES)
+
+
+SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 32, "max_position_embeddings": 20}
+GPT2 = {
+    "vocab_size": 50,
+    "n_embd": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 20,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+GPT2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LABELS = {**SIZES, "num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+HUGGING_FACE = {
+    "Bert": ("BertForSequenceClassification", LABELS, False),
+    "Roberta": (
+        "RobertaForSequenceClassification",
+        {**LABELS, "pad_token_id": 1},
+        False,
+    ),
+    "GPT2": ("GPT2LMHeadModel", GPT2, True),
+    "GPTJ": ("GPTJForCausalLM", {**GPT2, "rotary_dim": 4}, True),
+    "GPTNeoX": ("GPTNeoXForCausalLM", SIZES, True),
+    "Llama": ("LlamaForCausalLM", {**SIZES, "num_key_value_heads": 1, "tie_word_embeddings": True}, True),
+    "Qwen2": ("Qwen2ForCausalLM", {**SIZES, "num_key_value_heads": 1}, True),
+    "Mamba": (
+        "MambaForCausalLM",
+        {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGGING_FACE)
+@pytest.mark.parametrize("lora", [False, True], ids=["all weights", "LoRA"])
+def test_transformers_as_they_are(name: str, lora: bool) -> None:
+    transformers = pytest.importorskip("transformers", reason="the extra of the examples")
+    peft = pytest.importorskip("peft") if lora else None
+    torch.manual_seed(3)
+    kind, options, next_symbol = HUGGING_FACE[name]
+    model = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**options))
+    if peft is not None:
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(r=2, target_modules=["x_proj"] if name == "Mamba" else "all-linear")
+        )
+    words = torch.randint(2, 50, (ITEMS, STEPS))
+    mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 6, 4, 7]).unsqueeze(1)).long()
+    check_beside_a_loop(
+        model,
+        {"input_ids": words, "attention_mask": mask},
+        words if next_symbol else torch.arange(ITEMS) % CLASSES,
+    )

@@ -115,10 +115,7 @@ RELEASE = replace(
     shared_budget=True,
 )
 ULDP_FL = replace(
-    RELEASE,
-    algorithm="uldp_fl",
-    clipping=Clipping.PER_SUBJECT_UPDATE,
-    trust=TrustModel.SECURE_AGGREGATION,
+    RELEASE, algorithm="uldp_fl", clipping=Clipping.PER_SUBJECT_UPDATE, trust=TrustModel.SECURE_AGGREGATION
 )
 
 

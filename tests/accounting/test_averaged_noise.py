@@ -1,4 +1,4 @@
-"""Noise on the averaged gradient: the papers' scale by hand, each algorithm's own formula, and what is refused."""
+"""Noise on the averaged gradient: the papers' scale by hand, each algorithm's formula, and what is refused."""
 
 from __future__ import annotations
 

@@ -42,12 +42,7 @@ def test_central_sub_dp_as_published() -> None:
     made = make_plan(
         CENTRAL,
         small(silos, k),
-        settings(
-            rounds=rounds,
-            batch_size=batch,
-            local_steps=1,
-            noise_multiplier=sigma,
-        ),
+        settings(rounds=rounds, batch_size=batch, local_steps=1, noise_multiplier=sigma),
     )
     expected = composed(binomial(silos * k, batch / 800), effective, made.rounds)
     assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(expected, rel=2e-3)

@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.plans import (
-    FED_AVG,
-    HIGRAD_V3,
-    ITEM,
-    LOCAL_ITEM,
-    RELEASE,
-    SUBJECT,
-    plan,
-)
+from accounting.plans import FED_AVG, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.sound import unit_epsilon

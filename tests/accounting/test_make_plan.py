@@ -7,14 +7,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accounting.plans import (
-    CAPPED,
     CENTRAL,
     DELTA,
     FED_AVG,
-    FIXED,
     HIGRAD_V1,
     HIGRAD_V3,
     ITEM,
@@ -32,9 +31,18 @@ from accounting.plans import (
     sound,
 )
 from subjectdp.accounting import calibration as cache
+from subjectdp.accounting.epsilon import epsilon_of
+from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_run import plan_from_dict
-from subjectdp.accounting.published import published_epsilon
+from subjectdp.accounting.published import (
+    exact_group_sizes,
+    group_noise,
+    group_table,
+    group_target,
+    published_epsilon,
+)
+from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size, unit_epsilon
 from subjectdp.errors import ConfigError, DataError, PrivacyError
 from subjectdp.plan.plan import Horizontal, Mechanism, PrivacyUnit
@@ -116,24 +124,6 @@ def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
     assert 3.96 < unit_epsilon(made, unit, every_silo=True) <= 4.0
 
 
-def test_sound_joint_noise_is_shared() -> None:
-    """Item level, one step: σ of the sum as for one silo, a quarter of it at each of 16 silos."""
-    made = make_plan(sound(JOINT), facts(), settings(mode=SOUND, local_steps=1, rounds=5000))
-    assert made.silos[0].noise_multiplier == approx(1.7091 / 4, rel=1e-3)
-    collusion = replace(made.settings, colluding_silos=7)
-    fewer = make_plan(sound(JOINT), facts(), collusion)
-    assert fewer.silos[0].noise_multiplier == approx(1.7091 / 3, rel=1e-3)
-
-
-def test_sound_joint_noise_for_subjects() -> None:
-    """A subject at all 16 silos with one item each: σ_sum = 24.72 (Bin(16, q)), the LOCAL value four times 6.22."""
-    subject = replace(sound(JOINT), claimed_unit=SUBJECT)
-    made = make_plan(subject, facts(cap=1), settings(mode=SOUND, local_steps=1, rounds=5000))
-    assert 4 * made.silos[0].noise_multiplier == approx(24.72, rel=2e-3)
-    one = make_plan(subject, facts(cap=1, held=1), settings(mode=SOUND, local_steps=1, rounds=5000))
-    assert 4 * one.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
-
-
 @pytest.mark.slow
 def test_silos_of_a_subject() -> None:
     """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
@@ -153,11 +143,6 @@ def test_joint_noise_over_several_steps() -> None:
     assert alone.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
     published = make_plan(JOINT, facts(), settings())
     assert unit_epsilon(published, ITEM, False) > 50  # 0.427 is all the noise that counts
-
-
-def test_fixed_batches_need_more_noise() -> None:
-    made = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, sampling=FIXED))
-    assert made.silos[0].noise_multiplier == approx(3.418, rel=1e-3)
 
 
 def test_fed_avg_has_no_noise() -> None:
@@ -198,18 +183,6 @@ def test_published_claim_is_the_target() -> None:
         assert published_epsilon(make_plan(mechanism, facts(), settings())) == approx(4.0, rel=2e-3)
 
 
-def test_a_subject_at_one_silo_suffers_the_worst_silo_and_no_worse() -> None:
-    """One epoch a round: the large silo has the smaller q and more steps. No silo has the worst of both."""
-    unequal = replace(facts(silos=2, cap=8, held=1), items=(2_000, 20_000))
-    made = make_plan(sound(CAPPED), unequal, settings(mode=SOUND, rounds=20, batch_size=200))
-    assert made.silos[0].steps_per_round < made.silos[1].steps_per_round
-    assert made.silos[0].sampling_probability > made.silos[1].sampling_probability
-    alone = [replace(made, silos=(silo,)) for silo in made.silos]
-    worst = max(unit_epsilon(plan, SUBJECT, every_silo=True) for plan in alone)
-    assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(worst, rel=1e-6)
-    assert worst == pytest.approx(4.0, rel=2e-3)
-
-
 @pytest.mark.slow
 def test_unequal_silos_have_their_own_noise() -> None:
     items = tuple(3000 + 1000 * silo for silo in range(3))
@@ -221,22 +194,6 @@ def test_unequal_silos_have_their_own_noise() -> None:
     made = make_plan(sound(HIGRAD_V1), uneven, settings(mode=SOUND, rounds=10))
     assert len({silo.noise_multiplier for silo in made.silos}) == 1
     assert 3.96 < unit_epsilon(made, SUBJECT, every_silo=True) <= 4.0
-
-
-def test_silos_that_cannot_be_ordered_take_the_worst_of_each() -> None:
-    """Two silos of three: one samples more, another takes more steps; the bound covers any two."""
-    from subjectdp.plan.plan import SiloSchedule
-
-    base = plan(HIGRAD_V1, 8.0, silos=3, rounds=10, held=2)
-    shapes = ((0.02, 50), (0.05, 20), (0.03, 30))
-    silos: tuple[SiloSchedule, ...] = tuple(
-        replace(silo, sampling_probability=q, steps_per_round=steps)
-        for silo, (q, steps) in zip(base.silos, shapes, strict=True)
-    )
-    bound = unit_epsilon(replace(base, silos=silos), SUBJECT, every_silo=True)
-    for pair in ((0, 1), (0, 2), (1, 2)):
-        some = replace(base, silos=tuple(silos[index] for index in pair))
-        assert unit_epsilon(some, SUBJECT, every_silo=True) <= bound
 
 
 def test_override_is_used_as_given() -> None:
@@ -277,11 +234,6 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
         make_plan(HIGRAD_V3, facts(), settings(mode=SOUND))
 
 
-def test_sound_refuses_the_central_limit() -> None:
-    with pytest.raises(PrivacyError, match="accountant"):
-        make_plan(sound(HIGRAD_V1), facts(), settings(mode=SOUND, accountant="gdp"))
-
-
 def test_trusted_server_needs_one_step() -> None:
     several = replace(sound(CENTRAL), one_step_per_round=False)
     with pytest.raises(PrivacyError, match="one local step"):
@@ -293,19 +245,14 @@ def test_trusted_server_needs_one_step() -> None:
     [
         ({"batch_size": 30_000}, "batch_size"),
         ({"batch_size": 0}, "batch_size"),
-        ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
-        ({"delta": 0.0}, "delta"),
         ({"delta": 1.0}, "delta"),
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"noise_multiplier": -1.0}, "noise_multiplier"),
         ({"accountant": "moments"}, "accountant"),
         ({"rounds": 0}, "rounds"),
-        ({"local_steps": 0}, "local_steps"),
-        ({"silos_per_round": 17}, "silos_per_round"),
         ({"silos_per_round": 0}, "silos_per_round"),
-        ({"colluding_silos": 16}, "colluding_silos"),
     ],
 )
 def test_bad_settings(changes: dict[str, object], message: str) -> None:
@@ -382,26 +329,7 @@ def test_delta_that_underflows_in_the_group_rule() -> None:
     assert PrivacyUnit.SUBJECT is made.mechanism.claimed_unit
 
 
-@pytest.mark.slow
-def test_large_groups_are_safe_and_monotone() -> None:
-    from subjectdp.accounting.epsilon import epsilon_of
-    from subjectdp.accounting.events import MixtureSteps
-    from subjectdp.accounting.published import group_noise, group_target
-    from subjectdp.accounting.shifts import sampled_gaussian
-
-    loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
-    table = group_noise(loss, settings(), 60)
-    assert list(table) == sorted(table)
-    share, log_delta = group_target(4.0, DELTA, 50)
-    reached = epsilon_of((replace(loss[0], noise_multiplier=table[49]),), math.exp(log_delta))
-    assert 0.7 * share < reached <= share
-
-
 def test_exact_group_sizes_cover_a_simulated_run() -> None:
-    import numpy as np
-
-    from subjectdp.accounting.published import exact_group_sizes
-
     run = plan(LOCAL_GROUP, 1.0, rounds=2, steps=50, k=150)
     counts = np.random.default_rng(3).binomial(150, run.silos[0].sampling_probability, size=(100, 3500))
     exact = exact_group_sizes(run.silos, run.rounds)
@@ -411,8 +339,6 @@ def test_exact_group_sizes_cover_a_simulated_run() -> None:
 @pytest.mark.slow
 def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
     """3,500 subjects of k = 300 items at q = 0.02: a group of 60 has a chance of 1e-34 a mini-batch."""
-    from subjectdp.errors import PrivacyError
-
     made = make_plan(LOCAL_GROUP, facts(silos=1, cap=300), settings(rounds=2, local_steps=2))
     table = made.group_noise_multipliers[0]
     assert 20 < len(table) < 60
@@ -420,25 +346,36 @@ def test_sizes_that_no_run_draws_are_left_out_of_the_table() -> None:
         made.noise_multiplier(0, 60)
 
 
+LOSS = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
+
+
 @pytest.mark.slow
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
-    from subjectdp.accounting.events import MixtureSteps
-    from subjectdp.accounting.published import group_table
-    from subjectdp.accounting.shifts import sampled_gaussian
-
-    loss = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
-    exact, coarse = group_table(loss, 4.0, DELTA, 8), group_table(loss, 4.0, DELTA, 8, exact=3)
+    exact, coarse = group_table(LOSS, 4.0, DELTA, 8), group_table(LOSS, 4.0, DELTA, 8, exact=3)
     assert coarse[:3] == exact[:3]
     assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
+    table = group_noise(LOSS, settings(), 60)
+    share, log_delta = group_target(4.0, DELTA, 50)
+    reached = epsilon_of((replace(LOSS[0], noise_multiplier=table[49]),), math.exp(log_delta))
+    assert 0.7 * share < reached <= share
+    huge = group_noise((replace(LOSS[0], steps=5),), settings(), 400, 8)
+    for each in (table, huge):
+        assert list(each) == sorted(each) and each[-1] < math.inf
 
 
-@pytest.mark.long
-def test_very_large_groups_get_finite_noise() -> None:
-    from subjectdp.accounting.events import MixtureSteps
-    from subjectdp.accounting.published import group_noise
-    from subjectdp.accounting.shifts import sampled_gaussian
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.998, 0.9995, 0.9, 1.002, 1.5])
+def test_a_guess_on_the_unsafe_side_is_not_taken(factor: float) -> None:
+    """A guess whose ε is a little above the target, by the accountant that evaluates it at full accuracy at once."""
+    enough = cache.calibrate_noise_multiplier(LOSS, 2.0, DELTA, "rdp")
+    sigma = cache.calibrate_noise_multiplier(LOSS, 2.0, DELTA, "rdp", guess=enough * factor)
+    reached = epsilon_of((replace(LOSS[0], noise_multiplier=sigma),), DELTA, "rdp")
+    assert 0.99 * 2.0 <= reached <= 2.0
 
-    table = group_noise((MixtureSteps(1.0, sampled_gaussian(0.02), 5),), settings(), 400, 8)
-    assert len(table) == 400
-    assert list(table) == sorted(table)
-    assert table[-1] < math.inf
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_group_privacy_of_the_groups_target_is_the_target(size: int) -> None:
+    """Z times (ε/Z, δ') is (ε, Z e^((Z-1)ε/Z) δ')."""
+    share, log_delta = group_target(4.0, DELTA, size)
+    assert size * share == pytest.approx(4.0, rel=1e-12)
+    assert size * math.exp((size - 1) * share) * math.exp(log_delta) == pytest.approx(DELTA, rel=1e-9)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from opacus.accountants.utils import get_noise_multiplier
 
-from accounting.plans import DELTA, LOCAL_ITEM, SOUND, facts, plan, settings, sound
+from accounting.plans import DELTA, JOINT, LOCAL_ITEM, SOUND, facts, plan, settings, sound
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.renyi import opacus_epsilon
@@ -15,7 +15,7 @@ from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import Accountant, PrivacyUnit
+from subjectdp.plan.plan import Accountant, Mechanism, PrivacyUnit
 
 OPACUS = Accountant.OPACUS
 SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
@@ -51,9 +51,10 @@ def test_the_claim_stands_beside_its_value_by_pld() -> None:
     )
 
 
-def test_it_certifies_nothing_in_sound_mode() -> None:
+@pytest.mark.parametrize(("accountant", "mechanism"), [(OPACUS, LOCAL_ITEM), (Accountant.MIRONOV, JOINT)])
+def test_it_certifies_nothing_in_sound_mode(accountant: Accountant, mechanism: Mechanism) -> None:
     with pytest.raises(PrivacyError, match="privacy.accountant"):
-        make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, accountant=OPACUS))
+        make_plan(sound(mechanism), facts(), settings(mode=SOUND, accountant=accountant, local_steps=1))
 
 
 @pytest.mark.parametrize("name", ["paper", "femnist", "shakespeare", "alpha-sweep", "small-femnist"])

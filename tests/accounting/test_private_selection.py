@@ -55,14 +55,6 @@ def test_sampled_items_agree_with_dp_accounting() -> None:
     assert epsilon([one], chosen, ITEM) == pytest.approx(expected, rel=1e-9)
 
 
-def test_pure_repetition_costs_what_corollary_3_says() -> None:
-    """Corollary 3 of arXiv 2110.03620: (2 + shape) ε0 for an ε0-pure mechanism; here its direction, many runs."""
-    means = [1.0, 2.0, 4.0, 8.0, 16.0]
-    for distribution in ("poisson", "geometric", "logarithmic"):
-        values = [epsilon([release()], selection(distribution, mean)) for mean in means]
-        assert values == sorted(values) and values[-1] > values[0]
-
-
 def test_one_run_is_less_than_the_selection_and_the_score_counts() -> None:
     alone = max(epsilon_of(loss, DELTA) for loss in unit_losses(release(), SUBJECT, True))
     assert alone < epsilon([release()], selection(mean=1.0, noise=1e6))

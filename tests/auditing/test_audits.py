@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from auditing.generated_setup import generated_setup
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing.cases import monte_carlo_cases
 from subjectdp.auditing.findings import COLUMNS, Finding, summary, table
 from subjectdp.auditing.suite import audit_case, audit_divisor, write_suite
-from subjectdp.auditing.training_audit import generated_setup
 from subjectdp.figures.catalogue import make_figure
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.results.inputs import FigureInputs

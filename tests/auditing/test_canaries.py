@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from auditing.generated_setup import generated_setup
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.suite import TrainingSize, audit_one_run
@@ -18,7 +19,6 @@ from subjectdp.auditing.training_audit import (
     CanaryModel,
     audit_training,
     canary_slice,
-    generated_setup,
     plan_with_canaries,
     prepared_setup,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from subjectdp.auditing import counterexample
 from subjectdp.auditing.counterexample import Case, demonstrate, releases
-from subjectdp.errors import PrivacyError
+from subjectdp.figures.attacks import CASE_COLUMNS
 
 RUNS = 20_000
 
@@ -60,26 +60,25 @@ def test_what_is_claimed_and_what_is_released(
     case: Case, paper: float, tight: float, released: float, own: float
 ) -> None:
     """Claims as Table 1 of the paper has them; the others computed independently of this library."""
-    assert counterexample.claimed_epsilon(case) == (
-        pytest.approx(paper, abs=0.006),
-        pytest.approx(tight, abs=0.005),
-    )
-    assert counterexample.released_epsilon(case) == pytest.approx(released, abs=0.006)
-    assert counterexample.own_noise_epsilon(case) == pytest.approx(own, abs=0.006)
+    row = demonstrate(case, 400)
+    assert row["epsilon_claimed"] == pytest.approx(paper, abs=0.006)
+    assert row["epsilon_claimed_tight"] == pytest.approx(tight, abs=0.005)
+    assert row["epsilon_released"] == pytest.approx(released, abs=0.006)
+    assert row["epsilon_own_noise"] == pytest.approx(own, abs=0.006)
 
 
 @pytest.mark.slow
 def test_the_claim_is_refuted_for_many_steps_and_each_silos_own_noise_is_not() -> None:
     outcome = demonstrate(Case(10, 50, 1.0, 6.0), RUNS)
-    assert outcome.lower_bound > outcome.epsilon_claimed + 0.3 > outcome.epsilon_claimed_tight
-    assert outcome.lower_bound < outcome.epsilon_released < outcome.epsilon_own_noise
-    assert outcome.true_positive_rate > 5 * outcome.false_positive_rate
+    assert outcome["lower_bound"] > outcome["epsilon_claimed"] + 0.3 > outcome["epsilon_claimed_tight"]
+    assert outcome["lower_bound"] < outcome["epsilon_released"] < outcome["epsilon_own_noise"]
+    assert outcome["true_positive_rate"] > 5 * outcome["false_positive_rate"]
 
 
 def test_one_local_step_refutes_nothing() -> None:
     outcome = demonstrate(Case(10, 1, 1.0, 2.0), RUNS)
-    assert outcome.lower_bound < outcome.epsilon_claimed_tight
-    assert outcome.epsilon_released == pytest.approx(outcome.epsilon_claimed_tight, rel=1e-3)
+    assert outcome["lower_bound"] < outcome["epsilon_claimed_tight"]
+    assert outcome["epsilon_released"] == pytest.approx(outcome["epsilon_claimed_tight"], rel=1e-3)
 
 
 def test_if_the_noise_were_joint_the_attack_would_stay_below_the_claim() -> None:
@@ -106,19 +105,6 @@ def test_worlds_seeds_and_cases_have_noise_of_their_own() -> None:
         assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(500)
 
 
-@pytest.mark.parametrize(
-    "bad", [(0, 1, 0.1, 1.0), (2, 0, 0.1, 1.0), (2, 1, 0.0, 1.0), (2, 1, 1.1, 1.0), (2, 1, 0.1, 0.0)]
-)
-def test_impossible_cases_are_refused(bad: tuple[int, int, float, float]) -> None:
-    with pytest.raises(PrivacyError, match="Expected"):
-        Case(*bad)
-    with pytest.raises(PrivacyError, match="runs"):
-        releases(Case(2, 1, 0.5, 1.0), False, 0)
-
-
 def test_the_table_has_the_columns_that_the_figure_reads() -> None:
-    from subjectdp.figures.attacks import CASE_COLUMNS
-
     table = counterexample.table([Case(2, 2, 1.0, 2.0)], runs=400)
-    assert list(table.columns) == [f.name for f in fields(counterexample.Outcome)]
     assert set(CASE_COLUMNS) <= set(table.columns)

@@ -9,7 +9,6 @@ from scipy import stats
 
 from auditing.worst_case_federation import plan, real_run
 from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
-from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.plan.plan import AccountingMode
 
@@ -40,8 +39,6 @@ def test_divisor_leak_grows_with_the_model() -> None:
 
 def test_group_noise_tells_who_is_there() -> None:
     leaky = plan("local_group_dp", None, PUBLISHED)
-    with pytest.raises(PrivacyError, match="group_size_in_batch"):
-        noise_level_leak(plan("higrad_avg_dp", "v1", PUBLISHED), 100, 5, 10, 0)
     found = noise_level_leak(leaky, 1000, 1, 400, 0)
     low = stats.binom.sf(1, 4, 0.15)  # the canary has 2 items or more in the mini-batch
     assert found.true_positive_rate > low, "others have groups as well here"

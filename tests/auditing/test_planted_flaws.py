@@ -6,9 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
+from algorithms import tiny
+from auditing.generated_setup import generated_setup
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm, Step
@@ -17,10 +21,20 @@ from subjectdp.auditing import cases, vector
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
-from subjectdp.auditing.training_audit import Canaries, audit_training, generated_setup
-from subjectdp.auditing.vector import World
+from subjectdp.auditing.training_audit import Canaries, audit_training
+from subjectdp.auditing.vector import SubjectFederation, VectorFederation, World, federation_of
+from subjectdp.data.partition import Partition
 from subjectdp.noise import gaussian as noise
-from subjectdp.plan.plan import AccountingMode, FederationFacts, PrivacyPlan, PrivacyUnit
+from subjectdp.noise import subject_weights
+from subjectdp.plan.plan import (
+    AccountingMode,
+    BudgetWeights,
+    FederationFacts,
+    PrivacyPlan,
+    PrivacyUnit,
+    SubjectSettings,
+    TrustModel,
+)
 from subjectdp.training import silo_step
 
 SOUND = AccountingMode.SOUND
@@ -53,60 +67,63 @@ def sound_plan(
     return make_plan(mechanism(name, variant, SOUND), facts or cases.federation(1, 1), settings)
 
 
-def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm, runs: int = 60_000) -> float:
-    """The audit of ``audited`` executing one plan while another is claimed."""
+def bound(
+    claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None = None, runs: int = 60_000
+) -> float:
+    """The audit of ``audited`` (None: the plan's algorithm) executing one plan while another is claimed."""
+    audited = audited or algorithm(claimed.mechanism.algorithm, claimed.mechanism.variant)
     worlds = [World(0, "planted", present, runs) for present in (True, False)]
     present, absent = (world_scores(audited, executed, likelihood_ratios(claimed), world) for world in worlds)
     return split_bound(present, absent, cases.DELTA).epsilon
 
 
 def test_half_the_noise(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    plan, audited = sound_plan("higrad_avg_dp", "v3", cache), algorithm("higrad_avg_dp", "v3")
-    assert bound(plan, plan, audited) < 3
+    plan = sound_plan("higrad_avg_dp", "v3", cache)
+    assert bound(plan, plan) < 3
     monkeypatch.setattr(noise, "add_gaussian", half_noise)
-    assert bound(plan, plan, audited) > 4
+    assert bound(plan, plan) > 4
 
 
 @pytest.mark.slow
 def test_half_the_noise_on_updates(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    plan, audited = updates(cache), algorithm("joint_noise")
-    assert 1 < bound(plan, plan, audited, 20_000) < 3
+    plan = updates(cache)
+    assert 1 < bound(plan, plan, runs=20_000) < 3
     monkeypatch.setattr(noise, "add_gaussian", half_noise)
-    assert bound(plan, plan, audited, 20_000) > 4
+    assert bound(plan, plan, runs=20_000) > 4
 
 
 def test_updates_that_are_not_clipped(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     plan = updates(cache)
     monkeypatch.setattr(vector.VectorStep, "clip", lambda step, update: update)
-    assert bound(plan, plan, algorithm("joint_noise"), 2_000) > 4
+    assert bound(plan, plan, runs=2_000) > 4
 
 
 @pytest.mark.slow
 def test_one_noise_for_the_updates_of_all_silos(cache: Path) -> None:
     """The sum of clipped updates with the noise of a single silo: √N too little."""
-    plan, audited = updates(cache), algorithm("joint_noise")
+    plan = updates(cache)
     loud, *others = plan.silos
     quiet = (loud, *(replace(silo, noise_multiplier=0.0) for silo in others))
-    assert bound(plan, replace(plan, silos=quiet), audited, 20_000) > 4
+    assert bound(plan, replace(plan, silos=quiet), runs=20_000) > 4
 
 
 @pytest.mark.slow
 def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
     """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
-    plan, audited = updates(cache, PrivacyUnit.ITEM), algorithm("joint_noise")
+    plan = updates(cache, PrivacyUnit.ITEM)
     silos = tuple(replace(silo, steps_per_round=1) for silo in plan.silos)
     right, wrong = (
         unit_epsilon(p, PrivacyUnit.ITEM, every_silo=False) for p in (plan, replace(plan, silos=silos))
     )
-    assert wrong < bound(plan, plan, audited, 20_000) < right
+    assert wrong < bound(plan, plan, runs=20_000) < right
 
 
 @pytest.mark.slow
 def test_a_sampler_that_takes_too_many(cache: Path) -> None:
-    plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
+    plan = sound_plan("local_group_dp", None, cache)
     silo = replace(plan.silos[0], sampling_probability=8 * plan.silos[0].sampling_probability)
-    assert bound(plan, plan, audited) < 3
-    assert bound(plan, replace(plan, silos=(silo,)), audited) > 4
+    assert bound(plan, plan) < 3
+    assert bound(plan, replace(plan, silos=(silo,))) > 4
 
 
 def test_a_step_that_forgets_the_mean_over_a_subject(cache: Path) -> None:
@@ -117,14 +134,14 @@ def test_a_step_that_forgets_the_mean_over_a_subject(cache: Path) -> None:
         batch = step.sample_batch()
         return step.add_noise(step.clipped_sum(batch), step.noise_multiplier(batch)) / step.divisor(batch)
 
-    assert bound(plan, plan, audited) < 3
+    assert bound(plan, plan) < 3
     assert bound(plan, plan, with_step(audited, forgets)) > 4
 
 
 def test_a_subject_with_more_items_than_the_cap(cache: Path) -> None:
-    plan, audited = sound_plan("local_group_dp", None, cache), algorithm("local_group_dp")
+    plan = sound_plan("local_group_dp", None, cache)
     silo = replace(plan.silos[0], max_items_per_subject=64)
-    assert bound(plan, replace(plan, silos=(silo,)), audited) > 4
+    assert bound(plan, replace(plan, silos=(silo,))) > 4
 
 
 def test_noise_after_the_division(cache: Path) -> None:
@@ -157,3 +174,128 @@ def test_half_the_noise_in_the_training_loop(
     result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), setup, canaries, settings, 2000)
     found = split_bound(result.scores[result.members], result.scores[~result.members], cases.DELTA).epsilon
     assert found > 4 if planted else found < 3
+
+
+# --- sampled subjects ----------------------------------------------------------------------------------------------
+
+
+def plan_of(
+    subject: SubjectSettings = SubjectSettings(),  # noqa: B008 - frozen
+    trust: TrustModel = TrustModel.LOCAL,
+    name: str = "subject_release",
+    silos: int = 4,
+    updates: bool = False,
+) -> PrivacyPlan:
+    case = Case(name, None, SOUND, silos, silos, 16, 1, 0, "planted", None, updates, subject, trust)
+    return case.plan()
+
+
+def with_subject(plan: PrivacyPlan, **changes: Any) -> PrivacyPlan:
+    """The plan with other settings of subjects, but the noise that it has."""
+    settings = replace(plan.settings, subject=replace(plan.settings.subject, **changes))
+    q = settings.subject.sampling_probability
+    silos = tuple(replace(silo, sampling_probability=q) for silo in plan.silos)
+    return replace(plan, settings=settings, silos=silos)
+
+
+@pytest.mark.slow
+def test_whole_plans_are_not_refuted_and_halved_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All trust models, gradients and updates; the same flaw in each."""
+    kinds = [
+        plan_of(),
+        plan_of(trust=TrustModel.CENTRAL),
+        plan_of(trust=TrustModel.SECURE_AGGREGATION, name="uldp_fl"),
+        plan_of(SubjectSettings(0.3), TrustModel.SECURE_AGGREGATION),
+        plan_of(SubjectSettings(0.3), name="subject_sampling"),
+    ]
+    for plan in kinds:
+        assert 1.0 < bound(plan, plan) < 4.0
+    monkeypatch.setattr(noise, "add_gaussian", lambda total, std, key: add_gaussian(total, std / 2.5, key))
+    for plan in kinds:
+        assert bound(plan, plan) > 4.0
+
+
+@pytest.mark.slow
+def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full clip norms at 9 silos: √9 times the sensitivity where each sum is seen, 9 times where their sum is."""
+
+    def everywhere(counts: Any, *rule: Any) -> Any:
+        return (counts > 0).astype(float)
+
+    local, summed = plan_of(silos=9), plan_of(trust=TrustModel.SECURE_AGGREGATION, silos=9)
+    assert bound(local, local) < 4 and bound(summed, summed) < 4
+    monkeypatch.setattr(subject_weights, "budget_weights", everywhere)
+    assert bound(local, local) > 4
+    assert bound(summed, summed) > 4
+
+
+def test_weights_of_the_sums_length_where_each_sum_is_seen_are_safe_and_the_other_way_round_is_not() -> None:
+    """Σ w ≤ 1 bounds less than Σ w² ≤ 1 does: one rule for both trust models would be wasteful or wrong."""
+    plan = plan_of(trust=TrustModel.SECURE_AGGREGATION, silos=9)
+    weights = subject_weights.budget_weights(
+        np.ones((9, 1), np.int64), BudgetWeights.UNIFORM, TrustModel.LOCAL, 9
+    )
+    executed = SubjectFederation(algorithm("subject_release"), plan, World(0, "w", True, 4))
+    assert sum(executed.weights) == pytest.approx(1.0)
+    assert weights.sum() == pytest.approx(3.0)
+    executed.weights = weights[:, 0].tolist()
+    quiet = replace(plan, silos=tuple(replace(silo, noise_multiplier=0.0) for silo in plan.silos))
+    executed.plan = quiet
+    assert next(executed.releases())[1][0] == pytest.approx(3.0)
+
+
+@pytest.mark.slow
+def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
+    rare = plan_of(SubjectSettings(0.15))
+    assert bound(rare, with_subject(rare, sampling_probability=1.0)) > 4
+
+
+def test_the_attacked_canary_is_the_training_loops() -> None:
+    """Same weights and, from far beyond the clip norm, contributions of exactly these lengths."""
+    for trust in (TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION):
+        for rule in BudgetWeights:
+            plan = tiny.tiny_plan("subject_release", None, SOUND, subject=SubjectSettings(weights=rule))
+            plan = replace(plan, mechanism=replace(plan.mechanism, trust=trust))
+            attacked = SubjectFederation(algorithm("subject_release"), plan, World(0, "c", True, 3))
+            run = tiny.tiny_run(plan, canary_partition())
+            run.federation.data.inputs.mul_(1e4)  # type: ignore[attr-defined]
+            for silo in range(3):
+                step = run.step(1, silo, 0)
+                length = float(step.subject_sum(step.sample_batch()).norm())
+                vector = attacked.step(1, silo, 0)
+                found = vector.subject_sum(vector.sample_batch())
+                assert length == pytest.approx(attacked.weights[silo] * tiny.CLIP, rel=1e-4)
+                assert torch.allclose(found, torch.full((3,), length), rtol=1e-4)
+
+
+def canary_partition() -> Partition:
+    """One subject with two items at each of three silos."""
+    empty = np.zeros(0, np.int32)
+    counts = {"counts": {"subjects": 1}}
+    return Partition(
+        np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.array([0, 2, 4, 6]), empty, empty, counts
+    )
+
+
+def test_coins_are_one_for_all_silos_of_a_release() -> None:
+    shared = SubjectFederation(
+        algorithm("subject_release"), plan_of(SubjectSettings(0.5)), World(0, "s", True, 1000)
+    )
+    own = SubjectFederation(
+        algorithm("subject_sampling"),
+        plan_of(SubjectSettings(0.5), name="subject_sampling"),
+        World(0, "s", True, 1000),
+    )
+    assert torch.equal(shared.coins(1, 0, 0), shared.coins(1, 3, 0))
+    assert not torch.equal(shared.coins(1, 0, 0), shared.coins(2, 0, 0))
+    assert not torch.equal(own.coins(1, 0, 0), own.coins(1, 3, 0))
+    assert not torch.equal(own.coins(1, 0, 0), own.coins(1, 0, 1))
+    assert float(shared.coins(1, 0, 0).mean()) == pytest.approx(0.5, abs=0.06)
+    absent = replace(shared.world, present=False)
+    assert not SubjectFederation(algorithm("subject_release"), shared.plan, absent).coins(1, 0, 0).any()
+
+
+def test_plans_that_sample_items_keep_their_federation() -> None:
+    plan = Case("capped_item_dp", None, SOUND, 1, 1, 5, 1, 0, "x").plan()
+    made = federation_of(algorithm("capped_item_dp"), plan, World(0, "x", True, 5))
+    assert type(made) is VectorFederation

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import (
+    asdict,  # x
+    replace,
+)
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -176,7 +179,7 @@ def test_account_and_calibrate_every_run_of_a_configuration(
 
 @pytest.mark.slow
 def test_table1() -> None:
-    rows = table1.rows_as_dicts()
+    rows = [asdict(row) for row in table1.rows()]
     assert len(rows) == 12
     last = rows[-1]
     assert (last["local_steps"], last["parties"]) == (50, 10)

@@ -17,9 +17,8 @@ from subjectdp.auditing.findings import COLUMNS as AUDIT_COLUMNS
 from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
 from subjectdp.figures.attacks import CASE_COLUMNS
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.utility.excess_loss_table import COLUMNS as UTILITY_COLUMNS
-from subjectdp.utility.measured_noise_table import COLUMNS as NOISE_COLUMNS
-from subjectdp.utility.measured_noise_table import PAPERS, SCENARIO
+from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
+from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
 ALGORITHMS = [
     *("fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"),

@@ -13,12 +13,7 @@ from scipy.optimize import brentq
 
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
-from subjectdp.scorecard.paper_accounting import (
-    AUDITED,
-    is_accounted,
-    paper_facts,
-    write_paper_accounting,
-)
+from subjectdp.scorecard.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
 from subjectdp.scorecard.targets import read_targets
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"

@@ -14,9 +14,9 @@ import torch
 from subjectdp.config.run import RunConfig
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import DataError
+from subjectdp.utility import EXCESS_COLUMNS as COLUMNS
 from subjectdp.utility import excess_loss
 from subjectdp.utility.bounds import Problem, empirical_bound, stability
-from subjectdp.utility.excess_loss_table import COLUMNS
 from training import small_world
 
 STEPS = 24

@@ -13,8 +13,9 @@ import torch
 from subjectdp.errors import DataError, PrivacyError
 from subjectdp.noise import gaussian as noise
 from subjectdp.training import silo_step
+from subjectdp.utility import NOISE_COLUMNS as COLUMNS
+from subjectdp.utility import PAPERS, SCENARIO
 from subjectdp.utility.measured_noise import PAPER_PROBABILITY, write_noise
-from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
 from training import small_world
 
 ALGORITHMS = [

@@ -9,7 +9,7 @@
 ``published``      the papers' own accounting
 ``epsilon``        ε of a privacy loss by PLD, RDP or PRV
 ``calibration``    σ for a target ε
-``joint``          the Skellam accounting of the joint-noise paper; ``table1`` its Table 1
+``renyi``          Rényi divergences, the joint-noise paper's too; ``table1`` its Table 1
 =================  ==============================================================================================
 
 Nothing is imported here: dp-accounting takes a second to load.

@@ -40,12 +40,8 @@ def calibrate_noise_multiplier(
     The noise multipliers of ``loss`` are ignored. A value is accepted only after the accountant has evaluated its ε at
     full accuracy, so that the result never exceeds the target. A good ``guess`` shortens the search. A lower
     ``resolution`` of the grid is faster and gives more noise, never less.
-    Raises ConfigError for an ε or δ out of range or an unknown accountant, PrivacyError if no value is found.
+    Raises ConfigError for an unknown accountant, PrivacyError if no value is found.
     """
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise expected("epsilon", epsilon, "a positive number")
-    if not 0 < delta < 1:
-        raise expected("delta", delta, "between 0 and 1")
     if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss):
         raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
     unit = gaussian.exact_mu(with_noise(loss, 1.0))

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
-from subjectdp.accounting.joint import claimed_epsilon
 from subjectdp.accounting.mixture_pld import largest_loss, self_composed, step_pld
 from subjectdp.accounting.shifts import Shift, single_steps
 from subjectdp.errors import expected, unknown
@@ -60,7 +59,7 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
     if accountant in ("opacus", "prv"):
         return renyi.opacus_epsilon(loss, delta, "prv" if accountant == "prv" else "rdp")
     if accountant == "mironov":
-        return claimed_epsilon(loss, delta)
+        return renyi.claimed_epsilon(loss, delta)
     if accountant == "gdp":
         return gaussian.gdp_epsilon(gaussian.clt_mu(loss), delta)
     return _pld_or_bound(loss, delta, resolution)

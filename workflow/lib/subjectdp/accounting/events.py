@@ -81,12 +81,7 @@ def fixed_batch_size(q: float, items: int) -> int:
 
 
 def unit_shift(
-    clipping: Clipping,
-    unit: PrivacyUnit,
-    sampling: SamplingMethod,
-    q: float,
-    k: int,
-    items: int,
+    clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int
 ) -> Shift:
     """How far one unit of one silo moves that silo's un-noised sum in one release.
 
@@ -131,7 +126,7 @@ def unit_shift(
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
     weights = participation(sampling, q, own, items)
     # the mass that rounding lost belongs to the largest value, so that ε is never too small
-    weights[-1] = max(0.0, weights[-1] + 1.0 - float(np.sum(weights)))
+    weights[-1] = max(0.0, weights[-1] + (1.0 - float(np.sum(weights))))
     return Shift.of((_moved(clipping, sampling, unit, j, k) for j in range(own + 1)), weights).trimmed()
 
 

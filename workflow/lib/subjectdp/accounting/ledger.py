@@ -21,7 +21,7 @@ from subjectdp.accounting.gaussian import exact_mu
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.worst_case_silos import worst_schedule
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import Accountant, NoiseDistribution, PrivacyPlan, PrivacyUnit, SiloSchedule
+from subjectdp.plan.plan import Accountant, NoiseDistribution, PrivacyPlan, PrivacyUnit
 
 _MOST_CHOICES = 12
 
@@ -54,23 +54,18 @@ def composed_epsilon(
     choices = [_losses_of_a_seed(group, unit, every_silo) for group in groups.values()]
     if len(groups) > 1 and math.prod(len(each) for each in choices) > _MOST_CHOICES:
         # silos that are all as bad as the worst in every respect: a unit has one loss
-        worst = [
-            [replace(e, plan=replace(e.plan, silos=_all_worst(e.plan), people=())) for e in group]
-            for group in groups.values()
-        ]
-        choices = [_losses_of_a_seed(group, unit, every_silo) for group in worst]
+        def alike(entry: LedgerEntry) -> LedgerEntry:
+            silos = (worst_schedule(entry.plan.silos),) * len(entry.plan.silos)
+            return replace(entry, plan=replace(entry.plan, silos=silos, people=()))
+
+        choices = [_losses_of_a_seed([*map(alike, group)], unit, every_silo) for group in groups.values()]
     integers = any(e.plan.settings.noise_distribution is NoiseDistribution.SKELLAM for e in entries)
     accountant = Accountant.RDP_INTEGER if integers else Accountant.PLD
     wholes = (merged(part for loss in choice for part in loss) for choice in product(*choices))
     return max(epsilon_of(whole, delta, accountant) for whole in wholes)
 
 
-def _all_worst(plan: PrivacyPlan) -> tuple[SiloSchedule, ...]:
-    return (worst_schedule(plan.silos),) * len(plan.silos)
-
-
 def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
-    """The losses that a unit may have in the runs of one seed together."""
     of_runs = [unit_losses(entry.plan, unit, every_silo) for entry in group]
     if len(group) == 1:
         return of_runs[0]

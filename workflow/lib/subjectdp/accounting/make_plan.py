@@ -75,33 +75,28 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
-    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos."""
-    silos = range(len(plan.silos))
-    plan = with_noise_multipliers(plan, [1.0 for _ in silos], by_size=False)
-    if unit is PrivacyUnit.SUBJECT or sound.noise_is_summed(plan):
-        noise = [_sound_value(plan, unit)] * len(silos)
-    else:
-        losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in silos])
-        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
-    return with_noise_multipliers(plan, noise, by_size=False)
+    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos.
 
-
-def _sound_value(plan: PrivacyPlan, unit: PrivacyUnit) -> float:
-    """The smallest common σ that is enough for each of the unit's possible losses.
-
-    Which silos are worst may depend on σ: losses are added until the σ that is enough for all of them has no others.
+    A common σ is the smallest that is enough for each of the unit's possible losses. Which silos are worst may depend
+    on σ: losses are added until the σ that is enough for all of them has no others.
     """
-    copies = sound.noise_copies(plan) if sound.noise_is_summed(plan) else 1.0
+    silos, sigma = len(plan.silos), 1.0
+    plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
+    summed = sound.noise_is_summed(plan)
+    if unit is not PrivacyUnit.SUBJECT and not summed:
+        losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
+        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
+        return with_noise_multipliers(plan, noise, by_size=False)
+    copies = sound.noise_copies(plan) if summed else 1.0
     enough: dict[PrivacyLoss, float] = {}
-    sigma = 1.0
     while True:
         losses = [with_noise(loss, 1.0) for loss in sound.unit_losses(plan, unit, every_silo=True)]
         new = [loss for loss in losses if loss not in enough]
         if not new:
-            return sigma
+            return plan
         enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in new)
         sigma = max(enough.values()) / copies
-        plan = with_noise_multipliers(plan, [sigma] * len(plan.silos), by_size=False)
+        plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
@@ -161,7 +156,9 @@ def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float], by_size: b
 
 def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
     """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it."""
-    return _one_divisor(replace(plan, silos=tuple(_sampled(plan.mechanism, silo, q) for silo in plan.silos)))
+    silos = (replace(silo, sampling_probability=q) for silo in plan.silos)
+    divided = tuple(_with_divisor(plan.mechanism, silo, q * silo.items) for silo in silos)
+    return _one_divisor(replace(plan, silos=divided))
 
 
 def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
@@ -178,21 +175,9 @@ def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
 
 
-def _sampled(mechanism: Mechanism, silo: SiloSchedule, q: float) -> SiloSchedule:
-    changed = replace(silo, sampling_probability=q)
-    if mechanism.samples_subjects:
-        return changed  # made with q
-    if mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
-        return replace(changed, divisor=sound.expected_subjects(changed))
-    if mechanism.divisor_rule is DivisorRule.ONE:
-        return changed
-    return replace(changed, divisor=q * silo.items)
-
-
 def _schedule(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
 ) -> SiloSchedule:
-    """One silo's schedule, still without noise."""
     if mechanism.samples_subjects:
         return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
@@ -205,16 +190,21 @@ def _schedule(
         max_items_per_subject=int(cap or 0),
         steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
-        divisor=1.0 if mechanism.divisor_rule is DivisorRule.ONE else float(settings.batch_size),
+        divisor=1.0,
         fused_steps=settings.fused_steps[silo] if settings.fused_steps else 1,
     )
-    if mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
-        return replace(schedule, divisor=sound.expected_subjects(schedule))
-    return schedule  # where the rule is the realised count, training divides by that
+    return _with_divisor(mechanism, schedule, float(settings.batch_size))
+
+
+def _with_divisor(mechanism: Mechanism, silo: SiloSchedule, batch: float) -> SiloSchedule:
+    """The silo with its public divisor; where the rule is the realised count, training divides by that."""
+    if mechanism.samples_subjects or mechanism.divisor_rule is DivisorRule.ONE:
+        return silo
+    expects = mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS
+    return replace(silo, divisor=sound.expected_subjects(silo) if expects else batch)
 
 
 def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> None:
-    """Refuses facts that are none, and settings that do not fit them. Raises ConfigError."""
     silos = len(facts.items)
     if silos == 0 or min(facts.items) < 1:
         raise expected("items of every silo", facts.items, "at least 1")

@@ -139,7 +139,11 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step; pessimistic, add/remove adjacency."""
-    loss_class, shift = _fast_loss(), without_rare_absence(shift)
+    loss_class, values = _fast_loss(), shift.sensitivities
+    if values[0] == 0.0 and shift.probabilities[0] < _RARE:
+        # a subject at many silos is absent from all mini-batches of a round with a probability such as 1e-30, which
+        # moves to the next value: that can only increase ε
+        shift = Shift.of((values[1], *values[1:]), shift.probabilities)
     adjacencies = _dp().privacy_loss_mechanism.AdjacencyType
     sides = []
     for adjacency in (adjacencies.REMOVE, adjacencies.ADD):
@@ -180,16 +184,6 @@ def connected_dots(deltas: Floats, grid: float) -> Floats:
     masses[1:-1] = (rise[1:] - rise[:-1] * math.exp(grid)) / math.expm1(grid)
     masses[-1] = rise[-1] / math.expm1(-grid)
     return np.maximum(0.0, masses)
-
-
-def without_rare_absence(shift: Shift) -> Shift:
-    """The shift with a very small probability of 0 moved to its next value, which can only increase ε.
-
-    A subject at many silos is absent from all mini-batches of a round with a probability such as 1e-30.
-    """
-    if shift.sensitivities[0] > 0.0 or shift.probabilities[0] >= _RARE:
-        return shift
-    return Shift.of((shift.sensitivities[1], *shift.sensitivities[1:]), shift.probabilities)
 
 
 @lru_cache(maxsize=1)
@@ -252,17 +246,15 @@ class _LogSum:
             part = values[start : start + chunk]
             index = np.clip(np.searchsorted(ordered, part), 1, _TABLE - 1)
             index = index if rising else _TABLE - index
-            result[start : start + chunk] = self._newton(part, table[index - 1], table[index])
+            low, high = table[index - 1], table[index]
+            points = (low + high) / 2
+            for _ in range(_NEWTON_STEPS):
+                at, slopes = self.value_and_slope(points)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    step = np.where(slopes != 0, (part - at) / slopes, 0.0)
+                points = np.clip(points + step, low, high)
+            result[start : start + chunk] = points
         return result
-
-    def _newton(self, values: Floats, low: Floats, high: Floats) -> Floats:
-        points = (low + high) / 2
-        for _ in range(_NEWTON_STEPS):
-            heights, slopes = self.value_and_slope(points)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                step = np.where(slopes != 0, (values - heights) / slopes, 0.0)
-            points = np.clip(points + step, low, high)
-        return points
 
 
 _ORDERS = 20  # moments on each side of 0, as in dp-accounting

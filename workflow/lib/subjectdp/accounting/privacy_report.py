@@ -109,7 +109,6 @@ def _head(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def _predicted(record: dict[str, Any]) -> Iterable[str]:
-    """What has to be said first of a run with the noise of subjects that it does not have."""
     epsilon = "no epsilon" if record["epsilon"] is None else f"epsilon {record['epsilon']:.4g}"
     wanted, unit = f"{record['subjects']:,} subjects", record["unit"]
     yield f"PREDICTED NOISE: AN EXPERIMENT, NO GUARANTEE OF {epsilon.upper()} FOR THIS RUN"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,7 @@ from scipy import special
 from subjectdp.accounting import renyi
 from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import (
-    MixtureSteps,
-    PrivacyLoss,
-    subject_sampling_probability,
-    with_noise,
-)
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.plan.plan import (
@@ -38,21 +33,6 @@ _LADDER = 1.1
 _SMALLEST_LOG_DELTA = math.log(1e-12)
 
 
-def _published_probability(
-    mechanism: Mechanism, schedule: SiloSchedule, settings: PlanSettings, items: Sequence[int]
-) -> float:
-    """The sampling fraction that the paper puts into its accountant (``items``: of each silo of the federation)."""
-    rule = mechanism.published_sampling
-    if rule is PublishedSampling.ITEM:
-        return schedule.sampling_probability
-    if rule is PublishedSampling.SUBJECT_UNION_BOUND:
-        return min(1.0, schedule.max_items_per_subject * schedule.sampling_probability)
-    if rule is PublishedSampling.FEDERATION:
-        total = sum(items)
-        return min(1.0, expected_batch(settings, total / len(items)) / total)
-    return 1.0
-
-
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
 ) -> PrivacyLoss:
@@ -61,7 +41,13 @@ def published_loss(
     Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
     fraction and sensitivity but composes over every silo that holds a subject.
     """
-    q = _published_probability(mechanism, schedule, settings, facts.items)
+    rule, total = mechanism.published_sampling, sum(facts.items)
+    probabilities = {
+        PublishedSampling.ITEM: schedule.sampling_probability,
+        PublishedSampling.SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability,
+        PublishedSampling.FEDERATION: expected_batch(settings, total / len(facts.items)) / total,
+    }
+    q = min(1.0, probabilities.get(rule, 1.0))
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
     steps, horizontal = schedule.steps_per_round * settings.rounds, mechanism.horizontal_composition
@@ -92,7 +78,6 @@ def local_bound_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[str, Any]:
-    """What a calibration depends on, JSON-able."""
     parts = [
         [list(part.shift.sensitivities), list(part.shift.probabilities), part.steps]
         if type(part.shift) is Shift
@@ -156,26 +141,19 @@ def group_table(
     """
     table: list[float] = []
     while len(table) < largest:
-        size = len(table) + 1
+        size = rung = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
         if size > exact or log_delta < _SMALLEST_LOG_DELTA:
             rung = min(largest, max(size, math.ceil(size * _LADDER)))
             value = _renyi_noise(loss, *group_target(epsilon, delta, rung))
-            table.extend([max([value, *table[-1:]])] * (rung - size + 1))
         else:
-            guess = _extrapolated(table)
+            guess = None
+            if size > 2:  # from the last two by a power law in Z
+                power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
+                guess = table[-1] * math.pow(size / (size - 1), min(2.0, power))
             value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess, SEARCH)
-            table.append(max([value, *table[-1:]]))
+        table.extend([max([value, *table[-1:]])] * (rung - size + 1))
     return table
-
-
-def _extrapolated(table: list[float]) -> float | None:
-    """The next σ_Z from the last two by a power law in Z; None for the first two."""
-    size = len(table) + 1
-    if size < 3:
-        return None
-    power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
-    return table[-1] * math.pow(size / (size - 1), min(2.0, power))
 
 
 def _renyi_noise(loss: PrivacyLoss, epsilon: float, log_delta: float) -> float:

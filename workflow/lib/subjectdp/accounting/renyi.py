@@ -1,11 +1,15 @@
-"""Rényi accounting: mixtures of Gaussians by quadrature, sampled Gaussians by dp-accounting."""
+"""Rényi accounting: mixtures of Gaussians by quadrature, sampled Gaussians by dp-accounting.
+
+Last, the joint-noise paper's own (Heikkilä et al., arXiv 2407.19286, Theorem 4.7).
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -57,7 +61,8 @@ def renyi_epsilon(loss: PrivacyLoss, delta: float, integer_orders: bool = False)
         return np.asarray(sum(steps, np.zeros(len(orders))))
 
     if mixtures:
-        return _ascending(mixtures, divergences(ORDERS), log_delta)
+        others = zip(ORDERS, divergences(ORDERS), strict=True)
+        return _ascending((quadrature_epsilon(mixtures, log_delta, (a,), more) for a, more in others), _RISES)
     orders = orders_around_the_best(divergences, ORDERS, log_delta)
     return best_epsilon(np.asarray(orders), divergences(orders), log_delta)
 
@@ -86,32 +91,21 @@ def _has_closed_form(shift: Shift) -> bool:
     return type(shift) is Shift and (len(values) == 1 or (len(values) == 2 and values[0] == 0.0))
 
 
-def _ascending(mixtures: PrivacyLoss, others: Floats, log_delta: float) -> float:
-    """The best ε over ascending orders; stops after ``_RISES`` orders without a better one."""
-    best, rises = math.inf, 0
-    for order, divergence in zip(ORDERS, others, strict=True):
-        for part in mixtures:
-            divergence += part.steps * mixture_divergence(order, part.noise_multiplier, part.shift)
-        bound = best_epsilon(np.array([order]), np.array([divergence]), log_delta)
-        rises = rises + 1 if bound > best else 0
-        best = min(best, bound)
-        if rises == _RISES:
-            break
-    return best
-
-
 def rough_bound(loss: PrivacyLoss, delta: float) -> float:
-    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid.
+    """A quick upper bound on ε from a few orders by quadrature, for losses too large for a grid."""
+    return _ascending((quadrature_epsilon(loss, math.log(delta), (order,)) for order in _FEW_ORDERS), 2)
 
-    The bounds first fall and then rise with the order, and high orders cost most. The search stops after two orders
-    without a better bound.
+
+def _ascending(bounds: Iterable[float], rises: int) -> float:
+    """The best bound over ascending orders: they first fall, then rise, and high orders cost most.
+
+    The search stops after so many orders in a row without a better bound.
     """
-    best, rises = math.inf, 0
-    for order in _FEW_ORDERS:
-        bound = quadrature_epsilon(loss, math.log(delta), (order,))
-        rises = rises + 1 if bound > best else 0
+    best, worse = math.inf, 0
+    for bound in bounds:
+        worse = worse + 1 if bound > best else 0
         best = min(best, bound)
-        if rises == 2:
+        if worse == rises:
             break
     return best
 
@@ -126,9 +120,14 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
 
-def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...]) -> float:
-    """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow."""
-    total = np.zeros(len(orders))
+def quadrature_epsilon(
+    loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0
+) -> float:
+    """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow.
+
+    ``others``: the divergence of what else is composed, at the one order.
+    """
+    total = np.full(len(orders), others)
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
         total = total + part.steps * np.asarray(step)
@@ -332,40 +331,35 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
-    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
-    if isinstance(shift, Turned):
-        return _turned(sigma, shift, orders)
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
+
+    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share.
+    """
     if isinstance(shift, Told):
         raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
+    if isinstance(shift, Turned):
+        powers = np.asarray(orders)[:, None]
+        moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
+        return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
     chance = float(weights[moved].sum())
     if chance == 0.0:
         return np.zeros(len(orders))
-    chance = min(1.0, chance)
     squares = values[moved] ** 2 / (2 * sigma**2)
     log_weights = np.log(weights[moved] / weights[moved].sum())
-    return np.array([_integer_divergence(round(order), chance, squares, log_weights) for order in orders])
 
+    def divergence(order: int) -> float:
+        powers = np.arange(order + 1.0)
+        below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
+        together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
+        forward = _moment(order, min(1.0, chance), together[None, :])[0]
+        if len(squares) == 1:
+            return float(forward) / (order - 1)
+        alone = _moment(order, min(1.0, chance), powers * below * squares[:, None])
+        return max(float(forward), float(logsumexp(log_weights + alone))) / (order - 1)
 
-def _turned(sigma: float, shift: Turned, orders: tuple[float, ...]) -> Floats:
-    """E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
-    squares, logs = (np.asarray(shift.sensitivities) / sigma) ** 2, np.log(shift.probabilities)
-    powers = np.asarray(orders)[:, None]
-    moments = logsumexp(logs + powers * (powers - 1) / 2 * squares, axis=1)
-    return np.asarray(moments / (np.asarray(orders) - 1))
-
-
-def _integer_divergence(order: int, chance: float, squares: Floats, log_weights: Floats) -> float:
-    powers = np.arange(order + 1.0)
-    below = np.maximum(powers - 1.0, 0.0)  # l - 1; both ends, l = 0 and 1, have the moment 1
-    together = powers * logsumexp(log_weights[:, None] + below * squares[:, None], axis=0)
-    forward = _moment(order, chance, together[None, :])[0]
-    if len(squares) == 1:
-        return float(forward) / (order - 1)
-    alone = _moment(order, chance, powers * below * squares[:, None])
-    backward = logsumexp(log_weights + alone)
-    return max(float(forward), float(backward)) / (order - 1)
+    return np.array([divergence(round(order)) for order in orders])
 
 
 def _moment(order: int, chance: float, log_moments: Floats) -> Floats:
@@ -376,3 +370,63 @@ def _moment(order: int, chance: float, log_moments: Floats) -> Floats:
     chosen = gammaln(order + 1) - gammaln(powers + 1) - gammaln(order - powers + 1)
     law = chosen + (order - powers) * math.log1p(-chance) + powers * math.log(chance)
     return np.asarray(logsumexp(law + log_moments, axis=1))
+
+
+# --- the joint-noise paper's accounting: the Skellam mechanism under Poisson sampling ------------------------------
+
+PARAMETERS = 10_250  # of the paper's model
+SKELLAM_ORDERS = tuple(range(2, 64))
+
+
+@dataclass(frozen=True)
+class SkellamMechanism:
+    """Integer noise Skellam(μ, μ) with variance (scale·σ·C)² on gradients scaled by ``scale`` and rounded.
+
+    ``noise_multiplier``: std of the noise over the clip norm, of the whole sum. ``scale``: quantisation steps per unit
+    of the gradient; ``dimension``: number of parameters (for the L1 sensitivity).
+    """
+
+    noise_multiplier: float
+    clip_norm: float = 1.0
+    scale: float = 2.0**16
+    dimension: int = PARAMETERS
+
+    def divergence(self, order: int) -> float:
+        """Agarwal et al., Theorem 3.5, with Δ₁ = min(√d Δ₂, Δ₂²)."""
+        l2 = self.scale * self.clip_norm
+        l1 = min(math.sqrt(self.dimension) * l2, l2 * l2)
+        variance = (self.scale * self.noise_multiplier * self.clip_norm) ** 2
+        correction = min(((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
+        return order * l2**2 / (2 * variance) + correction
+
+
+def sampled_divergences(
+    mechanism: SkellamMechanism, q: float, orders: tuple[int, ...] = SKELLAM_ORDERS
+) -> Floats:
+    """Divergences of one Poisson-sampled step at integer orders (Zhu and Wang, ICML 2019, theorem 6)."""
+    inner = np.array([mechanism.divergence(j) for j in range(max(orders) + 1)])
+    inner[0] = 0.0
+    below = np.arange(-1.0, len(inner) - 1)
+    moments = below * inner
+    return np.array([_moment(a, q, moments[None, : a + 1])[0] / (a - 1) for a in orders])
+
+
+def skellam_epsilon(mechanism: SkellamMechanism, q: float, steps: int, delta: float) -> tuple[float, float]:
+    """(ε, best order) of ``steps`` sampled Skellam steps, by the paper's conversion."""
+    divergences = steps * sampled_divergences(mechanism, q)
+    return mironov_epsilon(np.asarray(SKELLAM_ORDERS, dtype=np.float64), divergences, math.log(delta))
+
+
+def claimed_epsilon(loss: PrivacyLoss, delta: float) -> float:
+    """The ε that the paper's accounting gives for Poisson-sampled steps, with Skellam noise on 32 bits.
+
+    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms.
+    """
+    if not all(_has_closed_form(part.shift) for part in loss):
+        raise expected("mechanism of the joint-noise paper", "a mixture", "a sampled step", PrivacyError)
+    total = np.zeros(len(SKELLAM_ORDERS))
+    for part in loss:
+        sigma = part.noise_multiplier / part.shift.sensitivities[-1]
+        mechanism = SkellamMechanism(sigma, scale=2.0**32)
+        total += part.steps * sampled_divergences(mechanism, part.shift.probabilities[-1])
+    return mironov_epsilon(np.asarray(SKELLAM_ORDERS, dtype=np.float64), total, math.log(delta))[0]

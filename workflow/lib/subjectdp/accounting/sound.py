@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
+
 from subjectdp.accounting.epsilon import FINAL, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
@@ -27,12 +29,13 @@ from subjectdp.accounting.worst_case_silos import (
     worst_case_silos,
     worst_of,
 )
-from subjectdp.errors import PrivacyError
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import moved_at_one_silo
 from subjectdp.plan.plan import (
     AccountingMode,
     BudgetWeights,
     Clipping,
+    DivisorRule,
     NoiseDistribution,
     NoiseRule,
     PrivacyPlan,
@@ -62,7 +65,9 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
         return budget_losses(plan, unit, every_silo, noise_copies(plan) if summed else 1.0)
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
-    if _drawn(plan):
+    drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos)
+    # no bound is known for integer noise and drawn silos
+    if drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM:
         held = plan.silos_per_subject if several else 1
         choices = [worst_of(silos)] if several else maximal(silos)
         return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
@@ -156,6 +161,38 @@ def noise_of_the_sum(plan: PrivacyPlan) -> float:
     return whole if whole / parts >= own else math.nextafter(whole, math.inf)  # so that a share is no smaller
 
 
+def averaged_noise(plan: PrivacyPlan) -> float:
+    """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
+
+    This number compares algorithms with different sampling, sums and divisors. A small noise multiplier on a sum of few
+    subjects may add more noise to the average than a large one on a sum of many.
+
+    The average is the server's step for a learning rate of 1 and one local step a round: the mean of the silos' noisy
+    means, or the one noisy sum over them.
+
+    Raises:
+        PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.
+    """
+    if plan.mechanism.noise_rule is NoiseRule.NONE:
+        return 0.0
+    rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
+        read = f"noise {rule}, divisor {divisor}"
+        raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
+    chosen, silos = plan.settings.silos_per_round, plan.silos
+    if chosen is not None and chosen != len(silos):
+        raise expected("silos_per_round of the plan", chosen, f"all {len(silos)}, or null", PrivacyError)
+    sums = [silo.noise_multiplier for silo in silos]
+    whole = sum(silo.divisor for silo in silos)
+    if plan.mechanism.trust is TrustModel.CENTRAL:
+        return sums[0] / whole
+    if plan.mechanism.shared_budget:
+        return math.hypot(*sums) / whole
+    undivided = plan.mechanism.clipping is Clipping.PER_UPDATE or divisor is DivisorRule.ONE
+    means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
+    return math.hypot(*means) / len(silos)
+
+
 def _stats() -> Any:
     """scipy.stats takes half a second to load."""
     from scipy import stats
@@ -169,19 +206,12 @@ def typical_group_size(schedule: SiloSchedule) -> int:
 
     k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
     """
-    mean = schedule.items / max(1, schedule.subjects)
+    mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
-    best, best_mass, below = 1, 0.0, 0.0
-    for size in range(0, schedule.max_items_per_subject + 1):
-        one = _stats().binom.logcdf(size, low, schedule.sampling_probability)
-        other = _stats().binom.logcdf(size, low + 1, schedule.sampling_probability)
-        under = math.exp(schedule.subjects * ((1 - share) * float(one) + share * float(other)))
-        if under - below > best_mass:
-            best, best_mass = max(1, size), under - below
-        below = under
-        if below > 1 - 1e-9:
-            break
-    return best
+    sizes = np.arange(schedule.max_items_per_subject + 1)
+    one, other = (_stats().binom.logcdf(sizes, n, q) for n in (low, low + 1))
+    below = np.exp(schedule.subjects * ((1 - share) * one + share * other))
+    return max(1, int(np.argmax(np.diff(below, prepend=0.0))))
 
 
 def unit_epsilon(
@@ -216,7 +246,6 @@ def largest(
 
 
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
-    """The silo's schedule, with σ of the typical group size where σ depends on the batch, and its rounds."""
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
@@ -252,12 +281,6 @@ def _local_losses(
     if not several:
         return [(run(silo),) for silo in maximal(silos)]
     return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
-
-
-def _drawn(plan: PrivacyPlan) -> bool:
-    """Whether each round is of some of the silos, drawn anew; no bound is known for integer noise then."""
-    random = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(plan.silos)
-    return random and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM
 
 
 def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
@@ -304,28 +327,27 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 def _summed_losses(
     plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool
 ) -> list[PrivacyLoss]:
-    """One noisy sum a round: a subject's contributions at its silos add up before the noise."""
-    sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
-    sums = _held_together(plan, silos) if several else [[((silo,), silo.rounds)] for silo in maximal(silos)]
-
-    def together(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
-        shifts = (_shift(plan, silo.schedule, unit) for silo in held)
-        return MixtureSteps(sigma, reduce(Shift.convolve, shifts), rounds)
-
-    return list(dict.fromkeys(merged(together(*each) for each in of_one) for of_one in sums))
-
-
-def _held_together(plan: PrivacyPlan, silos: list[SiloRun]) -> list[list[tuple[tuple[SiloRun, ...], int]]]:
-    """For each choice of a subject's silos: those that are in one sum, and the number of such sums.
+    """One noisy sum a round: a subject's contributions at its silos add up before the noise.
 
     Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet.
     """
+    sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
-    if together == len(silos):
+    sums: list[list[tuple[tuple[SiloRun, ...], int]]]
+    if not several:
+        sums = [[((silo,), silo.rounds)] for silo in maximal(silos)]
+    elif together == len(silos):
         choices = _held_by_people(plan, silos) if plan.people else worst_case_silos(silos, count)
-        return [[(held, plan.rounds)] for held in choices]
-    meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
-    return [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
+        sums = [[(held, plan.rounds)] for held in choices]
+    else:
+        meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
+        sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
+
+    def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
+        shifts = (_shift(plan, silo.schedule, unit) for silo in held)
+        return MixtureSteps(sigma, reduce(Shift.convolve, shifts), rounds)
+
+    return list(dict.fromkeys(merged(summed(*each) for each in of_one) for of_one in sums))
 
 
 def expected_subjects(schedule: SiloSchedule) -> float:
@@ -347,7 +369,6 @@ def budget_losses(
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
-    """How one release is moved."""
     settings, schedule = plan.settings, plan.silos[0]
     shift = unit_shift(
         plan.mechanism.clipping,

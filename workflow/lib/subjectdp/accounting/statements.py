@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,7 +127,6 @@ def privacy_statements(
 
 
 def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
-    """What counts as one item, and what does not."""
     if items.window:
         yield (
             f"an item is a window of {items.window} characters and the next one: a character of the text is in up to "
@@ -154,9 +153,8 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
     epsilon, by_pld = _claimed_epsilon(plan), None
-    if (
-        settings.noise_distribution is not NoiseDistribution.SKELLAM
-    ):  # whose losses are not those of a Gaussian
+    # the losses of integer noise are not those of a Gaussian
+    if settings.noise_distribution is not NoiseDistribution.SKELLAM:
         by_pld = _claimed_epsilon(replace(plan, settings=replace(settings, accountant=Accountant.PLD)))
     unit = str(mechanism.claimed_unit)
     shown = "no epsilon" if epsilon is None else f"({epsilon:.4g}, {settings.delta:g})-differential privacy"
@@ -183,7 +181,6 @@ def _claimed_epsilon(plan: PrivacyPlan) -> float | None:
 
 
 def _claims_nothing(mechanism: Mechanism) -> str | None:
-    """Why there is no claim of a paper; None where there is one."""
     if mechanism.clipping is Clipping.PER_UPDATE or mechanism.beyond_papers:
         return "none: the papers of this project do not publish this mechanism"
     if mechanism.claimed_unit is None or mechanism.noise_rule is NoiseRule.NONE:
@@ -218,7 +215,10 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
     try:
         epsilon, accountant, losses = _epsilon(plan, unit, every_silo)
     except PrivacyError as error:
-        return {**statement, "epsilon": None, "mu_gdp": None, "guarantee": False, "reason": str(error)}
+        unknown = dict.fromkeys(
+            ("epsilon", "epsilon_if_constant", "mu_gdp", "accountant", "event", "dp_event")
+        )
+        return {**statement, **unknown, "guarantee": False, "reason": str(error)}
     leaks = plan.mechanism.data_dependence
     finite = _finite(epsilon)
     reason = "; ".join(leaks) if leaks else ("the run adds no noise" if finite is None else None)
@@ -299,15 +299,10 @@ def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[
         "rounds": plan.rounds,
         "assumptions": list(_assumptions(plan, unit)),
         "versions": versions(),
-        "accountant": None,
-        "epsilon_if_constant": None,
-        "event": None,
-        "dp_event": None,
     }
 
 
 def _assumptions(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
-    """What has to hold for the statement, for people to check one by one."""
     yield from _public_facts(plan, unit)
     if unit is not PrivacyUnit.SILO:  # whose bound holds whatever is drawn
         yield from _sampling_assumptions(plan)
@@ -365,11 +360,8 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
     elif settings.sampling is SamplingMethod.FIXED_BATCH_SIZE:
         yield "every batch is a draw without replacement, and the draws stay secret"
     elif any(silo.sampling_probability < 1 for silo in plan.silos):
-        where = (
-            "in every round, by one coin that the silos alone know"
-            if budget
-            else "at every silo in every step"
-        )
+        coin = "in every round, by one coin that the silos alone know"
+        where = coin if budget else "at every silo in every step"
         yield f"every subject is sampled independently {where}, and the draws stay secret"
     if budget:
         yield "silos clip a subject to its parts of one common budget, whatever other subjects there are"
@@ -377,25 +369,17 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
             yield "silos tell one another, and nobody else, how many items of a subject they hold"
 
 
-def epsilon_over_rounds(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit,
-    rounds: Sequence[int] | None = None,
-    every_silo: bool = True,
-) -> list[tuple[int, float]]:
-    """(rounds, ε) after some numbers of executed rounds (default: about five, the last one included).
+def epsilon_over_rounds(plan: PrivacyPlan, unit: PrivacyUnit) -> list[tuple[int, float]]:
+    """(rounds, ε) after about five numbers of executed rounds, the last one included (a subject: over all silos).
 
     The largest over the silos, at each number of rounds. Data-dependent σ or divisors are taken as constants here, as
     in ``epsilon_if_constant``. By privacy loss distributions on a coarse grid, or for integer noise by the Rényi bounds
     that hold for it.
     """
-    chosen = _spread(plan.rounds) if rounds is None else list(rounds)
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
     accountant = "rdp_integer" if integers else "pld"
-    return [
-        (count, sound.unit_epsilon(replace(plan, rounds=count), unit, every_silo, accountant, SEARCH))
-        for count in chosen
-    ]
+    parts = [replace(plan, rounds=count) for count in _spread(plan.rounds)]
+    return [(part.rounds, sound.unit_epsilon(part, unit, True, accountant, SEARCH)) for part in parts]
 
 
 def _spread(rounds: int) -> list[int]:
@@ -403,7 +387,6 @@ def _spread(rounds: int) -> list[int]:
 
 
 def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
-    """ε of an item and of a subject at all its silos, over the rounds; null where none can be given."""
     result: dict[str, Any] = {
         "rounds": _spread(plan.rounds),
         "constant_noise_assumed": bool(plan.mechanism.data_dependence),

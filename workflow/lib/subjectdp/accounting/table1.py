@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
 
-from scipy import stats
+from scipy import optimize, stats
 
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon, skellam_noise
+from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 
 DELTA, SAMPLING_PROBABILITY, LOCAL_EPSILON = 1e-5, 0.1, 5.0
@@ -47,11 +47,6 @@ class Row:
     epsilon_printed: float
 
 
-def rows_as_dicts() -> list[dict[str, Any]]:
-    """The rows, JSON-able."""
-    return [asdict(row) for row in rows()]
-
-
 def rows() -> list[Row]:
     """The twelve rows, by local steps and then parties."""
     return [_row(steps, parties) for steps, parties in PRINTED]
@@ -78,6 +73,22 @@ def _row(steps: int, parties: int) -> Row:
         sigma_printed=sigma_printed,
         epsilon_printed=epsilon_printed,
     )
+
+
+@lru_cache(maxsize=64)
+def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: float = 2.0**16) -> float:
+    """The noise multiplier at which the paper's accounting gives exactly ε for one party."""
+
+    def gap(log_sigma: float) -> float:
+        mechanism = SkellamMechanism(math.exp(log_sigma), scale=scale)
+        return skellam_epsilon(mechanism, q, steps, delta)[0] - epsilon
+
+    low, high = math.log(0.1), math.log(2.0)
+    while gap(high) > 0:
+        high += 1.0
+    while gap(low) < 0:
+        low -= 0.5
+    return math.exp(float(optimize.brentq(gap, low, high, xtol=1e-13)))
 
 
 def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:

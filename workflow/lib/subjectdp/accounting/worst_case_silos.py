@@ -74,17 +74,17 @@ def composed_silos(
     for silo in reversed(_grouped(alike, count, losses.size)):
         left = [silo, *(other for other in left if not losses.dominates(silo, other))]
         places.append(left)
-    return [merged(_joined([run(silo) for silo in place]) for place in places[-count:])]
 
+    def joined(place: list[SiloRun]) -> MixtureSteps:
+        """One series of releases that is as bad as each."""
+        first, *others = runs = [run(silo) for silo in place]
+        if not others:
+            return first
+        base, shift = first.noise_multiplier, first.shift
+        parts = tuple((each.noise_multiplier / base, each.steps, each.shift) for each in runs)
+        return MixtureSteps(base, Joined(shift.sensitivities, shift.probabilities, parts), 1)
 
-def _joined(runs: Sequence[MixtureSteps]) -> MixtureSteps:
-    """One series of releases that is as bad as each."""
-    if len(runs) == 1:
-        return runs[0]
-    base = runs[0].noise_multiplier
-    parts = tuple((run.noise_multiplier / base, run.steps, run.shift) for run in runs)
-    shift = runs[0].shift
-    return MixtureSteps(base, Joined(shift.sensitivities, shift.probabilities, parts), 1)
+    return [merged(map(joined, places[-count:]))]
 
 
 def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:

@@ -17,7 +17,6 @@ from subjectdp.plan.plan import (
     BudgetWeights,
     FederationFacts,
     Horizontal,
-    Mechanism,
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
@@ -82,7 +81,10 @@ class Case:
         """The plan of the case, made as training makes it, with its ``unit`` as the claimed one."""
         facts = federation(self.silos, self.held)
         settings = plan_settings(self.mode, self.rounds, self.steps, cache_dir)
-        mechanism = self._mechanism()
+        declared = algorithm(self.algorithm, self.variant)
+        mechanism = declared.of_updates if self.updates else declared.mechanism(self.variant, self.mode)
+        if mechanism is None:
+            raise expected("algorithm that noises updates", self.algorithm, "joint_noise", PrivacyError)
         if self.trust is not None:
             mechanism = replace(mechanism, trust=self.trust)
         if mechanism.samples_subjects:
@@ -91,14 +93,6 @@ class Case:
         if self.unit is None:
             return plan
         return replace(plan, mechanism=replace(plan.mechanism, claimed_unit=self.unit))
-
-    def _mechanism(self) -> Mechanism:
-        found = algorithm(self.algorithm, self.variant)
-        if not self.updates:
-            return found.mechanism(self.variant, self.mode)
-        if found.of_updates is None:
-            raise expected("algorithm that noises updates", self.algorithm, "joint_noise", PrivacyError)
-        return found.of_updates
 
 
 def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:

@@ -52,6 +52,15 @@ _Z = 4.5  # standard errors: a right algorithm fails one of its statistical chec
 # Items of subjects (columns) at silos (rows): many and one everywhere, unevenly spread, at one silo.
 COUNTS = np.array([[3, 1, 3, 0], [3, 1, 1, 0], [3, 1, 0, 1]])
 SILOS, MOST = len(COUNTS), int(COUNTS.max())
+FACTS = FederationFacts(
+    items=tuple(map(int, COUNTS.sum(axis=1))),
+    subjects=tuple(map(int, (COUNTS > 0).sum(axis=1))),
+    largest_subject=(MOST,) * SILOS,
+    cap_enforced=True,
+    max_items_per_subject=MOST,
+    silos_per_subject=SILOS,
+    total_subjects=COUNTS.shape[1],
+)
 LARGE, HUGE = 1e3 * CLIP, 1e6 * CLIP
 
 
@@ -93,20 +102,22 @@ class _KnownGradient(nn.Module):
         return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
 
 
-def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
+def plans(audited: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
     """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
 
     Raises ConfigError or PrivacyError where every plan is refused.
     """
     made, refused = 0, None
     declared = [
-        m for m in found.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
+        m for m in audited.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
     ]
-    for own in (*declared, *([] if found.of_updates is None else [found.of_updates])):
-        for trust in TrustModel if found.reads_key("subject.trust") else (own.trust,):
-            for weights in BudgetWeights if found.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
+    for own in (*declared, *([] if audited.of_updates is None else [audited.of_updates])):
+        for trust in TrustModel if audited.reads_key("subject.trust") else (own.trust,):
+            for weights in (
+                BudgetWeights if audited.reads_key("subject.weights") else (BudgetWeights.UNIFORM,)
+            ):
                 try:
-                    plan = make_plan(replace(own, trust=trust), _facts(), _settings(own, weights, q))
+                    plan = make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
                 except (ConfigError, PrivacyError) as problem:
                     refused = problem
                     continue
@@ -115,11 +126,6 @@ def plans(found: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]
                 yield f"{own.title} ({', '.join([*words, own.clipping.value])})", plan
     if not made and refused is not None:
         raise refused
-
-
-def _facts() -> FederationFacts:
-    items, subjects = (tuple(map(int, x)) for x in (COUNTS.sum(axis=1), (COUNTS > 0).sum(axis=1)))
-    return FederationFacts(items, subjects, (MOST,) * SILOS, True, MOST, SILOS, COUNTS.shape[1])
 
 
 def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
@@ -140,19 +146,19 @@ def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
     )
 
 
-def checks(found: Algorithm) -> Iterator[tuple[str, Check]]:
+def checks(audited: Algorithm) -> Iterator[tuple[str, Check]]:
     """All checks of an algorithm, each with the title of its plan."""
-    for (title, plan), (_, rare) in zip(plans(found), plans(found, RARE), strict=True):
-        for each in (*check(found, plan), check_sampling(found, rare)):
+    for (title, plan), (_, rare) in zip(plans(audited), plans(audited, RARE), strict=True):
+        for each in (*check(audited, plan), check_sampling(audited, rare)):
             yield title, each
 
 
-def check(found: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
+def check(audited: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
     """Checks the algorithm's rounds against a plan of :func:`plans` with q = 1."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         yield Check(True, "no privacy is stated: nothing is checked")
         return
-    bench = _Bench(found, plan)
+    bench = _Bench(audited, plan)
     if not bool((bench.scale > 0).all() and bench.scale.isfinite().all()):
         yield Check(False, "a short gradient does not show in the release: nothing can be measured")
         return
@@ -164,10 +170,10 @@ def check(found: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
         yield from bench.moves()
 
 
-def check_sampling(found: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
+def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
     """Whether as many items (or subjects) are drawn as a plan of :func:`plans` with q < 1 says."""
     by_subject, q = plan.mechanism.samples_subjects, plan.silos[0].sampling_probability
-    federation, log = _federation(found, plan, _world(parameters=1), NOISE), StepLog()
+    federation, log = _federation(audited, plan, _world(parameters=1), NOISE), StepLog()
     for round_ in range(1, rounds + 1):
         train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
     rows = [step.batch for step in log.take()]
@@ -186,7 +192,7 @@ def _world(parameters: int = PARAMETERS, seed: int = 1) -> _Items:
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
 
 
-def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
+def _federation(audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
     """The training's own federation over the items; the plan's public constants stay what they are."""
     sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
     silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
@@ -194,7 +200,7 @@ def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float
     addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
     plan = replace(plan, silos=silos)
     return Federation(
-        rule=found.round_rule(plan),
+        rule=audited.round_rule(plan),
         plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
@@ -208,29 +214,25 @@ def _federation(found: Algorithm, plan: PrivacyPlan, items: _Items, noise: float
 class _Bench:
     """An algorithm's releases under one plan, in units of the clip norm on the un-noised sum."""
 
-    def __init__(self, found: Algorithm, plan: PrivacyPlan) -> None:
-        self.found, self.plan = found, plan
+    def __init__(self, audited: Algorithm, plan: PrivacyPlan) -> None:
+        self.audited, self.plan = audited, plan
         self.local = plan.mechanism.trust is TrustModel.LOCAL
-        self.probe = self._one_item_a_silo()
-        answer = self._seen(self.probe, 0.0).norm(dim=1)
-        self.scale = (answer / (CLIP / 10 * self._size_of_update())).unsqueeze(1)
-
-    def _size_of_update(self) -> float:
-        """What a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor."""
-        clipping, silo = self.plan.mechanism.clipping, self.plan.silos[0]
-        if clipping is Clipping.PER_UPDATE:
-            return silo.steps_per_round / silo.divisor
-        return self.plan.settings.subject.local_steps if clipping is Clipping.PER_SUBJECT_UPDATE else 1.0
-
-    def _one_item_a_silo(self) -> _Items:
-        """One short gradient at each silo, or at the first where the silos' sum is seen."""
-        gradients = torch.zeros(SILOS, PARAMETERS)
+        gradients = torch.zeros(
+            SILOS, PARAMETERS
+        )  # a short one at each silo, or at the first where their sum is seen
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
-        return _Items(gradients, np.arange(SILOS), np.arange(SILOS))
+        self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
+        # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor
+        clipping, silo, length = plan.mechanism.clipping, plan.silos[0], 1.0
+        if clipping is Clipping.PER_UPDATE:
+            length = silo.steps_per_round / silo.divisor
+        elif clipping is Clipping.PER_SUBJECT_UPDATE:
+            length = plan.settings.subject.local_steps
+        self.scale = (self._seen(self.probe, 0.0).norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
 
     def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
         """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
-        federation = _federation(self.found, self.plan, items, noise)
+        federation = _federation(self.audited, self.plan, items, noise)
         model, log = GlobalModel(federation), StepLog()
         if self.local:
             theta = model.vector
@@ -246,7 +248,7 @@ class _Bench:
     def noise(self) -> Iterator[Check]:
         """The noise of two rounds (of two steps, where each is seen): its size, its law, and that none is shared."""
         stated = unit_losses(self.plan, PrivacyUnit.ITEM, every_silo=False)[0][0].noise_multiplier
-        several = self.local and self.found.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
+        several = self.local and self.audited.round_rule(self.plan).silo_task is SiloTask.LOCAL_STEPS
         steps = 2 if several else self.plan.silos[0].steps_per_round
         at = self._with_silos(steps_per_round=steps)
         rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
@@ -258,11 +260,8 @@ class _Bench:
             return
         law = float(stats.kstest(drawn.ravel() / measured, "norm").pvalue)
         shared = float(np.abs(np.corrcoef(drawn) - np.eye(len(drawn))).max())
-        apart = shared <= 5 / math.sqrt(PARAMETERS)
-        yield Check(
-            law > 1e-6 and apart,
-            f"noise: Gaussian (p = {law:.2g}), releases correlated by {shared:.2f} at most",
-        )
+        words = f"noise: Gaussian (p = {law:.2g}), releases correlated by {shared:.2f} at most"
+        yield Check(law > 1e-6 and shared <= 5 / math.sqrt(PARAMETERS), words)
 
     def divisor(self) -> Check:
         """The noise of a release must not know the data: the same draw, on other data and on an empty mini-batch."""
@@ -272,12 +271,10 @@ class _Bench:
         change = float((lengths / lengths[0] - 1).abs().max())
         if change <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")
-        return Check(
-            False, f"divisor: not public, other data change the noise of a release by {100 * change:.0f} %"
-        )
+        words = f"other data change the noise of a release by {100 * change:.0f} %"
+        return Check(False, f"divisor: not public, {words}")
 
     def _with_silos(self, **changes: Any) -> _Bench:
-        """The same bench with other facts of every silo."""
         other = copy(self)
         other.plan = replace(self.plan, silos=tuple(replace(silo, **changes) for silo in self.plan.silos))
         return other
@@ -295,24 +292,22 @@ class _Bench:
             yield self._moved("a silo's whole data", PrivacyUnit.SILO, False, [world.silos == 0])
 
     def _moved(self, words: str, unit: PrivacyUnit, every: bool, masks: list[NDArray[np.bool_]]) -> Check:
-        found: list[tuple[float, float, float]] = []
+        measured: list[tuple[float, float, float]] = []
         for mask in masks:
             most = int(np.bincount(_world().silos[mask]).max())  # its items at a silo
+            items = MOST if unit is PrivacyUnit.ITEM else most
             try:
-                allowed = self._allowed(unit, every, MOST if unit is PrivacyUnit.ITEM else most)
+                losses = unit_losses(self._with_silos(max_items_per_subject=items).plan, unit, every)
             except PrivacyError as none:
                 return Check(True, f"{words}: no ε is stated ({none})")
+            # the length of the accountant's largest shifts over what is seen
+            squares = [sum(p.steps * p.shift.sensitivities[-1] ** 2 for p in loss) for loss in losses]
+            allowed = math.sqrt(max(squares) / self.plan.rounds)
             moved = max(self._moves(unit, mask))
-            found.append((round(moved / allowed, 3), moved, allowed))
-        ratio, moved, allowed = max(found)
+            measured.append((round(moved / allowed, 3), moved, allowed))
+        ratio, moved, allowed = max(measured)
         text = f"{words}: moved the un-noised sum by {moved:.4g} C, the plan allows {allowed:.4g} C"
         return Check(ratio <= 1, text)
-
-    def _allowed(self, unit: PrivacyUnit, every: bool, items: int) -> float:
-        """The length of the accountant's largest shifts over what is seen, for a unit of so many items at a silo."""
-        losses = unit_losses(self._with_silos(max_items_per_subject=items).plan, unit, every)
-        squares = [sum(p.steps * p.shift.sensitivities[-1] ** 2 for p in loss) for loss in losses]
-        return math.sqrt(max(squares) / self.plan.rounds)
 
     def _moves(self, unit: PrivacyUnit, mask: NDArray[np.bool_]) -> Iterator[float]:
         """For each kind of gradients: what is replaced is a silo's data, all else is taken away."""
@@ -320,11 +315,8 @@ class _Bench:
         axis[1] = 1.0
         chosen = torch.from_numpy(mask).unsqueeze(1)
         short = world.gradients / world.gradients.norm(dim=1, keepdim=True) * CLIP / 2
-        for own, others in (
-            (HUGE * axis, short),
-            (HUGE * axis, -LARGE * axis),
-            (world.gradients, world.gradients),
-        ):
+        same = world.gradients
+        for own, others in ((HUGE * axis, short), (HUGE * axis, -LARGE * axis), (same, same)):
             before = replace(world, gradients=torch.where(chosen, own, others))
             after = before.kept(~mask)
             if unit is PrivacyUnit.SILO:

@@ -30,12 +30,11 @@ from torch import Tensor
 
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.joint import SkellamMechanism, skellam_epsilon
+from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
 from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios
-from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 Floats = NDArray[np.float64]
@@ -55,16 +54,6 @@ class Case:
     sampling_probability: float
     noise_multiplier: float
 
-    def __post_init__(self) -> None:
-        if self.silos < 1 or self.local_steps < 1:
-            raise expected(
-                "silos and local steps", (self.silos, self.local_steps), "at least 1", PrivacyError
-            )
-        if not 0.0 < self.sampling_probability <= 1.0:
-            raise expected("sampling probability", self.sampling_probability, "in (0, 1]", PrivacyError)
-        if not self.noise_multiplier > 0.0:
-            raise expected("noise multiplier", self.noise_multiplier, "positive", PrivacyError)
-
     @property
     def claimed_variance(self) -> float:
         """σ²NS, in units of C²: what Theorem 4.7 accounts for."""
@@ -74,28 +63,6 @@ class Case:
     def remaining_variance(self) -> float:
         """σ²(S + N - 1): the target's silo keeps all its noise, the others their last step's."""
         return self.noise_multiplier**2 * (self.local_steps + self.silos - 1)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One row of the table; ``variance_measured`` is of releases without the target, in units of C²."""
-
-    silos: int
-    local_steps: int
-    sampling_probability: float
-    noise_multiplier: float
-    runs: int
-    variance_claimed: float
-    variance_remaining: float
-    variance_measured: float
-    epsilon_claimed: float  # the paper's accounting (Rényi, Mironov's conversion)
-    epsilon_claimed_tight: float  # the same claim by privacy loss distributions
-    epsilon_released: float  # of the released sum, by privacy loss distributions
-    epsilon_own_noise: float  # with only each silo's own noise: holds for any number of local steps
-    lower_bound: float  # Monte Carlo, 95 %
-    threshold: float  # in units of C; a release above it is a guess that the target takes part
-    true_positive_rate: float
-    false_positive_rate: float
 
 
 TABLE_CASES = (
@@ -168,13 +135,7 @@ class _Step:
 
 
 def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
-    """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target.
-
-    Raises:
-        PrivacyError: fewer than 1 run.
-    """
-    if runs < 1:
-        raise expected("runs", runs, "at least 1", PrivacyError)
+    """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target."""
     name = "present" if present else "absent"
     key = (case.silos, case.local_steps, repr(case.sampling_probability), repr(case.noise_multiplier))
     random = numpy_generator(seed, Purpose.AUDIT, "counterexample", name, *key)
@@ -203,49 +164,41 @@ def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
     """ε of S steps with noise σ√N: by the paper's Rényi accounting, and by privacy loss distributions."""
     total = case.noise_multiplier * case.silos**0.5
     paper, _ = skellam_epsilon(SkellamMechanism(total), case.sampling_probability, case.local_steps, delta)
-    return paper, _stepwise(case, total, delta)
+    return paper, stepwise_epsilon(case, total, delta)
 
 
-def own_noise_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of S steps with only each silo's own noise, which holds for any number of local steps."""
-    return _stepwise(case, case.noise_multiplier, delta)
-
-
-def released_epsilon(case: Case, delta: float = DELTA) -> float:
-    """ε of the number that is released: N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
-    return cancelled_noise_epsilon(
-        case.silos, case.local_steps, case.sampling_probability, case.noise_multiplier, delta
-    )
-
-
-def _stepwise(case: Case, sigma: float, delta: float) -> float:
+def stepwise_epsilon(case: Case, sigma: float, delta: float = DELTA) -> float:
+    """ε of S steps with noise σ: with each silo's own noise alone it holds for any number of local steps."""
     steps = MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps)
     return epsilon_of((steps,), delta)
 
 
-def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> Outcome:
+def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> dict[str, float]:
     """Runs the case ``runs`` times with and without the target and compares the outcome with the claims."""
     absent, present = (releases(case, world, runs, seed) for world in (False, True))
     cut = threshold(case, runs, delta)
     hits, alarms = int((present > cut).sum()), int((absent > cut).sum())
     paper, tight = claimed_epsilon(case, delta)
-    return Outcome(
+    q, sigma = case.sampling_probability, case.noise_multiplier
+    return {
         **asdict(case),
-        runs=runs,
-        variance_claimed=case.claimed_variance,
-        variance_remaining=case.remaining_variance,
-        variance_measured=float(absent.var()),
-        epsilon_claimed=paper,
-        epsilon_claimed_tight=tight,
-        epsilon_released=released_epsilon(case, delta),
-        epsilon_own_noise=own_noise_epsilon(case, delta),
-        lower_bound=counts_epsilon(hits, runs, alarms, runs, delta),
-        threshold=cut,
-        true_positive_rate=hits / runs,
-        false_positive_rate=alarms / runs,
-    )
+        "runs": runs,
+        "variance_claimed": case.claimed_variance,
+        "variance_remaining": case.remaining_variance,
+        "variance_measured": float(absent.var()),  # of releases without the target, in units of C²
+        "epsilon_claimed": paper,  # the paper's accounting (Rényi, Mironov's conversion)
+        "epsilon_claimed_tight": tight,  # the same claim by privacy loss distributions
+        "epsilon_released": cancelled_noise_epsilon(
+            case.silos, case.local_steps, q, sigma, delta
+        ),  # of the sum
+        "epsilon_own_noise": stepwise_epsilon(case, sigma, delta),  # holds for any number of local steps
+        "lower_bound": counts_epsilon(hits, runs, alarms, runs, delta),  # Monte Carlo, 95 %
+        "threshold": cut,  # in units of C; a release above it is a guess that the target takes part
+        "true_positive_rate": hits / runs,
+        "false_positive_rate": alarms / runs,
+    }
 
 
 def table(cases: Sequence[Case] = CASES, runs: int = RUNS, seed: int = 0) -> pd.DataFrame:
-    """A row for each case, with the columns of :class:`Outcome`."""
-    return pd.DataFrame([asdict(demonstrate(case, runs, seed)) for case in cases])
+    """A row for each case, with the columns of :func:`demonstrate`."""
+    return pd.DataFrame([demonstrate(case, runs, seed) for case in cases])

@@ -14,19 +14,8 @@ from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.plan.plan import Mechanism
 
 COLUMNS = (
-    "audit",
-    "algorithm",
-    "variant",
-    "mode",
-    "setting",
-    "claimed_epsilon",
-    "true_epsilon",
-    "lower_bound",
-    "runs",
-    "direction",
-    "confidence",
-    "verdict",
-    "synthetic",
+    *("audit", "algorithm", "variant", "mode", "setting", "claimed_epsilon", "true_epsilon", "lower_bound"),
+    *("runs", "direction", "confidence", "verdict", "synthetic"),
 )
 REFUTED, STANDS = "refuted", "not refuted"
 
@@ -81,12 +70,16 @@ def table(findings: list[Finding]) -> pd.DataFrame:
 
 
 def summary(findings: list[Finding], facts: dict[str, Any]) -> dict[str, Any]:
-    """All findings with their details as one JSON object that starts with ``facts``."""
+    """All findings with their details as one JSON object that starts with ``facts``; null for NaN and infinity."""
+
+    def finite(values: dict[str, Any]) -> dict[str, Any]:
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
     return {
         **facts,
         "refuted": [finding.name for finding in findings if finding.verdict == REFUTED],
         "not_refuted": [finding.name for finding in findings if finding.verdict == STANDS],
-        "findings": [_finite({**finding.row(), **finding.details}) for finding in findings],
+        "findings": [finite({**finding.row(), **finding.details}) for finding in findings],
     }
 
 
@@ -98,8 +91,3 @@ def write_findings(
     write_frame(parquet, frame)
     write_frame(csv, frame)
     write_json(json, summary(findings, facts))
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has neither NaN nor infinity: null instead."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

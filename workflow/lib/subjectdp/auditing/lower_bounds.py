@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import PrivacyError, expected
 
 Scores = NDArray[np.floating]
@@ -42,41 +41,34 @@ class LowerBound:
     false_positive_rate: float
     runs: int  # of each world, both halves
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """Threshold and rates, for a finding's details."""
+        names = ("threshold", "true_positive_rate", "false_positive_rate")
+        return {name: getattr(self, name) for name in names}
+
 
 def clopper_pearson_lower(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
     """Exact one-sided lower limits of probabilities: each is below its limit with probability at most ``error``."""
-    _check_counts(successes, trials, error)
-    found = stats.beta.ppf(error, successes, trials - successes + 1)  # NaN for 0 successes
-    return np.asarray(np.nan_to_num(found))
+    # NaN for 0 successes
+    return np.asarray(np.nan_to_num(stats.beta.ppf(error, successes, trials - successes + 1)))
 
 
 def clopper_pearson_upper(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
     """Exact one-sided upper limits of probabilities (see :func:`clopper_pearson_lower`)."""
-    _check_counts(successes, trials, error)
     failures = trials - np.asarray(successes)
     return np.where(failures == 0, 1.0, stats.beta.ppf(1 - error, successes + 1, np.maximum(1, failures)))
-
-
-def rates_epsilon(true_positive_rate: float, false_positive_rate: float, delta: float) -> float:
-    """The smallest ε ≥ 0 that allows a test with these rates: TPR ≤ e^ε FPR + δ, so ε ≥ log((TPR − δ)/FPR)."""
-    if true_positive_rate <= delta:
-        return 0.0
-    if false_positive_rate <= 0.0:
-        return math.inf
-    return max(0.0, math.log((true_positive_rate - delta) / false_positive_rate))
 
 
 def counts_epsilon(
     hits: int, positives: int, alarms: int, negatives: int, delta: float, confidence: float = CONFIDENCE
 ) -> float:
-    """The lower bound from the counts of a test that was fixed beforehand.
+    """The lower bound from the counts of a test that was fixed beforehand: ε ≥ log((TPR − δ)/FPR), at least 0.
 
     The test was right in ``hits`` of ``positives`` runs and wrong in ``alarms`` of ``negatives``. Each rate gets half
     of the error probability, so both limits hold together with ``confidence``.
     """
-    error = (1.0 - confidence) / 2.0
-    hit_rate = float(clopper_pearson_lower(hits, positives, error))
-    return rates_epsilon(hit_rate, float(clopper_pearson_upper(alarms, negatives, error)), delta)
+    return max(0.0, float(log_ratios(hits, positives, alarms, negatives, delta, confidence)))
 
 
 def log_ratios(
@@ -97,16 +89,19 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
     """
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
-            raise expected(
-                f"scores of runs with the subject {name}", len(scores), "4 finite ones", PrivacyError
-            )
-    choosing = (present[0::2], absent[0::2])
-    judging = (present[1::2], absent[1::2])
+            what = f"scores of runs with the subject {name}"
+            raise expected(what, len(scores), "4 finite ones", PrivacyError)
+
+    def oriented(half: int, direction: str) -> tuple[Scores, Scores]:
+        """Scores where a high value is a right guess, and those where it is a false alarm; negated for "absent"."""
+        there, gone = present[half::2], absent[half::2]
+        return (there, gone) if direction == "present" else (-gone, -there)
+
     (_, threshold, direction) = max(
-        (*_best_threshold(*_oriented(choosing, direction), delta, confidence), direction)
+        (*_best_threshold(*oriented(0, direction), delta, confidence), direction)
         for direction in ("absent", "present")
     )
-    positives, negatives = _oriented(judging, direction)
+    positives, negatives = oriented(1, direction)
     hits, alarms = int((positives >= threshold).sum()), int((negatives >= threshold).sum())
     return LowerBound(
         counts_epsilon(hits, len(positives), alarms, len(negatives), delta, confidence),
@@ -118,34 +113,14 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
     )
 
 
-def gaussian_estimate(present: Scores, absent: Scores, delta: float) -> float:
-    """An estimate of ε, not a bound: that of a Gaussian mechanism with the separation of the scores (Nasr et al. 2023).
-
-    The separation is the maximum over thresholds of Φ⁻¹(TPR) − Φ⁻¹(FPR). Both rates stay at least 1 % away from 0 and
-    1, where few runs decide.
-    """
-    levels = np.linspace(0.01, 0.99, 99)
-    thresholds = np.quantile(absent, 1.0 - levels)
-    rates = np.array([(present >= threshold).mean() for threshold in thresholds])
-    inside = (rates > 0.01) & (rates < 0.99)
-    if not inside.any():
-        return math.inf if rates.max() >= 0.99 else 0.0
-    gaps = stats.norm.ppf(rates[inside]) - stats.norm.ppf(levels[inside])
-    return float(gdp_epsilon(max(0.0, float(gaps.max())), delta))
-
-
-def _oriented(scores: tuple[Scores, Scores], direction: str) -> tuple[Scores, Scores]:
-    """Scores where a high value is a right guess, and those where it is a false alarm; negated for "absent"."""
-    present, absent = scores
-    return (present, absent) if direction == "present" else (-absent, -present)
-
-
 def _best_threshold(
     positives: Scores, negatives: Scores, delta: float, confidence: float
 ) -> tuple[float, float]:
     """(bound, threshold) of the threshold with the largest bound on these runs."""
     ordered, right = np.sort(negatives), np.sort(positives)
-    counts = _candidate_counts(len(ordered))
+    runs = len(ordered)  # numbers of false alarms to try: all small ones, then a geometric sequence
+    ladder = np.geomspace(1, runs, min(runs, _THRESHOLDS)).astype(np.int64)
+    counts = np.unique(np.concatenate([np.arange(1, min(runs, 200) + 1), ladder]))
     # also one without false alarms: the lowest right guess if all of them lie above, else just above the alarms
     top = max(float(np.nextafter(np.float32(ordered[-1]), np.float32(np.inf))), float(right[0]))
     thresholds = np.append(ordered[len(ordered) - counts[counts > 0]], top)
@@ -154,19 +129,6 @@ def _best_threshold(
     bounds = log_ratios(hits, len(right), alarms, len(ordered), delta, confidence)
     best = int(np.argmax(bounds))
     return float(bounds[best]), float(thresholds[best])
-
-
-def _candidate_counts(runs: int) -> NDArray[np.int64]:
-    """Numbers of false alarms to try: all small ones, then a geometric sequence."""
-    ladder = np.geomspace(1, runs, min(runs, _THRESHOLDS))
-    return np.unique(np.concatenate([np.arange(1, min(runs, 200) + 1), ladder.astype(np.int64)]))
-
-
-def _check_counts(successes: Counts, trials: int, error: float) -> None:
-    if not (trials >= 1 and np.all((np.asarray(successes) >= 0) & (np.asarray(successes) <= trials))):
-        raise expected("successes", successes, f"between 0 and the {trials} trials", PrivacyError)
-    if not 0 < error < 1:
-        raise expected("error probability", error, "between 0 and 1", PrivacyError)
 
 
 _LARGEST_EPSILON = 60.0
@@ -187,7 +149,6 @@ def p_value(outcome: Guesses, epsilon: float, delta: float) -> float:
 
     With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1.
     """
-    _check(outcome, delta)
     right = 1.0 / (1.0 + math.exp(-epsilon))
     v, r = outcome.correct, outcome.guesses
     tail = float(stats.binom.sf(v - 1, r, right))
@@ -225,15 +186,6 @@ def guess(scores: NDArray[np.floating], members: NDArray[np.bool_], guesses: int
     return Guesses(canaries, guesses, correct)
 
 
-def _check(outcome: Guesses, delta: float) -> None:
-    if not 0 <= outcome.correct <= outcome.guesses <= outcome.canaries:
-        raise expected(
-            "right guesses", outcome, "at most the guesses, and these at most the canaries", PrivacyError
-        )
-    if not 0 <= delta < 1:
-        raise expected("delta", delta, "from 0 to below 1", PrivacyError)
-
-
 _PLACES = 4001
 _RARE = 1e-30  # counts that are less likely are left out, which lowers the bound
 
@@ -257,5 +209,5 @@ def least_epsilon(loss: MixtureSteps, delta: float) -> float:
     with np.errstate(invalid="ignore", divide="ignore"):
         present = np.log(above - delta) - stats.norm.logsf(thresholds / std)
         absent = np.log(stats.norm.cdf(thresholds / std) - delta) - np.log(below)
-    found = np.concatenate([present, absent])
-    return float(max(0.0, found[np.isfinite(found)].max()))
+    bounds = np.concatenate([present, absent])
+    return float(max(0.0, bounds[np.isfinite(bounds)].max()))

@@ -18,7 +18,7 @@ from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.vector import World, claimed_unit, federation_of, held_silos
+from subjectdp.auditing.vector import World, claimed_unit, federation_of, unit_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -50,14 +50,9 @@ def world_scores(
 
 
 def audit_plan(
-    plan: PrivacyPlan,
-    name: str,
-    runs: int,
-    seed: int,
-    confidence: float = CONFIDENCE,
-    models: bool = False,
-) -> tuple[LowerBound, NDArray[np.float32], NDArray[np.float32]]:
-    """The lower bound on a plan's ε for the unit it claims, with the scores of present and absent runs.
+    plan: PrivacyPlan, name: str, runs: int, seed: int, confidence: float = CONFIDENCE, models: bool = False
+) -> LowerBound:
+    """The lower bound on a plan's ε for the unit it claims.
 
     Args:
         plan: of an algorithm with noise and Poisson sampling.
@@ -69,7 +64,7 @@ def audit_plan(
     scores = likelihood_ratios(plan, models=models)
     worlds = [World(seed, name, present, runs) for present in (True, False)]
     present, absent = (world_scores(audited, plan, scores, world, models) for world in worlds)
-    return split_bound(present, absent, plan.settings.delta, confidence), present, absent
+    return split_bound(present, absent, plan.settings.delta, confidence)
 
 
 _CELLS = 1 << 14
@@ -114,15 +109,18 @@ def likelihood_ratios(
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):
         return (_score(plan, chosen, 1),)
-    held = range(held_silos(plan)) if silos is None else silos
-    return tuple(
-        _score(_single(plan, silo), chosen, plan.silos[silo].steps_per_round if models else 1)
-        for silo in held
-    )
+    held = range(unit_silos(plan)) if silos is None else silos
+
+    def alone(silo: int) -> LikelihoodRatio:
+        """As if this silo were the only one."""
+        tables = plan.group_noise_multipliers[silo : silo + 1]
+        single = replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)
+        return _score(single, chosen, plan.silos[silo].steps_per_round if models else 1)
+
+    return tuple(map(alone, held))
 
 
 def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio:
-    """Of the sum of ``summed`` releases."""
     step = _sum_of(unit_losses(plan, unit, every_silo=True)[0][0], summed)
     # where the canary may reverse a clipped vector, each silo releases −C without it
     reversed_ = plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE)
@@ -136,12 +134,4 @@ def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
     return replace(step, noise_multiplier=math.sqrt(count) * step.noise_multiplier, shift=shift)
 
 
-@cache
-def _likelihood_ratio(step: MixtureSteps, offset: float) -> LikelihoodRatio:
-    return LikelihoodRatio(step, offset)
-
-
-def _single(plan: PrivacyPlan, silo: int) -> PrivacyPlan:
-    """The plan as if this silo were the only one."""
-    tables = plan.group_noise_multipliers[silo : silo + 1]
-    return replace(plan, silos=(plan.silos[silo],), silos_per_subject=1, group_noise_multipliers=tables)
+_likelihood_ratio = cache(LikelihoodRatio)

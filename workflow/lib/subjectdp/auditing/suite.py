@@ -21,16 +21,14 @@ from subjectdp.auditing.lower_bounds import (
     CONFIDENCE,
     LowerBound,
     counts_epsilon,
-    gaussian_estimate,
     one_run_epsilon,
 )
 from subjectdp.auditing.monte_carlo import audit_plan
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
 from subjectdp.auditing.vector import MinibatchDistribution, canary_items, claimed_unit
-from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
-from subjectdp.plan.plan import Mechanism, NoiseRule, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +52,13 @@ _LEAK_RUNS: dict[Size, int] = {"small": 1000, "full": 2000}
 _LEAK_STEPS: dict[Size, int] = {"small": 400, "full": 1250}
 _DIVISOR_SIZES = (10_000, 100_000, 1_000_000, 6_603_710)  # the last: LEAF's FEMNIST network
 _SUBJECTS_IN_BATCH = 475
+_TRAININGS = (
+    ("higrad_avg_dp", "v1", cases.PUBLISHED, PrivacyUnit.SUBJECT),
+    ("higrad_avg_dp", "v1", cases.PUBLISHED, PrivacyUnit.ITEM),
+    ("local_group_dp", None, cases.PUBLISHED, PrivacyUnit.SUBJECT),
+    ("higrad_avg_dp", "v3", cases.SOUND, PrivacyUnit.SUBJECT),
+    ("local_group_dp", None, cases.SOUND, PrivacyUnit.SUBJECT),
+)
 
 
 def write_suite(
@@ -77,14 +82,13 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
     """The mechanism-level Monte Carlo audit of one plan."""
     plan = case.plan(cache_dir)
     true = unit_epsilon(plan, claimed_unit(plan), every_silo=True, accountant="pld")
-    bound, present, absent = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
+    bound = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
     details = {
         "seen": "the silos' models of each round" if case.sees_models else "every noisy step or sum",
         "noise_multiplier": plan.silos[0].noise_multiplier,
         "rounds_executed": plan.rounds,
         "steps_per_round": plan.silos[0].steps_per_round,
-        "gaussian_estimate": gaussian_estimate(present, absent, plan.settings.delta),
-        **_rates(bound),
+        **bound.rates,
     }
     return Finding(
         audit="monte_carlo",
@@ -128,11 +132,7 @@ def audit_one_run(
         lower_bound=one_run_epsilon(outcome, settings.delta),
         runs=size.canaries,
         direction="both",
-        details={
-            "guesses": outcome.guesses,
-            "correct": outcome.correct,
-            "test_accuracy": result.accuracy,
-        },
+        details={"guesses": outcome.guesses, "correct": outcome.correct, "test_accuracy": result.accuracy},
         synthetic=setup.synthetic,
     )
 
@@ -152,45 +152,27 @@ def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
     """v3's realised divisor in one step, given who else is in the mini-batch."""
     bound = divisor_leak(_SUBJECTS_IN_BATCH, parameters, runs, cases.DELTA, seed)
     setting = f"{parameters:,} parameters, 1 step, {_SUBJECTS_IN_BATCH} other subjects"
-    declared = mechanism("higrad_avg_dp", "v3", cases.PUBLISHED)
-    found = _leak("divisor_leak", declared, setting, bound)
-    separation = {"separation": divisor_separation(_SUBJECTS_IN_BATCH, parameters)}
-    return replace(found, details={**separation, **found.details})
+    finding = _leak("divisor_leak", mechanism("higrad_avg_dp", "v3", cases.PUBLISHED), setting, bound)
+    separation = divisor_separation(_SUBJECTS_IN_BATCH, parameters)
+    return replace(finding, details={"separation": separation, **finding.details})
 
 
 def _leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound) -> Finding:
-    """A finding about data-dependent noise, whose true ε is not defined."""
     claimed, true = cases.EPSILON, math.nan
     return Finding(
-        audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, _rates(bound)
+        audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, bound.rates
     )
 
 
 def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None) -> Iterator[Finding]:
     for case in cases.monte_carlo_cases(size):
         yield audit_case(case, seed, cache_dir)
-    for declared, unit in _trainings():
+    for name, variant, mode, unit in _TRAININGS:
+        declared = mechanism(name, variant, mode)
         yield audit_one_run(declared, unit, setup, TRAINING_SIZES[size], seed, cache_dir)
     yield audit_noise_level(size, seed, cache_dir)
     for parameters in _DIVISOR_SIZES:
         yield audit_divisor(parameters, 100_000, seed)
-
-
-def _trainings() -> Iterator[tuple[Mechanism, PrivacyUnit]]:
-    """v1 audited with subjects and with items, the group rule, and the sound plans of both algorithms."""
-    yield mechanism("higrad_avg_dp", "v1", cases.PUBLISHED), PrivacyUnit.SUBJECT
-    yield mechanism("higrad_avg_dp", "v1", cases.PUBLISHED), PrivacyUnit.ITEM
-    yield mechanism("local_group_dp", None, cases.PUBLISHED), PrivacyUnit.SUBJECT
-    yield mechanism("higrad_avg_dp", "v3", cases.SOUND), PrivacyUnit.SUBJECT
-    yield mechanism("local_group_dp", None, cases.SOUND), PrivacyUnit.SUBJECT
-
-
-def _rates(bound: LowerBound) -> dict[str, float]:
-    return {
-        "threshold": bound.threshold,
-        "true_positive_rate": bound.true_positive_rate,
-        "false_positive_rate": bound.false_positive_rate,
-    }
 
 
 def noise_level_leak(
@@ -201,15 +183,23 @@ def noise_level_leak(
     Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
     beforehand: it says "present" if the squared norm of any of the first ``steps`` steps lies above the geometric mean
     of the squared norms expected under σ_1 and σ_2.
-
-    Raises PrivacyError for a plan whose noise does not depend on the group size.
     """
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        raise expected("noise rule", plan.mechanism.noise_rule.value, "group_size_in_batch", PrivacyError)
-    table = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
-    test = _NoiseLevelTest(plan, table, parameters, steps)
-    present, absent = (test.says_present(runs, seed, world) for world in (True, False))
-    return _fixed_test(present, absent, test.threshold, plan.settings.delta, confidence)
+    sigmas = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
+    threshold = float(sigmas[1] * sigmas[2]) * parameters
+
+    def says_present(present: bool) -> NDArray[np.bool_]:
+        """(runs,) whether some step's squared noise norm lies above the threshold."""
+        batches = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
+        sampler = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
+        norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
+        above = np.zeros(runs, dtype=bool)
+        for _ in range(steps):
+            canary = batches.canary_count(runs, sampler).numpy().astype(np.int64)
+            groups = np.maximum(np.maximum(batches.largest_other_group(runs, sampler).numpy(), canary), 1)
+            above |= sigmas[groups] ** 2 * norms.chisquare(parameters, size=runs) > threshold
+        return above
+
+    return _fixed_test(says_present(True), says_present(False), threshold, plan.settings.delta, confidence)
 
 
 def divisor_leak(
@@ -224,46 +214,19 @@ def divisor_leak(
     low, high = float(subjects + 1) ** -2 * parameters, float(subjects) ** -2 * parameters
     deviation = high * math.sqrt(2.0 / parameters)
     threshold = high - max(4.0 * deviation, (high - low) / 2.0)
-    norms = []
-    for present in (True, False):
+
+    def says_present(present: bool) -> NDArray[np.bool_]:
         generator = numpy_generator(seed, Purpose.AUDIT, "divisor", subjects, parameters, int(present))
         scale = float(subjects + int(present)) ** -2
-        norms.append(scale * generator.chisquare(parameters, size=runs))
-    present_flags, absent_flags = norms[0] <= threshold, norms[1] <= threshold
-    return _fixed_test(present_flags, absent_flags, threshold, delta, confidence)
+        return np.asarray(scale * generator.chisquare(parameters, size=runs) <= threshold)
+
+    return _fixed_test(says_present(True), says_present(False), threshold, delta, confidence)
 
 
 def divisor_separation(subjects: int, parameters: int) -> float:
     """The gap between the mean squared norms with ``subjects`` and one more, in standard deviations."""
     low, high = float(subjects + 1) ** -2, float(subjects) ** -2
     return (high - low) / (high * math.sqrt(2.0 / parameters))
-
-
-@dataclass(frozen=True)
-class _NoiseLevelTest:
-    """The test of :func:`noise_level_leak`; ``table`` holds σ_z for z = 0, 1, ..."""
-
-    plan: PrivacyPlan
-    table: NDArray[np.float64]
-    parameters: int
-    steps: int
-
-    @property
-    def threshold(self) -> float:
-        return float(self.table[1] * self.table[2]) * self.parameters
-
-    def says_present(self, runs: int, seed: int, present: bool) -> NDArray[np.bool_]:
-        """(runs,) whether some step's squared noise norm lies above the threshold."""
-        plan = self.plan
-        batches = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
-        sampler = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
-        norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
-        above = np.zeros(runs, dtype=bool)
-        for _ in range(self.steps):
-            canary = batches.canary_count(runs, sampler).numpy().astype(np.int64)
-            groups = np.maximum(np.maximum(batches.largest_other_group(runs, sampler).numpy(), canary), 1)
-            above |= self.table[groups] ** 2 * norms.chisquare(self.parameters, size=runs) > self.threshold
-        return above
 
 
 def _fixed_test(

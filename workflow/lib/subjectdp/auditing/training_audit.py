@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.base import RoundRule
-from subjectdp.algorithms.protocols import LocalStep
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import Guesses, guess
 from subjectdp.auditing.monte_carlo import LikelihoodRatio, likelihood_ratios
@@ -28,8 +27,7 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError, PrivacyError, expected
 from subjectdp.models.build import build_model
-from subjectdp.noise.keys import Purpose, key_bytes, key_int, numpy_generator
-from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import (
     AccountingMode,
     FederationFacts,
@@ -67,30 +65,26 @@ class Observer:
     def __init__(
         self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]
     ) -> None:
-        self.plan, self.canaries, self._where = plan, canaries, where
-        self._score = dict(zip(canaries.silos, scores, strict=True))
+        self.plan, self.where = plan, where
+        self.score = dict(zip(canaries.silos, scores, strict=True))
         self.scores = torch.zeros(canaries.count)
-        self._models = plan.mechanism.mode is AccountingMode.AS_PUBLISHED
-        self._sums = {silo: torch.zeros(canaries.count) for silo in canaries.silos}
-        self._scale = {silo: public_divisor(plan, silo) / plan.settings.clip_norm for silo in canaries.silos}
+        self.sums = {silo: torch.zeros(canaries.count) for silo in canaries.silos}
 
     def watching(self, audited: RoundRule) -> RoundRule:
         """The round with its own local step, whose result is scored before it is returned."""
+        models = self.plan.mechanism.mode is AccountingMode.AS_PUBLISHED
 
-        def local_step(step: LocalStep) -> Tensor:
+        def local_step(step: Any) -> Tensor:
             gradient = audited.local_step(step)
-            silo: int = step.silo  # type: ignore[attr-defined]
-            if silo in self._scale:
-                self._see(silo, gradient[self._where] * -self._scale[silo], step.step)  # type: ignore[attr-defined]
+            if (silo := step.silo) in self.score:
+                scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
+                self.sums[silo] += gradient[self.where] * -scale
+                if not models or step.step + 1 == self.plan.silos[silo].steps_per_round:
+                    self.scores += self.score[silo](self.sums[silo])
+                    self.sums[silo].zero_()
             return gradient
 
         return replace(audited, local_step=local_step)
-
-    def _see(self, silo: int, release: Tensor, step: int) -> None:
-        self._sums[silo] += release
-        if not self._models or step + 1 == self.plan.silos[silo].steps_per_round:
-            self.scores += self._score[silo](self._sums[silo])
-            self._sums[silo].zero_()
 
 
 def plan_with_canaries(
@@ -126,10 +120,9 @@ def audit_training(
 
     Raises PrivacyError for a trust model in which single steps are not observed.
     """
-    if mechanism.trust is not TrustModel.LOCAL:
-        raise expected(
-            "trust of an audited training", mechanism.trust.value, TrustModel.LOCAL.value, PrivacyError
-        )
+    local = TrustModel.LOCAL
+    if mechanism.trust is not local:
+        raise expected("trust of an audited training", mechanism.trust.value, local.value, PrivacyError)
     members = canaries.members()
     planned = plan_with_canaries(mechanism, setup, canaries, settings)
     plan = plan_with_canaries(mechanism, setup, canaries, settings, int(members.sum()))
@@ -153,19 +146,13 @@ def audit_training(
     trained, log = GlobalModel(federation), StepLog()
     for round_ in range(1, plan.rounds + 1):
         run_round(federation, trained, round_, log)
-    found = observer.scores.numpy()
+    total = observer.scores.numpy()
     accuracy = evaluate(engine.flat.model, federation.data, setup.partition.test_items, 1024).accuracy
-    return TrainingAudit(plan, found, members, guess(found, members, guesses), accuracy)
+    return TrainingAudit(plan, total, members, guess(total, members, guesses), accuracy)
 
 
 _CERTAIN = 1e4  # logit that makes a canary's loss linear in its own parameter
 LABEL = 1  # of every canary item
-
-
-class Data(Protocol):
-    """The resident data set as federation and evaluation use it."""
-
-    def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -233,7 +220,7 @@ class CanaryData:
     Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
     """
 
-    def __init__(self, inner: Data, size: int) -> None:
+    def __init__(self, inner: DeviceDataset, size: int) -> None:
         self.inner, self.size = inner, size
         inputs, _ = inner.batch(np.zeros(1, np.int64))
         self.shape, self._dtype, self.device = tuple(inputs.shape[1:]), inputs.dtype, inputs.device
@@ -291,14 +278,11 @@ def canary_slice(shapes: dict[str, tuple[int, ...]], name: str = "canaries.weigh
     raise expected("parameters of the audited model", sorted(shapes), f"with {name}", PrivacyError)
 
 
-_CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
-
-
 @dataclass(frozen=True)
 class TrainingSetup:
     """The data, model and partition that a training audit runs on; ``size`` counts the data set's addresses."""
 
-    data: Data
+    data: DeviceDataset
     size: int
     partition: Partition
     facts: FederationFacts
@@ -318,15 +302,8 @@ def prepared_setup(
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
-    model = partial(
-        build_model,
-        run.model.name,
-        prepared.classes,
-        prepared.kind,
-        run.seed,
-        run.model.parameters,
-        prepared.shape,
-    )
+    name, parameters = run.model.name, run.model.parameters
+    model = partial(build_model, name, prepared.classes, prepared.kind, run.seed, parameters, prepared.shape)
     return TrainingSetup(
         DeviceDataset(prepared, torch.device("cpu")),
         len(prepared.features),
@@ -336,43 +313,3 @@ def prepared_setup(
         run.training.optimizer.learning_rate,
         prepared.synthetic,
     )
-
-
-class Points:
-    """Normally distributed points around one centre for each class, as a resident data set."""
-
-    def __init__(self, items: int, seed: int) -> None:
-        generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
-        self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)
-        centres = torch.eye(_CLASSES, _FEATURES) * _SEPARATION
-        self.features = torch.randn(items, _FEATURES, generator=generator) + centres[self.labels]
-
-    def batch(self, addresses: NDArray[np.int32] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """The points at these addresses and their labels."""
-        where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
-        return self.features[where], self.labels[where]
-
-
-def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> TrainingSetup:
-    """Subjects with ``items`` points at each silo, a linear model, and as many test points as one silo has."""
-    size = subjects * items
-    owners = np.tile(np.repeat(np.arange(subjects, dtype=np.int32), items), silos)
-    test = np.arange(silos * size, (silos + 1) * size, dtype=np.int32)
-    partition = Partition(
-        np.arange(silos * size, dtype=np.int32),
-        owners,
-        np.arange(silos + 1, dtype=np.int64) * size,
-        test[:0],
-        test,
-        {"counts": {"subjects": subjects}},
-    )
-    facts = FederationFacts((size,) * silos, (subjects,) * silos, (items,) * silos, True, items, silos)
-    return TrainingSetup(
-        Points((silos + 1) * size, seed), (silos + 1) * size, partition, facts, partial(_linear, seed)
-    )
-
-
-def _linear(seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, "linear") & 0x7FFF_FFFF_FFFF_FFFF)
-        return nn.Linear(_FEATURES, _CLASSES)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -152,8 +152,7 @@ class VectorFederation:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
         self._sampler = keyed_generator(world.key("sampling"))
-        held = held_silos(plan)
-        items = canary_items(plan)
+        held, items = unit_silos(plan), canary_items(plan)
         sampling, replaced = plan.settings.sampling, claimed_unit(plan) is PrivacyUnit.SILO
         self._batches = [
             MinibatchDistribution(silo, sampling, items if index < held else 0, world.present, replaced)
@@ -167,16 +166,18 @@ class VectorFederation:
         independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
         expectation.
         """
+        silos = self.plan.silos
+        whole = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
         for round_ in range(1, self.plan.rounds + 1):
             if self.plan.mechanism.trust is TrustModel.LOCAL:
                 yield from self._local_releases(round_)
             else:
-                yield 0, self._summed_release(round_)
+                yield 0, self.aggregated(round_) * (whole / self.plan.settings.clip_norm)
 
     def models(self) -> Iterator[tuple[int, Tensor]]:
         """What the server receives under LOCAL trust: for each round and silo the sum of the releases above."""
         for round_ in range(1, self.plan.rounds + 1):
-            for silo in range(held_silos(self.plan)):
+            for silo in range(unit_silos(self.plan)):
                 scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
                 yield silo, self._silo_result(round_, silo) * -scale
 
@@ -195,7 +196,7 @@ class VectorFederation:
         """The round's gradient as the observer of the sum sees it: θ before the round minus θ after it, at η = 1."""
         server = VectorServer(self, round_)
         self.rule.aggregate(server, (self._silo_result(round_, silo) for silo in range(server.silo_count)))
-        return server.released()
+        return server.released
 
     def _silo_result(self, round_: int, silo: int) -> Tensor:
         """What a silo gives to the server (see ``training.rounds.train_silo``), from a model at zero with η = 1."""
@@ -209,13 +210,8 @@ class VectorFederation:
             return release.add_noise(release.clip(model), self.plan.silos[silo].noise_multiplier)
         return model
 
-    def _summed_release(self, round_: int) -> Tensor:
-        silos = self.plan.silos
-        scale = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
-        return self.aggregated(round_) * (scale / self.plan.settings.clip_norm)
-
     def _local_releases(self, round_: int) -> Iterator[tuple[int, Tensor]]:
-        for silo in range(held_silos(self.plan)):
+        for silo in range(unit_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
                 release = self.rule.local_step(self.step(round_, silo, step))
@@ -226,30 +222,20 @@ class VectorServer:
     """The server of one round in each run (``algorithms.protocols.Server``), from a model at zero with η = 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
-        self._federation, self._round = federation, round_
-        self.silo_count = len(federation.plan.silos)
+        self._step = federation.step(round_, SERVER, 0)
+        self._silos = federation.plan.silos
+        self.silo_count, self.divisor = len(self._silos), sum(silo.divisor for silo in self._silos)
         self.model = torch.zeros(federation.world.runs)
-        self._released: Tensor | None = None
-
-    @property
-    def divisor(self) -> float:
-        return sum(silo.divisor for silo in self._federation.plan.silos)
-
-    def released(self) -> Tensor:
-        """The round's gradient as an observer of the sum sees it."""
-        if self._released is None:
-            raise PrivacyError("The server's round released nothing.")
-        return self._released
+        self.released = self.model  # the round's gradient as an observer of the sum sees it
 
     def add_noise(self, total: Tensor) -> Tensor:
-        step = self._federation.step(self._round, SERVER, 0)
-        return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
+        return self._step.add_noise(total, self._silos[0].noise_multiplier)
 
     def set_model(self, model: Tensor) -> None:
-        self._released = self.model - model
+        self.released = self.model - model
 
     def descend(self, gradient: Tensor) -> None:
-        self._released = gradient
+        self.released = gradient
 
 
 def check_auditable(plan: PrivacyPlan) -> None:
@@ -288,7 +274,7 @@ def canary_items(plan: PrivacyPlan) -> int:
     return max(silo.max_items_per_subject for silo in plan.silos)
 
 
-def held_silos(plan: PrivacyPlan) -> int:
+def unit_silos(plan: PrivacyPlan) -> int:
     """Number of silos that hold the canary (the first ones): as many as may hold one unit."""
     return plan.silos_per_subject if claimed_unit(plan) is PrivacyUnit.SUBJECT else 1
 
@@ -322,16 +308,16 @@ class MinibatchDistribution:
         present: bool = True,
         replaced: bool = False,
     ) -> None:
-        if method is not SamplingMethod.POISSON:
-            raise expected(
-                "sampling of an audited plan", method.value, SamplingMethod.POISSON.value, PrivacyError
-            )
-        if not 0 <= canary_items <= schedule.items:
-            raise expected("items of the canary", canary_items, f"0 to {schedule.items}", PrivacyError)
+        poisson = SamplingMethod.POISSON
+        if method is not poisson:
+            raise expected("sampling of an audited plan", method.value, poisson.value, PrivacyError)
         self.probability = schedule.sampling_probability
         self.canary_items = canary_items if present else 0
         self.other_items = schedule.items - (canary_items if present or not replaced else 0)
-        self.other_sizes = _even_sizes(self.other_items, max(1, schedule.subjects - int(canary_items > 0)))
+        subjects = max(1, schedule.subjects - int(canary_items > 0))
+        small, larger = divmod(self.other_items, subjects)
+        sizes = {small: subjects - larger, small + 1: larger}
+        self.other_sizes = {size: count for size, count in sizes.items() if count > 0}
 
     def canary_count(self, runs: int, generator: torch.Generator) -> Tensor:
         """(runs,) float32: the canary's items in the mini-batch, Binomial(k, q)."""
@@ -385,12 +371,6 @@ class MinibatchDistribution:
         return np.asarray(total / total.sum())
 
 
-def _even_sizes(items: int, subjects: int) -> dict[int, int]:
-    small, larger = divmod(items, subjects)
-    sizes = {small: subjects - larger, small + 1: larger}
-    return {size: count for size, count in sizes.items() if count > 0}
-
-
 def _limits(cumulative: Array) -> Tensor:
     """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
     kept = cumulative[cumulative < 1.0 - 2.0**-24]
@@ -401,22 +381,27 @@ def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:
     return torch.bucketize(torch.rand(runs, generator=generator), limits, right=True)
 
 
-class CanaryBatch:
+class CanaryBatch(NamedTuple):
     """A mini-batch in each run: ``canary`` (runs,) is 1 if the canary is in it, else 0."""
 
-    largest_group = 1  # unused: the noise of these plans does not depend on it
-
-    def __init__(self, canary: Tensor) -> None:
-        self.canary = canary
+    canary: Tensor
+    largest_group: int = 1  # unused: the noise of these plans does not depend on it
 
 
 class SubjectStep(VectorStep):
     """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
 
     def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
-        self._federation, self._round, self._step = federation, round_, step
         self.weight = federation.weights[silo] if silo >= 0 else 0.0
-        super().__init__(federation.plan, silo, self._coins, self._noisy)
+
+        def coins() -> VectorBatch:
+            return cast(VectorBatch, CanaryBatch(federation.coins(round_, silo, step)))
+
+        def noisy(total: Tensor, std: float) -> Tensor:
+            key = federation.world.key("noise", round_, silo, step)
+            return total + noise.add_gaussian(torch.zeros_like(total), std, key)
+
+        super().__init__(federation.plan, silo, coins, noisy)
 
     def subject_sum(self, batch: VectorBatch) -> Tensor:
         """The canary's clipped mean gradient, or 0 if it is not drawn."""
@@ -426,13 +411,6 @@ class SubjectStep(VectorStep):
         """The canary's clipped update. Its norm is that of the mean gradient: unclipped, both exceed the clip norm."""
         return self.subject_sum(batch)
 
-    def _coins(self) -> VectorBatch:
-        return cast(VectorBatch, CanaryBatch(self._federation.coins(self._round, self.silo, self._step)))
-
-    def _noisy(self, total: Tensor, std: float) -> Tensor:
-        key = self._federation.world.key("noise", self._round, self.silo, self._step)
-        return total + noise.add_gaussian(torch.zeros_like(total), std, key)
-
 
 class SubjectFederation(VectorFederation):
     """All rounds of a plan that samples subjects, in every run of a world."""
@@ -440,19 +418,18 @@ class SubjectFederation(VectorFederation):
     def __init__(self, algorithm: Algorithm, plan: PrivacyPlan, world: World) -> None:
         check_auditable(plan)
         self.rule, self.plan, self.world = algorithm.round_rule(plan), plan, world
-        counts = (np.arange(len(plan.silos)) < held_silos(plan)).astype(np.int64)[:, None]
-        self.weights = counts[:, 0].astype(float).tolist()
+        counts = (np.arange(len(plan.silos)) < unit_silos(plan)).astype(np.int64)[:, None]
+        weights = counts.astype(float)
         if plan.mechanism.shared_budget:
             rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
             weights = subject_weights.budget_weights(counts, *rule)
-            self.weights = weights[:, 0].tolist()
+        self.weights = weights[:, 0].tolist()
 
     def coins(self, round_: int, silo: int, step: int) -> Tensor:
         """(runs,) 1 if the canary takes part, else 0."""
         if not self.world.present:
             return torch.zeros(self.world.runs)
-        shared = self.plan.mechanism.shared_budget
-        place = (round_,) if shared else (round_, silo, step)
+        place = (round_,) if self.plan.mechanism.shared_budget else (round_, silo, step)
         generator = keyed_generator(self.world.key("coins", *place))
         probability = self.plan.silos[max(silo, 0)].sampling_probability
         return (torch.rand(self.world.runs, generator=generator) < probability).float()
@@ -475,14 +452,11 @@ class SubjectFederation(VectorFederation):
             total = torch.zeros(self.world.runs)
             for silo, weight in enumerate(self.weights):
                 if weight > 0:
-                    total += weight * self._silo_release(round_, silo) / clip_norm
+                    total += weight * self.rule.local_step(self.step(round_, silo, 0)) / clip_norm
             return total
         divisor = sum(silo.divisor for silo in self.plan.silos)
         sign = -1.0 if self.rule.of_updates else 1.0
         return sign * self.aggregated(round_) * (divisor / clip_norm)
-
-    def _silo_release(self, round_: int, silo: int) -> Tensor:
-        return self.rule.local_step(self.step(round_, silo, 0))
 
 
 def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:

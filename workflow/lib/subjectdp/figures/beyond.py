@@ -24,7 +24,7 @@ from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.select import sound_runs
-from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
+from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
 OWN, PREDICTED = "accuracy_own_noise", "accuracy_predicted_noise"
 _ASIDE = {"": " (no privacy)", PrivacyUnit.ITEM.value: " (item level only)"}
@@ -268,7 +268,7 @@ def noise(inputs: FigureInputs, name: str) -> Sheet:
 
     A panel for the runs' own schedule and one for the papers'; a row per algorithm. DataError for several ε.
     """
-    table = inputs.read("noise", COLUMNS)
+    table = inputs.read("noise", NOISE_COLUMNS)
     if table["epsilon"].nunique() > 1 or table.duplicated(["dataset", "label", "schedule"]).any():
         allowed = "one ε, and each algorithm once a data set and schedule; select them for this figure"
         raise expected("noise of the figure", table[["label", "epsilon"]].to_dict("list"), allowed, DataError)

@@ -15,7 +15,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.labels import format_epsilon
-from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
+from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 MARKS = {
     "excess": ("measured", "o", True),
@@ -27,7 +27,7 @@ _DOTS = (0, (1, 1))
 
 def excess_loss(inputs: FigureInputs, name: str) -> Sheet:
     """Empirical excess over the steps with its bound, and population excess at the last step with both bounds."""
-    table = inputs.read("utility", COLUMNS)
+    table = inputs.read("utility", EXCESS_COLUMNS)
     styles = styles_for(table["label"])
     legend = [LegendEntry(label, styles[label]) for label in in_order(table["label"])]
     legend.append(LegendEntry("left, thin: the bound", Style(GREY, "", _DOTS)))

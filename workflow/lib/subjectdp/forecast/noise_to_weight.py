@@ -7,7 +7,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING
 
-from subjectdp.accounting.averaged_noise import averaged_noise
+from subjectdp.accounting.sound import averaged_noise
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import PrivacyError
 from subjectdp.models.catalogue import SHAPES

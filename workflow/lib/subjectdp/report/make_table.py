@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from subjectdp.accounting.table1 import rows_as_dicts
+from subjectdp.accounting import table1
 from subjectdp.errors import DataError, unknown
 from subjectdp.io.atomic import write_frame
 from subjectdp.report.page import write_table_page
@@ -22,7 +22,7 @@ from subjectdp.scorecard.leads import leads
 TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
     "runs_summary": lambda inputs: runs_summary(inputs.read_runs()),
     "statistics": lambda inputs: statistics_comparison(inputs.read_statistics()),
-    "table1": lambda inputs: pd.DataFrame(rows_as_dicts()),
+    "table1": lambda inputs: pd.DataFrame(table1.rows()),
     "leads": lambda inputs: leads(inputs.read_runs()),
     "scorecard": scorecard.build,
 }

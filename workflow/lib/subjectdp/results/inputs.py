@@ -88,7 +88,7 @@ class FigureInputs:
     counterexample: Path | None = None  # counterexample to joint noise (auditing.counterexample)
     audit: Path | None = None  # findings of the audits (auditing.findings)
     accounting: Path | None = None  # the papers' settings by accounting alone (scorecard.paper_accounting)
-    utility: Path | None = None  # excess loss of a convex model (utility.excess_loss_table)
+    utility: Path | None = None  # excess loss of a convex model (utility.EXCESS_COLUMNS)
     noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility)
     targets: Path | None = None  # config/targets.csv
     shown: Shown = Shown()  # which runs the figure shows

@@ -43,35 +43,29 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     if not (runs["algorithm"] == _REFERENCE_NAME).any():
         allowed = f"{_REFERENCE_NAME} on subjects that lie evenly over their silos"
         raise expected("algorithms of the runs", sorted(set(runs["algorithm"])), allowed, DataError)
-    runs, _ = sound_runs(_least_trust(runs), vary=(*_PLACE, "subjects"))
+    alike = ["label", "dataset", "subjects", "epsilon", "silos", "silos_per_subject", "seed"]
+    local = runs["trust"] == TrustModel.LOCAL
+    some_local = runs[alike].assign(local=local).groupby(alike)["local"].transform("any")
+    runs, _ = sound_runs(runs[local | ~some_local], vary=(*_PLACE, "subjects"))
     private = runs[runs["unit"] != ""]
     rows = []
     for place, part in private.groupby(["dataset", "silos", *_PLACE]):
         facts = dict(zip(["dataset", "silos", *_PLACE], place, strict=True))
-        shown = pd.concat([_without_privacy(runs, part), part])
+        same = pd.Series(runs["unit"] == "")  # without privacy, on the same data, subjects and silos
+        for column in ("dataset", "subjects", "silos", "silos_per_subject"):
+            same &= runs[column] == part[column].max()
+        shown = pd.concat([runs[same], part])
         reference = _by_seed(shown, REFERENCE)
         rows += [facts | _row(shown, name, reference) for name in in_order(shown["name"])]
-    return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)))
-
-
-def _least_trust(runs: pd.DataFrame) -> pd.DataFrame:
-    """Without those runs of which there are others under local trust, alike but for their settings of training."""
-    alike = ["label", "dataset", "subjects", "epsilon", "silos", "silos_per_subject", "seed"]
-    local = runs["trust"] == TrustModel.LOCAL
-    some_local = runs[alike].assign(local=local).groupby(alike)["local"].transform("any")
-    return runs[local | ~some_local]
-
-
-def _without_privacy(runs: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
-    """The runs without privacy on the data, subjects and silos of ``beside``."""
-    same = pd.Series(runs["unit"] == "")
-    for column in ("dataset", "subjects", "silos", "silos_per_subject"):
-        same &= runs[column] == beside[column].max()
-    return runs[same]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    datasets, names = datasets_in_order(table["dataset"]), in_order(table["algorithm"])
+    places = {"dataset": datasets.index, "algorithm": names.index}
+    keys = table.assign(**{column: table[column].map(place) for column, place in places.items()})
+    order = keys.sort_values(["dataset", "silos", *_PLACE, "algorithm"]).index
+    return table.loc[order].reset_index(drop=True)
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:
-    """Final test accuracies in per cent by seed."""
     part = runs[runs["name"] == name]
     return part.set_index("seed")["final_test_accuracy"] * 100
 
@@ -82,8 +76,8 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
     seeds = sorted(set(own.index) & set(reference.index))
     lead = [float("nan")] * 3
     if seeds and name != REFERENCE:
-        found = paired_difference(reference.loc[seeds], own.loc[seeds])
-        lead = [found.mean, found.low, found.high]
+        ahead = paired_difference(reference.loc[seeds], own.loc[seeds])
+        lead = [ahead.mean, ahead.low, ahead.high]
     return {
         "algorithm": name,
         "unit": part["unit"].iloc[0],
@@ -94,12 +88,3 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
         "epsilon_stated": largest_of(part["epsilon_stated"]),
         "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
     }
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    datasets, names = datasets_in_order(table["dataset"]), in_order(table["algorithm"])
-    keys = table.assign(
-        dataset=table["dataset"].map(datasets.index), algorithm=table["algorithm"].map(names.index)
-    )
-    order = keys.sort_values(["dataset", "silos", *_PLACE, "algorithm"]).index
-    return table.loc[order].reset_index(drop=True)

@@ -122,23 +122,30 @@ def paper_plan_settings(
 
 
 def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
+    """What the accounting gives for the target's metric.
+
+    noise_ratio: log10 of the algorithm's noise multiplier over that of an item's sampling fraction, largest over the
+    silos, by Rényi accounting, the successor of the moments accountant that the papers used. noise_growth: the power of
+    the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6.
+    """
+    if target.metric in ("epsilon", "local_epsilon"):
+        # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
+        unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
+        return _claim(target.algorithm, target.setting, unit, cache_dir)
+    name, setting, facts = target.algorithm, target.setting, paper_facts(target.setting)
     if target.metric == "rounds_executed":
-        found = mechanism(*_named(target.algorithm), AccountingMode.AS_PUBLISHED)
-        settings = paper_plan_settings(target.algorithm, target.setting, "pld", cache_dir)
-        return {"value": float(draft_plan(found, paper_facts(target.setting), settings).rounds)}
+        declared = mechanism(*_named(name), AccountingMode.AS_PUBLISHED)
+        settings = paper_plan_settings(name, setting, "pld", cache_dir)
+        return {"value": float(draft_plan(declared, facts, settings).rounds)}
     if target.metric == "noise_ratio":
-        return _noise_ratio(target, cache_dir)
-    if target.metric == "noise_growth":
-        return _noise_growth(target, cache_dir)
-    # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
-    unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
-    return _claim(target.algorithm, target.setting, unit, cache_dir)
-
-
-def claim_facts(setting: Setting) -> FederationFacts:
-    """The federation that claims are judged on: k = 8 items of every subject at every silo (D-07 has 9)."""
-    silos = setting.silos or SILOS
-    return federation(silos, silos)
+        plans = [_plan(each, facts, setting, "rdp", cache_dir) for each in (name, "local_item_dp")]
+        own, item = (max(silo.noise_multiplier for silo in plan.silos) for plan in plans)
+        return {"value": math.log10(own / item), "note": f"noise multipliers {own:.4g} and {item:.4g}"}
+    small, large = 3, 6  # the papers' largest groups at α = 1 and 16
+    plan = _plan(name, facts, setting, "pld", cache_dir)
+    low, high = (plan.noise_multiplier(0, size) for size in (small, large))
+    note = f"noise multipliers {low:.4g} for groups of {small}, {high:.4g} of {large}"
+    return {"value": 2 * math.log(high / low) / math.log(large / small), "note": note}
 
 
 def _named(algorithm: str) -> tuple[str, str | None]:
@@ -149,32 +156,8 @@ def _named(algorithm: str) -> tuple[str, str | None]:
 def _plan(
     algorithm: str, facts: FederationFacts, setting: Setting, accountant: str, cache_dir: str | None
 ) -> PrivacyPlan:
-    found = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
-    return make_plan(found, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
-
-
-def _noise_ratio(target: Target, cache_dir: str | None) -> dict[str, Any]:
-    """log10 of the algorithm's noise multiplier over that of an item's sampling fraction, largest over the silos.
-
-    By Rényi accounting, the successor of the moments accountant that the papers used.
-    """
-    facts = paper_facts(target.setting)
-    noise = [
-        max(silo.noise_multiplier for silo in _plan(name, facts, target.setting, "rdp", cache_dir).silos)
-        for name in (target.algorithm, "local_item_dp")
-    ]
-    note = f"noise multipliers {noise[0]:.4g} and {noise[1]:.4g}"
-    return {"value": math.log10(noise[0] / noise[1]), "note": note}
-
-
-def _noise_growth(target: Target, cache_dir: str | None) -> dict[str, Any]:
-    """The power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6."""
-    small, large = 3, 6  # the papers' largest groups at α = 1 and 16
-    plan = _plan(target.algorithm, paper_facts(target.setting), target.setting, "pld", cache_dir)
-    noise = [plan.noise_multiplier(0, size) for size in (small, large)]
-    power = 2 * math.log(noise[1] / noise[0]) / math.log(large / small)
-    note = f"noise multipliers {noise[0]:.4g} for groups of {small}, {noise[1]:.4g} of {large}"
-    return {"value": power, "note": note}
+    declared = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
+    return make_plan(declared, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
 
 
 @cache
@@ -183,36 +166,34 @@ def _claim(
 ) -> dict[str, Any]:
     """Published and sound ε of the plan as published at ``unit`` (None: the claimed one), and what ε is at least.
 
-    The noise is what Opacus' RDP accountant asks for, as in the subject-level papers (D-49); the sound ε is PLD's, an
-    upper value, infinite if none can be stated. The note has the sound ε of the noise that PLD asks for, or the reason
-    if it is infinite. Cached, because several versions make the same claim.
+    The federation has k = 8 items of every subject at every silo (D-07 has 9). The noise is what Opacus' RDP accountant
+    asks for, as in the subject-level papers (D-49); the sound ε is PLD's, an upper value, infinite if none can be
+    stated. The note has the sound ε of the noise that PLD asks for, or the reason if it is infinite. Cached, because
+    several versions make the same claim.
     """
-    facts = claim_facts(setting)
-    plan = _plan(algorithm, facts, setting, Accountant.OPACUS, cache_dir)
+    silos = setting.silos or SILOS
+    facts = federation(silos, silos)
+    plan, tight = (
+        _plan(algorithm, facts, setting, each, cache_dir) for each in (Accountant.OPACUS, Accountant.PLD)
+    )
     judged = unit or plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]
-    sound, note = _sound(plan, judged)
-    by_pld, _ = _sound(_plan(algorithm, facts, setting, Accountant.PLD, cache_dir), judged)
-    if math.isfinite(by_pld):
-        note = f"noise by Opacus' accountant; with that by PLD: ε {by_pld:.4g}"
+    own, by_pld = (sound_statement(each, judged, every_silo=True) for each in (plan, tight))
+    sound, note, constant = own["epsilon"], own["reason"] or "", own["epsilon_if_constant"]
+    if constant is not None:
+        note += f" (were it a public constant: ε {constant:.4g})"
+    if by_pld["epsilon"] is not None:
+        note = f"noise by Opacus' accountant; with that by PLD: ε {by_pld['epsilon']:.4g}"
     least = AUDITED.get(algorithm, math.nan)
-    if math.isfinite(sound):
+    if sound is not None:
         (released,) = unit_losses(plan, judged, every_silo=True)[0]
         least = least_epsilon(released, plan.settings.delta)
-    stated = math.nan if math.isinf(sound) else sound
+    stated = math.nan if sound is None else float(sound)
     return {
-        "value": sound,
+        "value": math.inf if sound is None else stated,
         "epsilon_published": math.nan if published is None else float(published),
         "epsilon_sound": stated,
         "epsilon_sound_subject": stated if judged is PrivacyUnit.SUBJECT else math.nan,
         "epsilon_lower": least,
         "note": note,
     }
-
-
-def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> tuple[float, str]:
-    own = sound_statement(plan, unit, every_silo=True)
-    note, constant = own["reason"] or "", own["epsilon_if_constant"]
-    if constant is not None:
-        note += f" (were it a public constant: ε {constant:.4g})"
-    return math.inf if own["epsilon"] is None else float(own["epsilon"]), note

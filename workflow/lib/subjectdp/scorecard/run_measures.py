@@ -58,19 +58,25 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
     if first is None:
         return None
     if target.metric in _OF_DATA:
-        return _of_data(target, first)
+        row = first.runs.iloc[0]
+        value = float(
+            row["subjects"] if target.metric == "subjects" else row["train_items"] / row["subjects"]
+        )
+        return Measured.exact(value, _data_words(row), at_setting=first.at_setting, synthetic=first.synthetic)
     if not target.versus:
-        return _single(target, first)
-    others = [
-        side
-        for name in target.versus
-        if (side := choose_side(table, name, target.versus_setting, target.metric, first, target.setting))
-        is not None
-    ]
-    own = set(first.runs["run_id"])
-    if len(others) < len(target.versus) or any(own & set(other.runs["run_id"]) for other in others):
-        return None
-    return _compared(target, first, others, rounds)
+        return measured_on(mean_interval(_values(first, target.metric)), first, [], first.at_setting)
+    others, estimates = [], []
+    for name in target.versus:
+        other = choose_side(table, name, target.versus_setting, target.metric, first, target.setting)
+        if other is None or set(first.runs["run_id"]) & set(other.runs["run_id"]):
+            return None
+        estimate = _difference(target, first, other, rounds)
+        if estimate is None:
+            return None
+        others.append(other)
+        estimates.append(estimate)
+    worst = min(estimates, key=lambda each: each.low if math.isfinite(each.low) else each.mean)
+    return measured_on(worst, first, others, all(side.at_setting for side in (first, *others)))
 
 
 def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +123,6 @@ def choose_side(
 
 
 def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """Runs on all subjects of the data set; for Small-FEMNIST of its size, else of the smallest federation."""
     if rows.empty or setting.subjects is None:
         return rows
     wanted, most = rows["subjects"].max(), rows["subjects"].max()
@@ -133,7 +138,6 @@ def _federation(rows: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 def _by_local_steps(
     rows: pd.DataFrame, setting: Setting, beside: Side | None, beside_setting: Setting | None
 ) -> pd.DataFrame:
-    """If local steps are compared: the most of them against the other side's, at equal rounds, data and ε."""
     partner = None if beside_setting is None else beside_setting.local_steps
     if rows.empty or "most" not in (setting.local_steps, partner):
         return rows
@@ -170,64 +174,32 @@ def is_at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
     return all(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *names))
 
 
-def _of_data(target: Target, side: Side) -> Measured:
-    row = side.runs.iloc[0]
-    value = (
-        float(row["subjects"]) if target.metric == "subjects" else float(row["train_items"] / row["subjects"])
-    )
-    return Measured.exact(value, _data_words(row), at_setting=side.at_setting, synthetic=side.synthetic)
-
-
 def _values(side: Side, metric: str) -> pd.Series:
-    """The metric of each seed; accuracies in per cent."""
     column, factor = ("final_test_loss", 1.0) if metric == "test_loss" else ("final_test_accuracy", 100.0)
     return side.runs.set_index("seed")[column].astype(float) * factor
 
 
-def _single(target: Target, side: Side) -> Measured:
-    return measured_on(mean_interval(_values(side, target.metric)), side, [], side.at_setting)
-
-
-def _compared(target: Target, first: Side, others: Sequence[Side], rounds: pd.DataFrame) -> Measured | None:
-    found = [_difference(target, first, other, rounds) for other in others]
-    estimates = [estimate for estimate in found if estimate is not None]
-    if len(estimates) < len(others):
-        return None
-    worst = min(estimates, key=lambda each: each.low if math.isfinite(each.low) else each.mean)
-    return measured_on(worst, first, others, all(side.at_setting for side in (first, *others)))
-
-
 def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
-    """The lead, or the difference in per cent of the other side, over common seeds; unpaired if there are none.
+    """The lead, or the difference in per cent of the other side, over common seeds.
 
-    None if the other side's accuracy is 0, so that no percentage exists.
+    Of the means, without an interval, where there are none. At equal rounds the other side's accuracy is that of its
+    last evaluated round up to the first's. None if it is 0, so that no percentage exists.
     """
     one, two = _values(first, target.metric), _values(other, target.metric)
     if target.metric == "accuracy_at_equal_rounds":
-        two = _accuracy_at(other, int(first.runs["rounds_executed"].max()), rounds)
-    if target.kind is not Kind.ORDER and (two == 0).any():
+        table = rounds.merge(other.runs[["run_id", "seed"]], on="run_id")
+        table = table[table["round"] <= int(first.runs["rounds_executed"].max())].sort_values("round")
+        two = table.groupby("seed")["test_accuracy"].last() * 100
+    ordered = target.kind is Kind.ORDER
+    if not ordered and (two == 0).any():
         return None
     seeds = sorted(set(one.index) & set(two.index))
     if not seeds:
-        return _unpaired(one, two, target.kind)
-    one, two = one[seeds], two[seeds]
-    if target.kind is Kind.ORDER:
-        return paired_difference(one, two)
-    return mean_interval(100 * (one / two - 1))
-
-
-def _unpaired(one: pd.Series, two: pd.Series, kind: Kind) -> Estimate:
-    """The difference of the means, without an interval, for sides without a common seed."""
-    a, b = float(np.mean(one)), float(np.mean(two))
-    value = a - b if kind is Kind.ORDER else 100 * (a / b - 1)
-    return Estimate(value, math.nan, math.nan, 1)
-
-
-def _accuracy_at(side: Side, round_: int, rounds: pd.DataFrame) -> pd.Series:
-    """Test accuracy (%) of each seed at the last evaluated round up to ``round_``."""
-    table = rounds.merge(side.runs[["run_id", "seed"]], on="run_id")
-    table = table[table["round"] <= round_].sort_values("round")
-    return table.groupby("seed")["test_accuracy"].last() * 100
+        a, b = float(np.mean(one)), float(np.mean(two))
+        return Estimate(a - b if ordered else 100 * (a / b - 1), math.nan, math.nan, 1)
+    if ordered:
+        return paired_difference(one[seeds], two[seeds])
+    return mean_interval(100 * (one[seeds] / two[seeds] - 1))
 
 
 def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
@@ -237,7 +209,7 @@ def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setti
     sound = "epsilon_sound_item" if unit == PrivacyUnit.ITEM else "epsilon_sound_subject"
     return Measured.of(
         estimate,
-        _scale(row, [other.runs.iloc[0] for other in others]),
+        _scale([each.runs.iloc[0] for each in (side, *others)]),
         at_setting=at_setting,
         synthetic=side.synthetic or any(other.synthetic for other in others),
         epsilon_published=largest_of(runs["epsilon_as_published"]),
@@ -253,16 +225,14 @@ def _data_words(row: pd.Series) -> str:
     return f"{dataset_name(str(row['dataset']))}, {source}, {int(row['subjects']):,} subjects, {items}{alpha}"
 
 
-def _scale(row: pd.Series, others: Sequence[pd.Series]) -> str:
-    """Data, federation, model, and the schedule of each side, in words."""
-    common = f"{_data_words(row)}, {int(row['silos'])} silos, {row['model']}"
-    return f"{common}; {'; '.join(_schedule(each) for each in (row, *others))}"
+def _scale(rows: Sequence[pd.Series]) -> str:
+    def schedule(row: pd.Series) -> str:
+        rule = ", s·T·R" if row["horizontal"] == "steps_times_s" else ""
+        rounds = f"{int(row['rounds_executed'])} rounds of {row['words']}"
+        return f"{row['label']}{rule}: {rounds}, B = {int(row['batch_size'])}"
 
-
-def _schedule(row: pd.Series) -> str:
-    rule = ", s·T·R" if row["horizontal"] == "steps_times_s" else ""
-    rounds = f"{int(row['rounds_executed'])} rounds of {row['words']}"
-    return f"{row['label']}{rule}: {rounds}, B = {int(row['batch_size'])}"
+    common = f"{_data_words(rows[0])}, {int(rows[0]['silos'])} silos, {rows[0]['model']}"
+    return f"{common}; {'; '.join(map(schedule, rows))}"
 
 
 def measure_rounds(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> Measured | None:
@@ -276,28 +246,20 @@ def measure_rounds(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> 
     table = table[(table["dataset"] == target.setting.dataset) & (table["algorithm"] == target.algorithm)]
     table = table.assign(best=table["run_id"].map(rounds.groupby("run_id")["test_accuracy"].max()))
     many, one = (table[table["local_steps"] == steps] for steps in (target.setting.local_steps, "1"))
-    orders = [
-        _orders(_curve(many, seed), _curve(one, seed))
-        for seed in sorted(set(many["seed"]) & set(one["seed"]))
-    ]
-    if not any(math.isfinite(order) for order in orders):
+
+    def orders(seed: int) -> float:
+        """Mean of log10(rounds of one / rounds of many) over the marks that one step reaches; NaN without any."""
+        curves = [rows[rows["seed"] == seed].groupby("rounds")["best"].max() for rows in (many, one)]
+        marks, single = (curve.sort_index() for curve in curves)
+        reached = single.cummax().to_numpy()
+        inside = marks[(marks >= reached[0]) & (marks <= reached[-1])]
+        if len(single) < 2 or inside.empty:
+            return math.nan
+        needed = np.interp(inside.to_numpy(), reached, np.log10(single.index.to_numpy(dtype=np.float64)))
+        return float(np.mean(needed - np.log10(inside.index.to_numpy(dtype=np.float64))))
+
+    by_seed = [orders(seed) for seed in sorted(set(many["seed"]) & set(one["seed"]))]
+    if not any(math.isfinite(order) for order in by_seed):
         return None
     sides = [Side(rows, is_at_setting(rows.iloc[0], target.setting, target.metric)) for rows in (many, one)]
-    return measured_on(mean_interval(orders), sides[0], sides[1:], sides[0].at_setting)
-
-
-def _curve(rows: pd.DataFrame, seed: int) -> pd.Series:
-    """Best accuracy by rounds, ascending."""
-    return rows[rows["seed"] == seed].groupby("rounds")["best"].max().sort_index()
-
-
-def _orders(many: pd.Series, one: pd.Series) -> float:
-    """Mean of log10(rounds of one / rounds of many) over the marks that one step reaches; NaN without any."""
-    reached = one.cummax().to_numpy()
-    if len(one) < 2:
-        return math.nan
-    inside = many[(many >= reached[0]) & (many <= reached[-1])]
-    if inside.empty:
-        return math.nan
-    needed = np.interp(inside.to_numpy(), reached, np.log10(one.index.to_numpy(dtype=np.float64)))
-    return float(np.mean(needed - np.log10(inside.index.to_numpy(dtype=np.float64))))
+    return measured_on(mean_interval(by_seed), sides[0], sides[1:], sides[0].at_setting)

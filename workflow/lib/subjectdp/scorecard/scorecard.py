@@ -13,14 +13,14 @@ from typing import Any
 
 import pandas as pd
 
-from subjectdp.accounting.table1 import rows_as_dicts
+from subjectdp.accounting import table1
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.scorecard import run_measures, table_measures
 from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.scorecard.paper_accounting import is_accounted
 from subjectdp.scorecard.targets import Kind, Target, read_targets
 from subjectdp.scorecard.verdicts import Measured, Verdict, judge
-from subjectdp.utility.excess_loss_table import COLUMNS as UTILITY_COLUMNS
+from subjectdp.utility import EXCESS_COLUMNS
 
 COLUMNS = (
     *("target", "paper", "place", "statement", "verdict", "reason", "unit", "printed", "tolerance"),
@@ -79,36 +79,28 @@ def build(inputs: FigureInputs) -> pd.DataFrame:
     evidence = Evidence(
         runs=inputs.read_runs(),
         rounds=inputs.read_rounds(),
-        table1=pd.DataFrame(rows_as_dicts()),
+        table1=pd.DataFrame(table1.rows()),
         accounting=None if inputs.accounting is None else inputs.read("accounting", ACCOUNTING_COLUMNS),
         statistics=None if inputs.statistics is None else inputs.read_statistics(),
-        utility=None if inputs.utility is None else inputs.read("utility", UTILITY_COLUMNS),
+        utility=None if inputs.utility is None else inputs.read("utility", EXCESS_COLUMNS),
     )
     return scorecard(read_targets(inputs.path("targets")), evidence)
 
 
 def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
     verdict, reason = judge(target, measured)
+    # of an order its lead, of a bound the loss above it
+    unit = "nats above the bound" if target.kind is Kind.BOUND else target.unit
+    unit = _LEADS[target.metric] if target.kind is Kind.ORDER else unit
     same = ("paper", "place", "statement", "printed", "tolerance")
     row: dict[str, Any] = {name: getattr(target, name) for name in same}
-    row |= {"target": target.id, "verdict": verdict.value, "reason": reason, "unit": _unit(target)}
+    row |= {"target": target.id, "verdict": verdict.value, "reason": reason, "unit": unit}
     row |= {"evidence": target.evidence.value, "counted": not target.not_counted}
     if measured is None:
         return row
     numbers = {"ours": "mean", "low": "low", "high": "high", "epsilon_as_published": "epsilon_published"}
     numbers |= {name: name for name in ("epsilon_sound", "epsilon_sound_subject")}
-    row |= {column: _rounded(getattr(measured, name)) for column, name in numbers.items()}
+    # six significant digits: further ones differ between machines
+    row |= {column: float(f"{getattr(measured, name):.6g}") for column, name in numbers.items()}
     seeds = measured.seeds if measured.seeds > 0 else math.nan
     return row | {"seeds": seeds, "scale": measured.scale, "note": measured.note}
-
-
-def _unit(target: Target) -> str:
-    """The unit of ``ours``: of an order its lead, of a bound the loss above it, else the target's unit."""
-    if target.kind is Kind.ORDER:
-        return _LEADS[target.metric]
-    return "nats above the bound" if target.kind is Kind.BOUND else target.unit
-
-
-def _rounded(value: float) -> float:
-    """Rounds to six significant digits: further ones differ between machines."""
-    return value if math.isnan(value) or math.isinf(value) else float(f"{value:.6g}")

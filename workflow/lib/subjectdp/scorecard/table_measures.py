@@ -9,9 +9,9 @@ import pandas as pd
 from subjectdp.data.statistics import comparison_settings, paper_settings
 from subjectdp.results.intervals import mean_interval
 from subjectdp.results.labels import dataset_name
-from subjectdp.scorecard.targets import Kind, Setting, Target
+from subjectdp.scorecard.targets import Kind, Target
 from subjectdp.scorecard.verdicts import Measured
-from subjectdp.utility.excess_loss_table import EMPIRICAL, POPULATION
+from subjectdp.utility import EMPIRICAL, POPULATION
 
 SAMPLED = {
     "subjects_per_batch": "subjects",
@@ -25,39 +25,26 @@ _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
 def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | None:
     """Measures a target on mini-batches drawn at the papers' scale (``data.statistics``); None for another setting.
 
-    The interval is that of the mean over the mini-batches of one partition; a mode has none.
+    The interval is that of the mean over the mini-batches of one partition; a mode has none. The note has the mean
+    under the other spreads of subject sizes, where they were drawn.
     """
-    name = _statistics_name(target.setting)
-    if name is None:
-        return None
-    part = statistics[statistics["setting"] == name]
+    setting, column = target.setting, SAMPLED[target.metric]
+    wanted = (setting.dataset, setting.subjects, setting.alpha, setting.batch_size)
+    names = [s.name for s in paper_settings() if (s.dataset, s.subjects, s.alpha, s.batch_size) == wanted]
+    part = statistics[statistics["setting"].isin(names[:1])]
     if part.empty:
         return None
-    values = part[SAMPLED[target.metric]].astype(float)
-    scale = f"{dataset_name(target.setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
+    values = part[column].astype(float)
+    scale = f"{dataset_name(setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
     if target.metric == "largest_group_mode":
         mode = float(values.mode().iloc[0])
         share = 100 * float((values == mode).mean())
         return Measured.exact(mode, scale, note=f"in {share:.1f} % of the mini-batches")
     mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
-    note = _with_other_sizes(name, SAMPLED[target.metric], statistics)
-    return Measured(mean, mean - half, mean + half, 0, scale, note=note)
-
-
-def _with_other_sizes(name: str, column: str, statistics: pd.DataFrame) -> str:
-    """The same mean under the other spreads of subject sizes, where they were drawn."""
     means = statistics.groupby("setting", observed=True)[column].mean()
-    others = [s for s in comparison_settings() if s.name == f"{name}_{s.sizes}" and s.name in means]
-    return ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
-
-
-def _statistics_name(setting: Setting) -> str | None:
-    """The name of the statistics' setting with the target's data set, subjects, α and mini-batch size."""
-    for known in paper_settings():
-        same = (known.dataset, known.subjects, known.alpha, known.batch_size)
-        if same == (setting.dataset, setting.subjects, setting.alpha, setting.batch_size):
-            return known.name
-    return None
+    others = [s for s in comparison_settings() if s.name == f"{names[0]}_{s.sizes}" and s.name in means]
+    note = ", ".join(f"{s.sizes.value.replace('_', ' ')}: {means[s.name]:.4g}" for s in others)
+    return Measured(mean, mean - half, mean + half, 0, scale, note=note)
 
 
 def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
@@ -100,42 +87,42 @@ ON_CONVEX_LOSS = ("excess_loss", "excess_training_loss", "generalisation_gap", "
 
 
 def measure_bound(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """Measures a statement of v3's section 4 on the convex model, over the seeds; None if it is not in the table."""
+    """Measures a statement of v3's section 4 on the convex model, over the seeds; None if it is not in the table.
+
+    A bound on the population or training loss: excess minus bound. The generalisation gap: loss on the test items minus
+    loss on the training items, minus what uniform stability allows. Printed bounds: the least lead of the algorithm's
+    over the others'. The theorems hold for generated data too.
+    """
+    quantity = EMPIRICAL if target.metric == "excess_training_loss" else POPULATION
+    tables = {  # the rows of the last step, by seed
+        key: rows.set_index("seed").sort_index()
+        for key, rows in utility[utility["last"]].groupby(["algorithm", "quantity"])
+    }
+    names = {(target.algorithm, quantity), *((name, POPULATION) for name in target.versus)}
     if target.metric == "generalisation_gap":
-        return _measure_gap(target, utility)
+        names |= {(target.algorithm, EMPIRICAL)}
+    if not names <= set(tables):
+        return None
+    rows = tables[target.algorithm, quantity]
+    scale = _scale(rows.iloc[0])
     if target.metric == "printed_bound":
-        return _measure_printed_bounds(target, utility)
-    return _measure_excess(target, utility)
-
-
-def _at_the_end(utility: pd.DataFrame, algorithm: str, quantity: str) -> pd.DataFrame:
-    """The rows of the last step, by seed."""
-    chosen = (utility["algorithm"] == algorithm) & utility["last"] & (utility["quantity"] == quantity)
-    return utility[chosen].set_index("seed").sort_index()
-
-
-def _measure_gap(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """Loss on the test items minus loss on the training items, minus what uniform stability allows."""
-    population, empirical = (_at_the_end(utility, target.algorithm, name) for name in (POPULATION, EMPIRICAL))
-    if population.empty or empirical.empty:
-        return None
-    gap, allowed = population["loss"] - empirical["loss"], population["bound"] - empirical["bound"]
-    found = mean_interval(gap - allowed)
-    note = f"gap {gap.mean():.3g} nats, bound {allowed.mean():.3g}"
-    trivial = bool((allowed >= population["excess_at_start"]).all())
-    scale = _scale(population.iloc[0])
-    return Measured.of(found, scale, cannot_fail=trivial, note=note)
-
-
-def _measure_printed_bounds(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """The least lead of the algorithm's printed bound over the others'; any data decide it."""
-    own = _at_the_end(utility, target.algorithm, POPULATION)["bound_printed"]
-    others = [_at_the_end(utility, name, POPULATION)["bound_printed"] for name in target.versus]
-    if own.empty or any(other.empty for other in others):
-        return None
-    found = min((mean_interval(own - other) for other in others), key=lambda each: each.low)
-    rows = _at_the_end(utility, target.algorithm, POPULATION)
-    return Measured.of(found, _scale(rows.iloc[0]))
+        others = [tables[name, POPULATION]["bound_printed"] for name in target.versus]
+        ahead = [mean_interval(rows["bound_printed"] - other) for other in others]
+        return Measured.of(min(ahead, key=lambda each: each.low), scale)
+    measured, allowed, start = rows["excess"], rows["bound"], rows["excess_at_start"]
+    if target.metric == "generalisation_gap":
+        training = tables[target.algorithm, EMPIRICAL]
+        measured, allowed = rows["loss"] - training["loss"], rows["bound"] - training["bound"]
+        note = f"gap {measured.mean():.3g} nats, bound {allowed.mean():.3g}"
+    else:
+        printed = float(rows["bound_printed"].mean())
+        as_printed = "" if math.isnan(printed) else f", {printed:.3g} as printed"
+        note = (
+            f"excess {measured.mean():.3g} nats, bound {allowed.mean():.3g} with the noise that was added{as_printed}; "
+            f"excess before the first step {start.mean():.3g}"
+        )
+    trivial = bool((allowed >= start).all())
+    return Measured.of(mean_interval(measured - allowed), scale, cannot_fail=trivial, note=note)
 
 
 def _scale(row: pd.Series) -> str:
@@ -144,23 +131,3 @@ def _scale(row: pd.Series) -> str:
         f"logistic regression, {dataset_name(str(row['dataset']))}, {words}, {int(row['subjects']):,} subjects, "
         f"{int(row['items']):,} items, 1 silo, {int(row['steps'])} steps"
     )
-
-
-def _measure_excess(target: Target, utility: pd.DataFrame) -> Measured | None:
-    """A bound on the population or training loss: excess minus bound. The theorems hold for generated data too."""
-    quantity = EMPIRICAL if target.metric == "excess_training_loss" else POPULATION
-    rows = _at_the_end(utility, target.algorithm, quantity)
-    if rows.empty:
-        return None
-    row = rows.iloc[0]
-    found = mean_interval(rows["excess"] - rows["bound"])
-    scale = _scale(row)
-    excess, bound = float(rows["excess"].mean()), float(rows["bound"].mean())
-    printed = float(rows["bound_printed"].mean())
-    as_printed = "" if math.isnan(printed) else f", {printed:.3g} as printed"
-    note = (
-        f"excess {excess:.3g} nats, bound {bound:.3g} with the noise that was added{as_printed}; "
-        f"excess before the first step {rows['excess_at_start'].mean():.3g}"
-    )
-    trivial = bool((rows["bound"] >= rows["excess_at_start"]).all())
-    return Measured.of(found, scale, cannot_fail=trivial, note=note)

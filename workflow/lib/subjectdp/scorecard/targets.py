@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -123,7 +123,6 @@ class Target:
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Target:
-        """A printed number, another side, or neither."""
         compared = self.kind in (Kind.RELATIVE, Kind.ORDER)
         if compared != bool(self.versus):
             allowed = "another algorithm" if compared else "empty"
@@ -140,19 +139,8 @@ class Target:
 
 
 COLUMNS = [
-    *(
-        "id",
-        "paper",
-        "place",
-        "statement",
-        "kind",
-        "metric",
-        "dataset",
-        "algorithm",
-        "versus",
-        "versus_setting",
-    ),
-    *("printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
+    *("id", "paper", "place", "statement", "kind", "metric", "dataset", "algorithm", "versus"),
+    *("versus_setting", "printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
 ]
 """Columns of the file, in their order."""
 _TARGET = TypeAdapter(Target)
@@ -161,6 +149,7 @@ _TARGET = TypeAdapter(Target)
 def read_targets(path: Path | str) -> list[Target]:
     """All targets of a CSV with :data:`COLUMNS`, in its order.
 
+    ``versus_setting`` is the row's setting, changed by pairs ``key=value``.
     Raises ConfigError naming the row, the column, the value and what is allowed; also for a repeated id.
     """
     path = Path(path)
@@ -175,7 +164,12 @@ def read_targets(path: Path | str) -> list[Target]:
         if row["not_counted"] not in originals:
             raise unknown(f"{where}, not_counted", row["not_counted"], originals)
         try:
-            targets.append(_TARGET.validate_python(_nested(row)))
+            given = {name: value for name, value in row.items() if value}  # empty cells are left out
+            setting = {name: given.pop(name) for name in SETTING_FIELDS if name in given}
+            pairs = (pair.partition("=") for pair in given.pop("versus_setting", "").split())
+            versus = {"versus": given.pop("versus", "").split()}
+            settings = {"setting": setting, "versus_setting": setting | {key: to for key, _, to in pairs}}
+            targets.append(_TARGET.validate_python(given | versus | settings))
         except ValidationError as problem:
             raise _refused(where, problem.errors()[0]) from problem
     return targets
@@ -197,21 +191,6 @@ def _rows(path: Path) -> list[dict[str, str]]:
             allowed = f"a value, or nothing, for each of {len(COLUMNS)} columns"
             raise expected(f"{path.name}, row {number}", dict(row), allowed)
     return rows
-
-
-def _nested(row: dict[str, str]) -> dict[str, Any]:
-    """A row as the fields of a target; empty cells are left out.
-
-    ``versus_setting`` is the row's setting, changed by pairs ``key=value``.
-    """
-    given = {name: value for name, value in row.items() if value}
-    setting = {name: given.pop(name) for name in SETTING_FIELDS if name in given}
-    pairs = [pair.partition("=") for pair in given.pop("versus_setting", "").split()]
-    return given | {
-        "versus": given.get("versus", "").split(),
-        "setting": setting,
-        "versus_setting": setting | {name: value for name, _, value in pairs},
-    }
 
 
 def _refused(where: str, problem: ErrorDetails) -> ConfigError:

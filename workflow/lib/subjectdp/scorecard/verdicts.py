@@ -53,9 +53,9 @@ class Measured:
     note: str = ""
 
     @classmethod
-    def of(cls, found: Estimate, scale: str, **facts: Any) -> Measured:
+    def of(cls, estimate: Estimate, scale: str, **facts: Any) -> Measured:
         """A mean over seeds."""
-        return cls(found.mean, found.low, found.high, found.count, scale, **facts)
+        return cls(estimate.mean, estimate.low, estimate.high, estimate.count, scale, **facts)
 
     @classmethod
     def exact(cls, value: float, scale: str, **facts: Any) -> Measured:

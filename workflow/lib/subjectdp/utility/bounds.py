@@ -21,20 +21,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from subjectdp.errors import PrivacyError, expected
-
 
 @dataclass(frozen=True)
 class Problem:
-    """The convex problem. Raises PrivacyError unless all values are positive and finite."""
+    """The convex problem."""
 
     lipschitz: float
     radius: float
     dimension: int
     items: int
-
-    def __post_init__(self) -> None:
-        _positive("the convex problem", self.lipschitz, self.radius, self.dimension, self.items)
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,6 @@ class Schedule:
     delta: float
     constant: float
 
-    def __post_init__(self) -> None:
-        _positive("the schedule", self.learning_rate, self.steps, self.epsilon, self.constant)
-        if not 0 < self.sampling_probability <= 1 or not 0 < self.delta < 1:
-            found = (self.sampling_probability, self.delta)
-            raise expected("sampling probability and delta", found, "in (0, 1] and (0, 1)", PrivacyError)
-
 
 def empirical_bound(
     problem: Problem, learning_rate: float, steps: int, noise_std: float, group: float = 1.0
@@ -63,7 +52,6 @@ def empirical_bound(
     w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds for
     1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
     """
-    _positive("learning rate, steps and group", learning_rate, steps, group)
     drift = group * problem.radius**2 / (2 * learning_rate * steps)
     gradient = learning_rate * problem.lipschitz**2 / (2 * group)
     return drift + gradient + learning_rate * noise_std**2 * problem.dimension
@@ -71,14 +59,12 @@ def empirical_bound(
 
 def best_learning_rate(problem: Problem, steps: int, noise_std: float) -> float:
     """η that minimises :func:`empirical_bound` for k = 1: M / √(T (L² + 2σ²d))."""
-    _positive("steps", steps)
     moment = problem.lipschitz**2 + 2 * noise_std**2 * problem.dimension
     return problem.radius / math.sqrt(steps * moment)
 
 
 def stability(problem: Problem, learning_rate: float, steps: int) -> float:
     """Bound on the population loss minus the empirical loss: L²η(T+1)/n (Theorem 4.6)."""
-    _positive("learning rate and steps", learning_rate, steps)
     return problem.lipschitz**2 * learning_rate * (steps + 1) / problem.items
 
 
@@ -90,7 +76,6 @@ def item_noise(schedule: Schedule) -> float:
 
 def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
     """The c₂ for which equation 9 gives ``noise_multiplier``, whatever ``schedule.constant`` is."""
-    _positive("noise multiplier", noise_multiplier)
     return noise_multiplier * schedule.constant / item_noise(schedule)
 
 
@@ -99,7 +84,6 @@ def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> flo
 
     M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n.
     """
-    _positive("group", group)
     s = schedule
     log = math.log(group) + (group - 1) * s.epsilon / group - math.log(s.delta)
     scale = (s.constant * group * s.sampling_probability / s.epsilon) ** 2
@@ -118,13 +102,7 @@ def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
 
     (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n.
     """
-    _positive("group", group)
     s = schedule
     noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
     plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)
     return plain + noise + stability(problem, s.learning_rate, s.steps)
-
-
-def _positive(what: str, *values: float) -> None:
-    if not all(value > 0 and math.isfinite(value) for value in values):
-        raise expected(what, values, "positive and finite", PrivacyError)

@@ -37,11 +37,9 @@ from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rounds import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.federation import Federation
 from subjectdp.training.records import STEP_COLUMNS, Recorder, StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
-from subjectdp.utility import bounds
-from subjectdp.utility.excess_loss_table import COLUMNS, EMPIRICAL, POPULATION
+from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +50,6 @@ _POINTS = 12  # numbers of steps at which the mean iterate is scored
 
 @dataclass(frozen=True)
 class _SeedData:
-    """Data, split and optima of one seed, shared by the algorithms."""
-
     base: RunConfig
     prepared: PreparedData
     partition: Partition
@@ -68,32 +64,20 @@ class _SeedData:
         return bounds.Problem(LIPSCHITZ, RADIUS, dimension, len(self.train[1]))
 
 
-@dataclass(frozen=True)
-class _Theorem:
-    """The bound on one algorithm's excess loss; ``bound`` takes the problem, the schedule and k = ``group``."""
-
-    words: str
-    bound: Callable[[bounds.Problem, bounds.Schedule, float], float] | None = None
-    group: Callable[[_SeedData, PrivacyPlan], float] = lambda data, plan: 1.0
-
-
 _ITEM_LEVEL = "local_item_dp"
-THEOREMS = {
-    "fed_avg": _Theorem("no noise: the first two terms"),
-    _ITEM_LEVEL: _Theorem("Theorem 4.8 with k = 1", bounds.local_group_bound),
-    "local_group_dp": _Theorem(
-        "Theorem 4.8", bounds.local_group_bound, lambda data, plan: typical_group_size(plan.silos[0])
-    ),
-    "user_ldp": _Theorem(
-        "Theorem 4.9",
-        bounds.user_bound,
-        lambda data, plan: expected_batch(plan.settings, plan.silos[0].items),
-    ),
-    "higrad_avg_dp:v3": _Theorem(
-        "Theorem 4.11", bounds.higrad_bound, lambda data, plan: len(data.train[1]) / data.partition.subjects
-    ),
+THEOREMS: dict[str, tuple[str, Callable[[bounds.Problem, bounds.Schedule, float], float] | None]] = {
+    "fed_avg": ("no noise: the first two terms", None),
+    _ITEM_LEVEL: ("Theorem 4.8 with k = 1", bounds.local_group_bound),
+    "local_group_dp": ("Theorem 4.8", bounds.local_group_bound),
+    "user_ldp": ("Theorem 4.9", bounds.user_bound),
+    "higrad_avg_dp:v3": ("Theorem 4.11", bounds.higrad_bound),
 }
-"""The measured algorithms, ``name`` or ``name:variant``, and their theorems."""
+"""The measured algorithms, ``name`` or ``name:variant``, and their theorems: words, and the bound with noise."""
+_GROUPS: dict[str, Callable[[_SeedData, PrivacyPlan], float]] = {  # k of a bound; 1 for others
+    "local_group_dp": lambda data, plan: typical_group_size(plan.silos[0]),
+    "user_ldp": lambda data, plan: expected_batch(plan.settings, plan.silos[0].items),
+    "higrad_avg_dp:v3": lambda data, plan: len(data.train[1]) / data.partition.subjects,
+}
 
 
 @dataclass(frozen=True)
@@ -122,16 +106,18 @@ def write_utility(
     prepared = load_prepared(prepared_folder)
     if prepared.kind != "image":
         raise expected("data of the convex model", prepared.kind, "images", DataError)
-    cache, rows = None if cache_dir is None else Path(cache_dir), []
+    cache = None if cache_dir is None else Path(cache_dir)
+    rows: list[dict[str, Any]] = []
     for seed in seeds:
         data = _seed_data(RunConfig.model_validate({**config, "seed": seed}), prepared)
-        constant = _item_level_constant(data, steps, cache)
+        item_level = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition, cache)
+        # c₂ for which equation 9 gives LocalItemDP's noise multiplier
+        constant = bounds.constant_of(item_level.silos[0].noise_multiplier, _schedule(item_level, 1.0, 1.0))
         for name in THEOREMS:
-            found = _rows(data, name, _train(data, name, steps, cache), constant)
-            rows += found
-            excess, bound = found[-2]["excess"], found[-2]["bound"]
+            rows += _rows(data, name, _train(data, name, steps, cache), constant)
+            excess, bound = rows[-2]["excess"], rows[-2]["bound"]
             log.info(f"seed {seed}, {name}: excess {excess:.3f} nats, bound {bound:.3f}")
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(EXCESS_COLUMNS))
     write_frame(target_parquet, table)
     return table
 
@@ -184,57 +170,41 @@ def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunCon
     return load_run(changes)
 
 
-def _item_level_constant(data: _SeedData, steps: int, cache: Path | None) -> float:
-    """c₂ for which equation 9 gives LocalItemDP's noise multiplier."""
-    plan = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition, cache)
-    return bounds.constant_of(plan.silos[0].noise_multiplier, _schedule(plan, 1.0, 1.0))
-
-
 def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Trained:
-    """Trains one algorithm at the learning rate that minimises its bound."""
     plan = plan_run(_run(data, name, steps, 1.0), data.partition, cache)
-    rate = bounds.best_learning_rate(data.problem, plan.rounds, _planned_noise(plan))
+    planned_noise = 0.0
+    if plan.clip_norm is not None:
+        group = typical_group_size(plan.silos[0]) if plan.group_noise_multipliers else 1
+        planned_noise = plan.noise_multiplier(0, group) * LIPSCHITZ / plan.silos[0].divisor
+    rate = bounds.best_learning_rate(data.problem, plan.rounds, planned_noise)
     run = _run(data, name, steps, rate)
     federation = make_federation(RunInputs(run, plan, data.prepared, data.partition), torch.device("cpu"))
-    recorder = Recorder(run.run_id, plan.rounds)
-    means = _mean_iterates(_iterates(federation, recorder), plan.rounds)
-    return _Trained(plan, rate, _noise_std(plan, recorder), means)
+    recorder, model, log = Recorder(run.run_id, plan.rounds), GlobalModel(federation), StepLog()
 
+    def iterates() -> Iterator[Tensor]:
+        """The model before each of the plan's steps, one a round."""
+        for round_ in range(1, plan.rounds + 1):
+            yield model.vector
+            run_round(federation, model, round_, log)
+            recorder.add_steps(log.take())
 
-def _iterates(federation: Federation, recorder: Recorder) -> Iterator[Tensor]:
-    """The model before each of the plan's steps, one a round."""
-    model, log = GlobalModel(federation), StepLog()
-    for round_ in range(1, federation.plan.rounds + 1):
-        yield model.vector
-        run_round(federation, model, round_, log)
-        recorder.add_steps(log.take())
+    means = _mean_iterates(iterates(), plan.rounds)
+    noise = pd.DataFrame.from_records(recorder.step_rows, columns=list(STEP_COLUMNS))
+    realised = plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
+    divisors = np.maximum(1, noise["subjects"].to_numpy(float)) if realised else plan.silos[0].divisor
+    square = np.mean((noise["noise_multiplier"].to_numpy() * LIPSCHITZ / divisors) ** 2)
+    return _Trained(plan, rate, float(np.sqrt(square)), means)
 
 
 def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
     """w̄_t = (w_1 + ... + w_t)/t at some t, the last of ``steps`` included; w_1 is the model before the first step."""
     chosen = {max(1, round(steps * place / _POINTS)) for place in range(1, _POINTS + 1)}
-    total, found = torch.zeros((), dtype=torch.float64), {}
+    total, means = torch.zeros((), dtype=torch.float64), {}
     for step, model in enumerate(iterates, start=1):
         total = total + model.double()
         if step in chosen:
-            found[step] = total / step
-    return found
-
-
-def _planned_noise(plan: PrivacyPlan) -> float:
-    """Expected noise on a step's gradient, for the choice of the learning rate."""
-    if plan.clip_norm is None:
-        return 0.0
-    group = typical_group_size(plan.silos[0]) if plan.group_noise_multipliers else 1
-    return plan.noise_multiplier(0, group) * LIPSCHITZ / plan.silos[0].divisor
-
-
-def _noise_std(plan: PrivacyPlan, recorder: Recorder) -> float:
-    """Root mean square of σC/divisor over the steps that were run."""
-    steps = pd.DataFrame.from_records(recorder.step_rows, columns=list(STEP_COLUMNS))
-    realised = plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
-    divisors = np.maximum(1, steps["subjects"].to_numpy(float)) if realised else plan.silos[0].divisor
-    return float(np.sqrt(np.mean((steps["noise_multiplier"].to_numpy() * LIPSCHITZ / divisors) ** 2)))
+            means[step] = total / step
+    return means
 
 
 def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bounds.Schedule:
@@ -245,20 +215,24 @@ def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bound
 
 
 def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
-    """The table's rows of one algorithm and seed; the theorem's own bound stands in the last one."""
-    plan, theorem = trained.plan, THEOREMS[name]
+    plan, (_, bound) = trained.plan, THEOREMS[name]
     common, printed = _common(data, name, trained), math.nan
-    if theorem.bound is not None:
+    if bound is not None:
         schedule = _schedule(plan, trained.learning_rate, constant)
-        printed = theorem.bound(data.problem, schedule, theorem.group(data, plan))
+        group = _GROUPS[name](data, plan) if name in _GROUPS else 1.0
+        printed = bound(data.problem, schedule, group)
     return [{**common, **scores} for scores in _scores(data, trained, printed)]
 
 
 def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
-    """Empirical and population excess of the mean iterates, beside their bounds."""
     plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    training, optimum = _equally_weighted(data.train, classes), data.train_optimum
+    if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:  # what the plan's steps descend on
+        weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
+        training = Objective(*data.train, torch.from_numpy(weights), classes)
+        optimum = minimise(training, RADIUS)
     population = _equally_weighted(data.test, classes), data.test_optimum
-    optima = {EMPIRICAL: _training_objective(data, plan), POPULATION: population}
+    optima = {EMPIRICAL: (training, optimum), POPULATION: population}
     for step, mean in trained.means.items():
         for quantity, (objective, optimum) in optima.items():
             loss = objective.value(mean.view(classes, -1))
@@ -279,16 +253,6 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
             }
 
 
-def _training_objective(data: _SeedData, plan: PrivacyPlan) -> tuple[Objective, Optimum]:
-    """The training loss that the plan's steps descend on, and its minimum in the ball."""
-    classes = data.prepared.classes
-    if plan.mechanism.divisor_rule is not DivisorRule.REALISED_SUBJECTS:
-        return _equally_weighted(data.train, classes), data.train_optimum
-    weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
-    objective = Objective(*data.train, torch.from_numpy(weights), classes)
-    return objective, minimise(objective, RADIUS)
-
-
 def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:
     algorithm, _, variant = name.partition(":")
     private = trained.plan.mechanism.noise_rule is not NoiseRule.NONE
@@ -297,7 +261,7 @@ def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:
         "synthetic": bool(data.prepared.synthetic),
         "algorithm": name,
         "label": label(algorithm, variant or None),
-        "theorem": THEOREMS[name].words,
+        "theorem": THEOREMS[name][0],
         "seed": data.base.seed,
         "subjects": data.partition.subjects,
         "items": data.problem.items,
@@ -362,11 +326,8 @@ class Optimum:
 def minimise(objective: Objective, radius: float, tolerance: float = 1e-3) -> Optimum:
     """The minimum of F over ‖W‖ ≤ ``radius``, up to ``tolerance`` nats.
 
-    Raises DataError where the radius or the tolerance is not positive, or the certificate is not reached in
-    20,000 steps.
+    Raises DataError where the certificate is not reached in 20,000 steps.
     """
-    if not (radius > 0 and tolerance > 0):
-        raise expected("radius and tolerance", (radius, tolerance), "positive", DataError)
     rate = 1.0 / max(objective.smoothness(), 1e-12)
     point = torch.zeros(objective.classes, objective.features.shape[1], dtype=torch.float64)
     ahead, momentum = point, 1.0
@@ -398,11 +359,9 @@ def subject_mean_weights(owners: NDArray[np.int32], sampling_probability: float)
     E[1/(1 + X)] = ∫₀¹ E[t^X] dt for the number X of other subjects, whose generating function is a product.
     """
     subjects, inverse, counts = np.unique(owners, return_inverse=True, return_counts=True)
-    present = (
-        -np.expm1(counts * np.log1p(-sampling_probability))
-        if sampling_probability < 1
-        else np.ones(len(subjects))
-    )
+    present = np.ones(len(subjects))
+    if sampling_probability < 1:
+        present = -np.expm1(counts * np.log1p(-sampling_probability))
     nodes, masses = np.polynomial.legendre.leggauss(_NODES)
     t = (nodes + 1) / 2
     logs = np.log1p(-np.outer(present, 1 - t))  # (subjects, nodes): log of one subject's generating function

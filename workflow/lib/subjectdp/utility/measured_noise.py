@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.sound import averaged_noise
 from subjectdp.algorithms.registry import label, mechanism
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import OptimizerConfig
@@ -30,7 +30,7 @@ from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
-from subjectdp.utility.measured_noise_table import COLUMNS, PAPERS, SCENARIO
+from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def write_noise(
     target_parquet: Path | str,
     cache_dir: Path | str | None = None,
 ) -> pd.DataFrame:
-    """Writes noise.parquet (columns: ``utility.measured_noise_table``) and returns it: each run with both schedules.
+    """Writes noise.parquet (columns: ``utility.NOISE_COLUMNS``) and returns it: each run with both schedules.
 
     Args:
         runs: configuration, prepared data set and partition of each run, in sound mode and with noise.
@@ -65,7 +65,7 @@ def write_noise(
             log.info("%(label)s, %(schedule)s: planned %(planned).4g, measured %(measured).4g", rows[-1])
     if not rows:
         raise expected("runs to measure the noise of", "none", "at least one run with noise", DataError)
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(NOISE_COLUMNS))
     write_frame(target_parquet, table)
     return table
 

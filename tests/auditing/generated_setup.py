@@ -1,0 +1,56 @@
+"""A generated setup for training audits: points around one centre for each class, and a linear model."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from subjectdp.auditing.training_audit import TrainingSetup
+from subjectdp.data.partition import Partition
+from subjectdp.noise.keys import Purpose, key_bytes, key_int
+from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.plan.plan import FederationFacts
+
+_CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
+
+
+class Points:
+    """Normally distributed points around one centre for each class, as a resident data set."""
+
+    def __init__(self, items: int, seed: int) -> None:
+        generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
+        self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)
+        centres = torch.eye(_CLASSES, _FEATURES) * _SEPARATION
+        self.features = torch.randn(items, _FEATURES, generator=generator) + centres[self.labels]
+
+    def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
+        where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
+        return self.features[where], self.labels[where]
+
+
+def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> TrainingSetup:
+    """Subjects with ``items`` points at each silo, a linear model, and as many test points as one silo has."""
+    size = subjects * items
+    owners = np.tile(np.repeat(np.arange(subjects, dtype=np.int32), items), silos)
+    test = np.arange(silos * size, (silos + 1) * size, dtype=np.int32)
+    partition = Partition(
+        np.arange(silos * size, dtype=np.int32),
+        owners,
+        np.arange(silos + 1, dtype=np.int64) * size,
+        test[:0],
+        test,
+        {"counts": {"subjects": subjects}},
+    )
+    facts = FederationFacts((size,) * silos, (subjects,) * silos, (items,) * silos, True, items, silos)
+    points: Any = Points((silos + 1) * size, seed)
+    return TrainingSetup(points, (silos + 1) * size, partition, facts, partial(_linear, seed))
+
+
+def _linear(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, "linear") & 0x7FFF_FFFF_FFFF_FFFF)
+        return nn.Linear(_FEATURES, _CLASSES)

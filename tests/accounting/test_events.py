@@ -26,7 +26,13 @@ from subjectdp.accounting.events import (
     subject_sampling_probability,
     unit_shift,
 )
-from subjectdp.accounting.mixture_pld import _fast_loss, mixture_pld, self_composed, self_convolved
+from subjectdp.accounting.mixture_pld import (
+    _fast_loss,
+    epsilon_at,
+    mixture_pld,
+    self_composed,
+    self_convolved,
+)
 from subjectdp.accounting.shifts import Shift, Told, sampled_gaussian
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping
@@ -311,3 +317,19 @@ def test_masses_are_those_of_plain_convolution(times: int) -> None:
     kept = whole[low : low + len(found)]
     assert np.allclose(found[: len(kept)], kept, atol=1e-14)
     assert whole.sum() - kept.sum() < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("sigma", "shift", "times", "grid"),
+    [
+        (3.6, Shift((0.0, 1.0), (0.77, 0.23)), 200, 5e-3),
+        (0.5, Shift((0.0, 1.0, 9.0), (0.9, 0.09, 0.01)), 40, 2e-1),  # ε in the hundreds
+        (0.3, Shift((0.0, 30.0), (0.01, 0.99)), 30, 50.0),  # losses above 745, whose e^-loss is 0
+        (40.0, Shift((0.0, 1.0), (0.99, 0.01)), 3, 1e-4),  # ε = 0
+    ],
+)
+def test_epsilon_is_dp_accountings_to_rounding(sigma: float, shift: Shift, times: int, grid: float) -> None:
+    composed = self_composed(mixture_pld(sigma, shift, grid), times)
+    for delta in (0.5, 1e-2, 1e-5, 1e-9, 1e-14, 1e-20):
+        expected = composed.get_epsilon_for_delta(delta)
+        assert epsilon_at(composed, delta) == pytest.approx(expected, rel=1e-11, abs=0)

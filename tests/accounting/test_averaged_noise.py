@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from accounting import plans
-from subjectdp.accounting.averaged_noise import averaged_noise
 from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.sound import averaged_noise
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, TrustModel
 

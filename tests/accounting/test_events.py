@@ -1,9 +1,10 @@
-"""Shifts and losses: against enumeration, simulation and dp-accounting's own code."""
+"""Shifts and losses: against enumeration, plain convolution and dp-accounting's own code."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -25,7 +26,13 @@ from subjectdp.accounting.events import (
     subject_sampling_probability,
     unit_shift,
 )
-from subjectdp.accounting.mixture_pld import _fast_loss, mixture_pld
+from subjectdp.accounting.mixture_pld import (
+    _fast_loss,
+    epsilon_at,
+    mixture_pld,
+    self_composed,
+    self_convolved,
+)
 from subjectdp.accounting.shifts import Shift, Told, sampled_gaussian
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping
@@ -276,3 +283,53 @@ def test_mu_of_a_huge_epsilon(epsilon: float) -> None:
     """For large ε, μ²/2 + μ z ≈ ε with z the normal quantile of 1 - δ."""
     mu = gaussian.gdp_mu(epsilon, 1e-5)
     assert mu * mu / 2 + mu * 4.2648907939 == pytest.approx(epsilon, rel=1e-3)
+
+
+# --- composition with itself -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "times"), [(3.6, 0.23, 200), (1.1, 0.02, 1), (20.0, 0.9, 7), (0.8, 0.05, 90)]
+)
+def test_sampled_gaussians_compose_as_in_dp_accounting(sigma: float, q: float, times: int) -> None:
+    step = mixture_pld(sigma, Shift((0.0, 1.0), (1 - q, q)), 5e-4)
+    theirs, ours = step.self_compose(times), self_composed(step, times)
+    for delta in (1e-3, 1e-5, 1e-9):
+        expected = theirs.get_epsilon_for_delta(delta)
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    for mine, other in ((ours._pmf_remove, theirs._pmf_remove), (ours._pmf_add, theirs._pmf_add)):
+        assert mine.size == other.size, "the same range is kept"
+        assert mine._infinity_mass == pytest.approx(other._infinity_mass, rel=1e-9)
+
+
+def test_a_symmetric_loss_stays_symmetric() -> None:
+    step = pld.from_gaussian_mechanism(5.0, value_discretization_interval=1e-3)
+    assert self_composed(step, 9).get_epsilon_for_delta(1e-5) == pytest.approx(
+        step.self_compose(9).get_epsilon_for_delta(1e-5), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("times", [2, 3, 6])
+def test_masses_are_those_of_plain_convolution(times: int) -> None:
+    masses = np.random.default_rng(0).dirichlet(np.ones(40))
+    low, found = self_convolved(masses, times)
+    whole = reduce(np.convolve, [masses] * times)
+    kept = whole[low : low + len(found)]
+    assert np.allclose(found[: len(kept)], kept, atol=1e-14)
+    assert whole.sum() - kept.sum() < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("sigma", "shift", "times", "grid"),
+    [
+        (3.6, Shift((0.0, 1.0), (0.77, 0.23)), 200, 5e-3),
+        (0.5, Shift((0.0, 1.0, 9.0), (0.9, 0.09, 0.01)), 40, 2e-1),  # ε in the hundreds
+        (0.3, Shift((0.0, 30.0), (0.01, 0.99)), 30, 50.0),  # losses above 745, whose e^-loss is 0
+        (40.0, Shift((0.0, 1.0), (0.99, 0.01)), 3, 1e-4),  # ε = 0
+    ],
+)
+def test_epsilon_is_dp_accountings_to_rounding(sigma: float, shift: Shift, times: int, grid: float) -> None:
+    composed = self_composed(mixture_pld(sigma, shift, grid), times)
+    for delta in (0.5, 1e-2, 1e-5, 1e-9, 1e-14, 1e-20):
+        expected = composed.get_epsilon_for_delta(delta)
+        assert epsilon_at(composed, delta) == pytest.approx(expected, rel=1e-11, abs=0)

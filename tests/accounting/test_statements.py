@@ -182,6 +182,8 @@ def test_the_report_says_what_an_item_is() -> None:
     epsilon = unit_epsilon(pair, SUBJECT, every_silo=False)
     assert f"epsilon is {epsilon:.4g}" in both and epsilon > statements["sound"]["item"]["epsilon"]
     assert "What an item is" in privacy_report_text(made, statements)
+    claimed = plan(LOCAL_ITEM, 1.2, rounds=4, steps=10, accountant="opacus")  # which certifies nothing
+    assert both in privacy_statements(claimed, over_rounds=False, items=ItemFacts(copies=2))["items"]
     text = privacy_statements(made, over_rounds=False, items=ItemFacts(window=80))["items"]
     assert "up to 81 items" in text[0] and "one more item in the raw data" in text[-1]
     leaky = privacy_statements(plan(HIGRAD_V3, 9.0, rounds=1), over_rounds=False, items=ItemFacts(copies=2))

@@ -29,23 +29,18 @@ def forget() -> None:
     MODULE._digest.cache_clear()
 
 
-def read_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the fingerprints be those of the package in ``folder``."""
-    package = folder / "subjectdp"
-    spec = spec_from_file_location(
-        "subjectdp", package / "__init__.py", submodule_search_locations=[str(package)]
-    )
-    monkeypatch.setattr(subjectdp, "__spec__", spec)
-    monkeypatch.setattr(MODULE, "LIBRARY", folder)
-    forget()
-
-
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The library itself, to be edited."""
     ignored = shutil.ignore_patterns("__pycache__", "*.safetensors")
     shutil.copytree(LIBRARY / "subjectdp", tmp_path / "subjectdp", ignore=ignored)
-    read_from(tmp_path, monkeypatch)
+    package = tmp_path / "subjectdp"
+    spec = spec_from_file_location(
+        "subjectdp", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    monkeypatch.setattr(subjectdp, "__spec__", spec)
+    monkeypatch.setattr(MODULE, "LIBRARY", tmp_path)
+    forget()
     yield tmp_path
     forget()
 

@@ -139,7 +139,7 @@ def corrupt_prepared_data(space: Workspace, trial: int, reference: Outcome) -> s
     damaged[len(content) // 2] ^= 16
     file.write_bytes((bytes(damaged), content[: len(content) // 2], b"")[trial])
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    space.must_fail(space.train().wait(), "Remove the folder and prepare it again")
+    space.must_fail(space.train().wait(), "Remove the folder and make it again")
     space.nothing_wrong(reference)
     shutil.rmtree(space.prepared)
     space.train_again()

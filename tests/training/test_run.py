@@ -112,17 +112,13 @@ def test_optimisers_learn_without_noise(tmp_path: Path, optimizer: str, rate: fl
 
 @pytest.mark.slow
 def test_some_of_the_silos(tmp_path: Path) -> None:
-    output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "silos_per_round": 2})
+    training = {"rounds": 5, "batch_size": 8, "silos_per_round": 2, "evaluate_every": 2}
+    output, _ = run(tmp_path, "run", training=training)
+    assert pd.read_parquet(output / "rounds.parquet")["round"].tolist() == [2, 4, 5], "sparse evaluation"
     steps = pd.read_parquet(output / "steps.parquet")
     assert (steps.groupby("round").silo.nunique() == 2).all()
     assert steps.silo.nunique() == 3
     assert steps.groupby("silo")["round"].nunique().tolist() == [4, 3, 3], "in turn"
-
-
-@pytest.mark.slow
-def test_evaluation_is_sparse_where_asked(tmp_path: Path) -> None:
-    output, _ = run(tmp_path, "run", training={"rounds": 5, "batch_size": 8, "evaluate_every": 2})
-    assert pd.read_parquet(output / "rounds.parquet")["round"].tolist() == [2, 4, 5]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
-from subjectdp.accounting.mixture_pld import largest_loss, self_composed, step_pld
+from subjectdp.accounting.mixture_pld import epsilon_at, largest_loss, self_composed, step_pld
 from subjectdp.accounting.shifts import Shift, single_steps
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import Accountant
@@ -148,8 +148,7 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
         step = _step_pld(part.noise_multiplier, part.shift, grid)
         steps = self_composed(step, part.steps)
         whole = steps if whole is None else whole.compose(steps)
-    with np.errstate(over="ignore"):  # a quotient beyond e^709 is infinite, and so is ε then
-        return float(whole.get_epsilon_for_delta(delta))
+    return epsilon_at(whole, delta)
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:

@@ -278,6 +278,37 @@ def self_composed(step: Any, times: int) -> Any:
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*map(composed, dense))
 
 
+def epsilon_at(composed: Any, delta: float) -> float:
+    """``composed.get_epsilon_for_delta(delta)`` of a dense distribution without its loop, or infinity.
+
+    Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0.
+    """
+
+    def solved(side: Any) -> float:
+        if side._infinity_mass > delta:
+            return math.inf
+        masses, width = side._probs[::-1], side._discretization
+        steps = np.full(len(masses), -width)
+        steps[0] = (side._lower_loss + len(masses) - 1) * width
+        losses = np.add.accumulate(steps)  # downwards, by additions as in dp-accounting
+        losses = losses[losses > 0]
+        masses = masses[: len(losses)]
+        above = np.cumsum(np.append(side._infinity_mass, masses))
+        shrunk = np.cumsum(np.append(0.0, np.exp(-losses) * masses))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            solutions = np.log((above - delta) / shrunk)  # with the losses before each point
+        unseen = (above >= delta) & (shrunk == 0)  # e^-loss is 0 for losses above 745
+        unseen[0] = False
+        if unseen.any():
+            return float(losses[int(np.argmax(unseen)) - 1])
+        reached = (above[:-1] > delta) & (shrunk[:-1] > 0) & (solutions[:-1] >= losses)
+        last = int(np.argmax(reached)) if reached.any() else len(losses)
+        return 0.0 if above[last] <= shrunk[last] + delta else float(solutions[last])
+
+    sides = [composed._pmf_remove] if composed._symmetric else [composed._pmf_remove, composed._pmf_add]
+    return max(solved(side.to_dense_pmf()) for side in sides)
+
+
 def hockey_sticks(masses: Floats, grid: float) -> Floats:
     """δ at each point of a grid with these masses of losses: Σ over the losses l above of (1 - e^(ε - l)) p."""
     above = np.cumsum(masses[::-1])[::-1] - masses

@@ -205,7 +205,9 @@ def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
         "Not covered": statements["excluded"],
     }
     for title, lines in sections.items():
-        yield from [title, *(f"  - {line}" for line in lines)] if lines else ()
+        if lines:
+            yield title
+            yield from (f"  - {line}" for line in lines)
 
 
 def _epsilon(plan: PrivacyPlan, record: dict[str, Any]) -> str:

@@ -37,35 +37,24 @@ TOGETHER = 1.0 - (1.0 - CONFIDENCE) / CLAIMS
 
 @dataclass(frozen=True)
 class Case:
-    """One audited plan.
-
-    Attributes:
-        silos, held: silos of the federation, and those that hold the subject.
-        rounds: R, before the horizontal rule shortens it.
-        steps: local steps T of a round (None: one epoch, 50).
-        runs: of each world.
-        setting: the silos, rounds and releases in words.
-        unit: attacked unit, at the ε that the accountant states for it; None: the unit that the plan claims.
-        updates: whether whole updates are clipped and noised once.
-        subject: settings of algorithms that sample subjects.
-        trust: trust model; None: the algorithm's own.
-        confidence: of the bound by itself.
-    """
+    """One audited plan."""
 
     algorithm: str
     variant: str | None
     mode: AccountingMode
     silos: int
-    held: int
-    rounds: int
-    steps: int | None
-    runs: int
-    setting: str
-    unit: PrivacyUnit | None = None
-    updates: bool = False
-    subject: SubjectSettings = SubjectSettings()
-    trust: TrustModel | None = None
-    confidence: float = CONFIDENCE
+    held: int  # silos that hold the subject
+    rounds: int  # R, before the horizontal rule shortens it
+    steps: int | None  # local steps T of a round; None: one epoch, 50
+    runs: int  # of each world
+    setting: str  # the silos, rounds and releases in words
+    unit: PrivacyUnit | None = (
+        None  # attacked, at the ε that the accountant states for it; None: the claimed one
+    )
+    updates: bool = False  # whether whole updates are clipped and noised once
+    subject: SubjectSettings = SubjectSettings()  # of algorithms that sample subjects
+    trust: TrustModel | None = None  # None: the algorithm's own
+    confidence: float = CONFIDENCE  # of the bound by itself
 
     @property
     def sees_models(self) -> bool:

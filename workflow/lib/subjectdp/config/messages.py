@@ -21,6 +21,8 @@ from pydantic_core import ErrorDetails
 
 from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 
+_COMPARED = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+
 MOST_LINES = 40
 """Problems that one message lists."""
 
@@ -143,12 +145,7 @@ def _kind_text(kind: Any) -> str:
 def _bounds(metadata: Iterable[Any]) -> str:
     words: list[str] = []
     for item in metadata:
-        for name, text in (
-            ("gt", "greater than"),
-            ("ge", "at least"),
-            ("lt", "less than"),
-            ("le", "at most"),
-        ):
+        for name, text in _COMPARED.items():
             bound = getattr(item, name, None)
             if bound is not None and bound != 2**63 - 1:
                 words.append(f"{text} {bound:g}" if isinstance(bound, float) else f"{text} {bound}")

@@ -187,12 +187,8 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
     too_many = held is not None and held > partition.silos
     yield too_many, key, held, f"at most partition.silos ({partition.silos})"
-    yield (
-        kind != "power" and partition.alpha != 1.0,
-        "partition.alpha",
-        partition.alpha,
-        f"1 {when} (set it to power)",
-    )
+    alpha, allowed = partition.alpha, f"1 {when} (set it to power)"
+    yield kind != "power" and alpha != 1.0, "partition.alpha", alpha, allowed
     yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
     of_table = data.source == Source.TABLE
     named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None
@@ -203,12 +199,8 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     reason = f"when algorithm.name is {mechanism.algorithm} (privacy unit: subject)"
     yield anonymous and of_table, "data.subject", None, f"the name of a column {reason}"
     known = ", ".join(name for name, facts in DATASETS.items() if not facts.own_subjects)
-    yield (
-        anonymous and not of_table,
-        "data.dataset",
-        data.dataset,
-        f"one that names subjects ({known}) {reason}",
-    )
+    allowed = f"one that names subjects ({known}) {reason}"
+    yield anonymous and not of_table, "data.dataset", data.dataset, allowed
 
 
 def _schedule(run: RunSections) -> Iterator[Rule]:

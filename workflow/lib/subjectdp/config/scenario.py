@@ -155,6 +155,13 @@ def values_of_axis(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _has_no_effect(key: str, points: Sequence[tuple[Mapping[str, Any], str]]) -> bool:
+    by_others: dict[str, set[str]] = {}
+    for axes, run_id in points:
+        by_others.setdefault(repr({k: v for k, v in axes.items() if k != key}), set()).add(run_id)
+    return len(by_others) < len(points) and all(len(ids) == 1 for ids in by_others.values())
+
+
 def _require_one_source(data: DataConfig, first: DataConfig) -> None:
     # runs that share prepared data also share path and expected counts
     for key in ("path", "expected"):
@@ -209,24 +216,25 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
-        return {run.run_id: run for runs in self._blocks for run in runs}
+        return {run.run_id: run for points in self._blocks for _, run in points}
 
     @cached_property
     def repetitions(self) -> tuple[str, ...]:
         """A line for each block and algorithm with sweep points that resolve to the same run."""
         lines = []
-        for number, runs in enumerate(self._blocks):
-            for label in dict.fromkeys(run.algorithm.label for run in runs):
-                ids = [run.run_id for run in runs if run.algorithm.label == label]
-                if (distinct := len(set(ids))) < len(ids):
+        for number, points in enumerate(self._blocks):
+            for label in dict.fromkeys(run.algorithm.label for _, run in points):
+                own = [(axes, run.run_id) for axes, run in points if run.algorithm.label == label]
+                idle = [key for key in own[0][0] if _has_no_effect(key, own)]
+                if (distinct := len({run_id for _, run_id in own})) < len(own) and idle:
                     lines.append(
-                        f"sweep[{number}], {label}: {len(ids)} combinations, {distinct} distinct runs; "
-                        "an axis has no effect here."
+                        f"sweep[{number}], {label}: {', '.join(idle)} has no effect here: "
+                        f"{len(own)} combinations, {distinct} distinct runs."
                     )
         return tuple(lines)
 
     @cached_property
-    def _blocks(self) -> list[list[RunConfig]]:
+    def _blocks(self) -> list[list[tuple[dict[str, Any], RunConfig]]]:
         axes = [
             {key: values_of_axis(value) for key, value in block.items() if key != "name"}
             for block in self.sweep or [{}]
@@ -234,14 +242,16 @@ class Scenario(Section):
         total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        blocks, problems, sources = list[list[RunConfig]](), dict[str, None](), dict[str, DataConfig]()
+        blocks: list[list[tuple[dict[str, Any], RunConfig]]] = []
+        problems, sources = dict[str, None](), dict[str, DataConfig]()
         for block in axes:
             blocks.append([])
             for values in itertools.product(*block.values()):
+                point = dict(zip(block, values, strict=True))
                 try:
-                    run = load_run(run_content(self._layers, dict(zip(block, values, strict=True))))
+                    run = load_run(run_content(self._layers, point))
                     _require_one_source(run.data, sources.setdefault(run.data_key, run.data))
-                    blocks[-1].append(run)
+                    blocks[-1].append((point, run))
                 except ConfigError as problem:
                     problems.update(dict.fromkeys(str(problem).split("\n")))
                 if len(problems) > MOST_LINES:

@@ -181,6 +181,7 @@ class SubjectPrivacyEngine:
         engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
         _warn_of_unused(check_model(module, losses, *tried, layout))
+        _warn_of_slow(engine.followed)
 
         def try_again() -> None:
             if self._steps in _TRIED_AGAIN:
@@ -472,6 +473,14 @@ def _warn_of_unused(names: list[str]) -> None:
         warnings.warn(
             f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.",
             stacklevel=3,
+        )
+
+
+def _warn_of_slow(names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        warnings.warn(
+            f"No layer rule covers {', '.join(names[:6])}{more}: their clipping is exact, and may be slower.", stacklevel=3
         )
 
 

@@ -33,9 +33,7 @@ def check_beside_a_loop(model: nn.Module, inputs: Any, targets: Tensor, loss: Lo
     trained = {name: p for name, p in alone.named_parameters() if p.requires_grad}
     rows = []
     for item in range(len(targets)):
-        one = of_items(
-            inputs, lambda t, i=item: t[i : i + 1].double() if t.is_floating_point() else t[i : i + 1]
-        )
+        one = of_items(inputs, lambda t, i=item: t[i : i + 1].double() if t.is_floating_point() else t[i : i + 1])
         value = loss(call(alone, one), targets[item : item + 1]).sum()
         found = torch.autograd.grad(value, list(trained.values()), allow_unused=True, materialize_grads=True)
         rows.append(torch.cat([each.flatten() for each in found]))
@@ -197,9 +195,7 @@ def test_words(run: Any, steps: int) -> None:
     words, head = nn.Embedding(11, WIDTH, padding_idx=0), nn.Linear(WIDTH, 11, bias=False)
     head.weight = words.weight
     parts = (
-        {"words": words}
-        if run is tied_by_hand
-        else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
+        {"words": words} if run is tied_by_hand else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
     )
     check_beside_a_loop(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
 

@@ -233,9 +233,7 @@ def test_edits_that_change_no_result_cause_no_job(finished: Finished) -> None:
     [change for change in CHANGES.values() if change[1]],
     ids=[name for name, change in CHANGES.items() if change[1]],
 )
-def test_an_edit_causes_the_jobs_that_it_affects(
-    finished: Finished, edit: Edit, jobs: dict[str, int]
-) -> None:
+def test_an_edit_causes_the_jobs_that_it_affects(finished: Finished, edit: Edit, jobs: dict[str, int]) -> None:
     with kept(finished.root / edit.file):
         edit(finished.root)
         assert finished.jobs() == jobs

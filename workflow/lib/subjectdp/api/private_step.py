@@ -127,9 +127,7 @@ class PrivateStep:
     def losses(self, outputs: Any, targets: Any) -> Tensor:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
-            raise PrivacyError(
-                "Expected the output of the model that make_private returned, for the batch at hand."
-            )
+            raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
         held = {each.untyped_storage().data_ptr() for each in tensors_in(self._output)}
         views = all(each.untyped_storage().data_ptr() in held for each in tensors_in(outputs))
         if not views or [each._version for each in self._own] != self._versions:
@@ -175,9 +173,7 @@ class PrivateStep:
             raise PrivacyError("Expected optimizer.step() without a closure.")
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
         if held != {id(parameter) for parameter in self.parameters}:
-            raise PrivacyError(
-                "Expected an optimizer of the module's trained parameters alone, others were added."
-            )
+            raise PrivacyError("Expected an optimizer of the module's trained parameters alone, others were added.")
         if not self._released:
             raise PrivacyError(
                 "Expected loss.backward(), with the private loss, before optimizer.step(). For plain training make a "
@@ -336,9 +332,7 @@ class _Backward(torch.autograd.Function):
     """The mean loss; its backward pass is the step's, scaled before clipping as the loop scaled the loss."""
 
     @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor) -> Tensor:
         ctx.step, ctx.losses = step, losses  # in a list: autograd must not see them
         return mean.clone()
 
@@ -397,13 +391,7 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         items = number_of(targets)
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         # a loss of torch averages over the rest of an item; other shapes come from broadcasting over items
-        if (
-            plain
-            and reduced
-            and each.dim() > 1
-            and each.shape in (outputs.shape, targets.shape)
-            and len(each) == items
-        ):
+        if plain and reduced and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items:
             return each.flatten(1).mean(1)
         if tuple(each.shape) != (items,):
             allowed = (

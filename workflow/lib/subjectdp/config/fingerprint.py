@@ -74,9 +74,7 @@ NUMERICAL = ("torch", "numpy", "opacus", "dp_accounting")
 """Packages whose version counts, as imported."""
 
 _FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
-_MODEL_MODULES = {
-    name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()
-}
+_MODEL_MODULES = {name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()}
 
 
 def fingerprint(*stages: str) -> str:

@@ -110,9 +110,7 @@ def _fetch_upstream(
     return [_one_file(source, folder, lock, local, options) for source in sources]
 
 
-def _one_file(
-    source: SourceFile, folder: Path, lock: Path, local: Path | None, options: FetchOptions | None
-) -> Path:
+def _one_file(source: SourceFile, folder: Path, lock: Path, local: Path | None, options: FetchOptions | None) -> Path:
     unpacked = Path(source.name).stem
     if source.format == "zip" and local is not None and (local / unpacked).is_dir():
         link = folder / unpacked  # an archive that was unpacked beforehand is used where it lies
@@ -124,9 +122,7 @@ def _one_file(
 
 def _path_in_place(data: DataOptions) -> Path:
     if data.path is None:
-        raise expected(
-            "data.path", None, "where the data lie, when data.source is leaf_json or table", DataError
-        )
+        raise expected("data.path", None, "where the data lie, when data.source is leaf_json or table", DataError)
     path = Path(data.path)
     if not path.exists():
         raise expected("data.path", data.path, "an existing file or folder", DataError)

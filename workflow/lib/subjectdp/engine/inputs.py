@@ -57,7 +57,5 @@ def number_of(inputs: Inputs) -> int:
     sizes = {tuple(each.shape[:1]) for each in tensors}
     if len(sizes) != 1 or () in sizes:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
-        raise ModelError(
-            f"Expected inputs whose tensors have the items in their first dimension, got {shapes}."
-        )
+        raise ModelError(f"Expected inputs whose tensors have the items in their first dimension, got {shapes}.")
     return len(tensors[0])

@@ -74,16 +74,12 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     layers = _candidates(model, parameters)
     passes = []
     for part in (slice(0, _FEWEST), slice(0, items), [1, *range(1, items)]):
-        uses = Uses(
-            parameters, _constants(model, parameters), _FEWEST if part == slice(0, _FEWEST) else items
-        )
+        uses = Uses(parameters, _constants(model, parameters), _FEWEST if part == slice(0, _FEWEST) else items)
         torch.manual_seed(1)
         with torch.no_grad(), _watched(layers, uses) as unfit, uses:
             call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
         passes.append((uses, unfit))
-    ruled = frozenset(
-        name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes)
-    )
+    ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
     followed = [uses.without(owned) for uses, _ in passes]
     return Layout(frozenset(trained), ruled, learned(*followed))

@@ -80,9 +80,7 @@ def _seed(seed: int = 1) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy in training mode. Raises ModelError where there can be none."""
-    held: dict[int, Any] = {
-        id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()
-    }
+    held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()}
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     try:
         return copy.deepcopy(model, held).train()
@@ -150,12 +148,8 @@ class _Trial:
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
-            gradients = torch.autograd.grad(
-                loss, list(parameters.values()), allow_unused=True, retain_graph=True
-            )
-            used |= {
-                name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None
-            }
+            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+            used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
             pairs = zip(gradients, parameters.values(), strict=True)
             rows.append([torch.zeros_like(p) if g is None else g for g, p in pairs])
         each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]

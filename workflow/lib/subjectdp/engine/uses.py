@@ -174,9 +174,7 @@ class Uses(TorchFunctionMode):
         if not values:
             output = func(*args, **kwargs)
             if known:
-                self._shared.update(
-                    {id(each): each for each in tree_leaves(output) if isinstance(each, Tensor)}
-                )
+                self._shared.update({id(each): each for each in tree_leaves(output) if isinstance(each, Tensor)})
             return output
         for name in {name for value in values.values() for name in value.names}:
             self.owners.setdefault(name, set()).add(self.inside[-1])
@@ -225,15 +223,11 @@ class Uses(TorchFunctionMode):
             self.seen[key] = _copies(kept), _copies([outputs[n] for n in which])
             return tree_unflatten(outputs, shape)
         if key not in self.places:
-            raise ModelError(
-                f"Expected a model that takes the same path in every pass, '{key}' was not there before."
-            )
+            raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
         for n in which:
             outputs[n] = wanted(outputs[n])
         edges, shapes = [get_gradient_edge(outputs[n]) for n in which], [outputs[n].shape for n in which]
-        self._uses.append(
-            _Use(key, func, kept, spec, values, which, edges, shapes, self.places[key], versions)
-        )
+        self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, self.places[key], versions))
         return tree_unflatten(outputs, shape)
 
     def is_shared(self, tensor: Tensor) -> bool:
@@ -282,9 +276,7 @@ _OUT_OF_PLACE = {
 
 def _body(func: types.FunctionType) -> types.FunctionType:
     """A function of torch.nn.functional that does not look for modes itself."""
-    never = dict.fromkeys(
-        ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never
-    )
+    never = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never)
     body = types.FunctionType(
         func.__code__, {**func.__globals__, **never}, func.__name__, func.__defaults__, func.__closure__
     )
@@ -310,9 +302,7 @@ def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Places]:
         ModelError: a model that takes another path, or where an item's part of a tensor depends on other items.
     """
     if not fewer.seen.keys() == more.seen.keys() == changed.seen.keys():
-        raise ModelError(
-            "Expected a model that takes the same path whatever the number of items and their values."
-        )
+        raise ModelError("Expected a model that takes the same path whatever the number of items and their values.")
 
     def side(key: Key, which: int) -> list[Place | None]:
         columns = zip(*(uses.seen[key][which] for uses in (fewer, more, changed)), strict=True)
@@ -341,9 +331,7 @@ def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Pl
         if not bool((differs & ~first.flatten()).any()):
             possible.append(Place(dims[0], inner))
     if not possible:
-        raise ModelError(
-            f"Expected a model that keeps its items apart: in {name!r} one item changes what others see."
-        )
+        raise ModelError(f"Expected a model that keeps its items apart: in {name!r} one item changes what others see.")
     return possible[0]
 
 
@@ -428,9 +416,7 @@ def _lead_back(node: _Derived) -> None:
         return
     made, gradients = zip(*known, strict=True)
     leaves = [leaf for leaf in node.leaves if leaf.requires_grad]
-    found = torch.autograd.grad(
-        made, leaves, gradients, is_grads_batched=True, allow_unused=True, retain_graph=True
-    )
+    found = torch.autograd.grad(made, leaves, gradients, is_grads_batched=True, allow_unused=True, retain_graph=True)
     by_leaf = dict(zip(map(id, leaves), found, strict=True))
     for value, leaf in zip(node.values, node.leaves, strict=True):
         if (gradient := by_leaf.get(id(leaf))) is not None:
@@ -450,12 +436,7 @@ def _product(weight: int, data: int, bias: int | None, turned: bool) -> Callable
 
     def kept(use: _Use, delta: Tensor, items: int) -> bool:
         end = use.places[1][0]
-        if (
-            weight not in use.values
-            or use.values[weight].tensor.dim() != 2
-            or end is None
-            or len(use.arguments) > 3
-        ):
+        if weight not in use.values or use.values[weight].tensor.dim() != 2 or end is None or len(use.arguments) > 3:
             return False
         inputs = _positions(use, data, items)
         shift = use.values.get(bias) if bias is not None else None

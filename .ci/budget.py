@@ -52,11 +52,7 @@ def main() -> int:
         LIMITS.write_text(json.dumps(lower, indent=2) + "\n")
         limits = lower
     over = [name for name in found if found[name] > limits.get(name, 0)]
-    below = [
-        name
-        for name in limits
-        if found.get(name, 0) < limits[name] - SLACK * (1 + 9 * name.startswith("words"))
-    ]
+    below = [name for name in limits if found.get(name, 0) < limits[name] - SLACK * (1 + 9 * name.startswith("words"))]
     for name in over:
         print(f"{name}: {found[name]}, at most {limits.get(name, 0)}")
     for name in below:

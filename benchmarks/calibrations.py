@@ -63,9 +63,7 @@ def _opacus(accountant: str, epsilon: float) -> float:
 
 
 def _dp_accounting(accountant: Callable[[], Any], epsilon: float) -> float:
-    return float(
-        dp_accounting.calibrate_dp_mechanism(accountant, _event, epsilon, DELTA, bracket_interval=_BRACKET)
-    )
+    return float(dp_accounting.calibrate_dp_mechanism(accountant, _event, epsilon, DELTA, bracket_interval=_BRACKET))
 
 
 def _event(sigma: float) -> Any:

@@ -44,9 +44,7 @@ def gate_problem(problem: Problem) -> Problem:
     problem = replace(problem, inputs=problem.inputs[kept], labels=problem.labels[kept])
     few = torch.arange(min(_FEW, batch)).unsqueeze(1)
     norms = torch.tensor([_norm(_gradient(model, problem, item)) for item in few])
-    return replace(
-        problem, noise_multiplier=0.0, clip_norm=float(norms.median()), learning_rate=_SCALE * batch
-    )
+    return replace(problem, noise_multiplier=0.0, clip_norm=float(norms.median()), learning_rate=_SCALE * batch)
 
 
 def references(problem: Problem, targets: Collection[Target]) -> dict[Target, Reference]:
@@ -56,16 +54,12 @@ def references(problem: Problem, targets: Collection[Target]) -> dict[Target, Re
     items = list(torch.arange(problem.case.batch).unsqueeze(1))
     found = _references(problem, items, {target: by_item[target] for target in by_item if target in targets})
     if Target.SUBJECT in targets:
-        subjects = [
-            torch.nonzero(problem.owners == owner).squeeze(1) for owner in torch.unique(problem.owners)
-        ]
+        subjects = [torch.nonzero(problem.owners == owner).squeeze(1) for owner in torch.unique(problem.owners)]
         found |= _references(problem, subjects, {Target.SUBJECT: ones})
     return found
 
 
-def _references(
-    problem: Problem, parts: Sequence[Tensor], weights: Mapping[Target, Tensor]
-) -> dict[Target, Reference]:
+def _references(problem: Problem, parts: Sequence[Tensor], weights: Mapping[Target, Tensor]) -> dict[Target, Reference]:
     """For each target Σ_p w_p min(1, C/|g_p|) g_p with g_p the mean gradient of part p, and all |g_p|."""
     model = problem.model().double()
     totals = {target: [torch.zeros_like(p) for p in model.parameters()] for target in weights}

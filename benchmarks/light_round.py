@@ -45,12 +45,8 @@ def time_light_round(batch: int, rounds: int) -> dict[str, Outcome]:
         methods: dict[str, Callable[[], object]] = {
             "subjectdp_round": lambda: run_round(federation, trained, 1, StepLog()),
             **_parts(federation),
-            "opacus_round": partial(
-                _opacus_round, federation, list(opacus_silos(federation, batch, "hooks"))
-            ),
-            "opacus_ghost_round": partial(
-                _opacus_round, federation, list(opacus_silos(federation, batch, "ghost"))
-            ),
+            "opacus_round": partial(_opacus_round, federation, list(opacus_silos(federation, batch, "hooks"))),
+            "opacus_ghost_round": partial(_opacus_round, federation, list(opacus_silos(federation, batch, "ghost"))),
         }
         timed = interleave(methods, rounds)
     for outcome in timed.values():

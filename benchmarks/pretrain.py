@@ -20,12 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain", description=__doc__)
     parser.add_argument("--output", required=True, type=Path, help="where the weights go (safetensors)")
     either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        "--typefaces", type=Path, help="node_modules of npm ci --prefix workflow/envs/typefaces"
-    )
-    either.add_argument(
-        "--text", type=Path, help="train the features of english_head instead, on this public text"
-    )
+    either.add_argument("--typefaces", type=Path, help="node_modules of npm ci --prefix workflow/envs/typefaces")
+    either.add_argument("--text", type=Path, help="train the features of english_head instead, on this public text")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if given.text is not None:

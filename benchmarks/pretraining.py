@@ -109,9 +109,7 @@ def pretrain(settings: Settings, target: Path, folder: Path | None = None) -> No
 
 def synthetic_characters(settings: Settings) -> tuple[Tensor, Tensor]:
     """All characters of the embedded data set: float32 (n, 1, 28, 28) and int64 (n,)."""
-    size = EmbeddedConfig(
-        subjects=settings.writers, items_per_subject=settings.items_per_writer, seed=settings.seed
-    )
+    size = EmbeddedConfig(subjects=settings.writers, items_per_subject=settings.items_per_writer, seed=settings.seed)
     data = DataConfig(dataset="femnist", embedded=size)
     with TemporaryDirectory() as name:
         source, prepared = Path(name) / "source", Path(name) / "prepared"
@@ -142,9 +140,7 @@ def _batches(characters: int, settings: Settings) -> int:
     """Batches of an epoch; raises ConfigError if all epochs together have too few."""
     batches = characters // settings.batch_size
     if settings.epochs * batches < _FEWEST_STEPS:
-        allowed = (
-            f"so small that all epochs have at least {_FEWEST_STEPS} batches of the {characters} characters"
-        )
+        allowed = f"so small that all epochs have at least {_FEWEST_STEPS} batches of the {characters} characters"
         raise expected("batch_size", settings.batch_size, allowed)
     return batches
 
@@ -156,9 +152,7 @@ def train_net(images: Tensor, labels: Tensor, settings: Settings) -> tuple[Handw
         torch.random.set_rng_state(_generator(settings, "init").get_state())
         net, head = HandwritingNet(), nn.Linear(OUTPUTS, CLASSES)
     model = nn.Sequential(net, head).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     batches = _batches(len(images), settings)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, settings.learning_rate, total_steps=settings.epochs * batches, pct_start=0.1

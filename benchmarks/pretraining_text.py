@@ -61,16 +61,12 @@ def pretrain_text(settings: TextSettings, text: Path, target: Path) -> None:
     if len(symbols) < _LEAST:
         raise expected(f"text of {text}", f"{len(symbols)} characters", f"at least {_LEAST} characters long")
     net, head, accuracy = train_net(symbols, settings)
-    places = _places(
-        symbols, _PROJECTED, keyed_generator(key_bytes(settings.seed, Purpose.PRETRAINING, "outputs"))
-    )
+    places = _places(symbols, _PROJECTED, keyed_generator(key_bytes(settings.seed, Purpose.PRETRAINING, "outputs")))
     with torch.no_grad():
         outputs = torch.cat([net(_windows(symbols, part)[:, :-1]) for part in torch.split(places, 5000)])
     projection, mean = project(outputs, settings.power)
     tensors = half({f"net.{name}": value for name, value in net.state_dict().items()})
-    tensors |= half(
-        {"projection": projection, "mean": mean, "head": head_of_features(head, projection, mean)}
-    )
+    tensors |= half({"projection": projection, "mean": mean, "head": head_of_features(head, projection, mean)})
     found = {"text_sha256": hashlib.sha256(raw).hexdigest(), "training_accuracy": round(accuracy, 4)}
     made = {**asdict(settings), **found, "torch": torch.__version__}
     write_bytes(target, save(tensors, {"provenance": json.dumps(made, sort_keys=True)}))

@@ -36,9 +36,7 @@ from subjectdp.training.rounds import GlobalModel, run_round
 
 ROUNDS, WARM_UP = 10, 2  # of a block
 _INSTALL = "not installed: see benchmarks/simulators.txt"
-_OFF = dict.fromkeys(
-    ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"), "0"
-)
+_OFF = dict.fromkeys(("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"), "0")
 _ONE_AT_A_TIME = {
     "init_args": {"num_cpus": 1, "log_to_driver": False},
     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -251,9 +249,7 @@ def _pfl_model(federation: Federation) -> Any:
     pytorch_ops.distributed = pytorch_ops.distributed or pytorch_ops.PyTorchDistributedContext()
     module: Any = own_module(federation)
     module.loss = lambda inputs, labels: F.cross_entropy(module(inputs), labels)
-    module.metrics = lambda inputs, labels: {
-        "items": Weighted(len(labels), 1)
-    }  # pfl wants one in its first round
+    module.metrics = lambda inputs, labels: {"items": Weighted(len(labels), 1)}  # pfl wants one in its first round
     return PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
 
 

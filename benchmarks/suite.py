@@ -64,9 +64,7 @@ def measure(options: Options) -> Iterator[Table]:
 
 def _cases(workload: str, batches: Sequence[int] | None) -> list[Case]:
     """The cases of a workload; other batch sizes than the papers' have as many subjects in proportion."""
-    model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm", "head": "handwriting_head"}.get(
-        workload, "leaf_cnn"
-    )
+    model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm", "head": "handwriting_head"}.get(workload, "leaf_cnn")
     known = _BATCHES[workload]
     share = next(subjects / batch for batch, subjects in reversed(known.items()))
     return [Case(workload, model, b, known.get(b, max(1, round(share * b)))) for b in batches or known]

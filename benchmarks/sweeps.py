@@ -63,9 +63,7 @@ def scenario_file(folder: Path, runs: int) -> Path:
     seeds = list(range(runs // (len(ALGORITHMS) * len(EPSILONS))))
     axes = {"seed": seeds, "algorithm": ALGORITHMS, "privacy.epsilon": EPSILONS}
     path = folder / f"sweep-{runs}.json"
-    path.write_text(
-        json.dumps({"name": "sweep", "run": run, "sweep": [axes], "figures": ["accuracy_privacy"]})
-    )
+    path.write_text(json.dumps({"name": "sweep", "run": run, "sweep": [axes], "figures": ["accuracy_privacy"]}))
     return path
 
 
@@ -210,9 +208,7 @@ def _kind(jobs: Sequence[Job]) -> dict[str, Any]:
 
 def main() -> None:
     """Measures a sweep and prints what it took as JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="a multiple of 100 (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="see above (default: to the end)")
     parser.add_argument("--at-once", type=int, default=1, help="jobs side by side (default: %(default)s)")

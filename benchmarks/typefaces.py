@@ -35,9 +35,7 @@ def typefaces(folder: Path, *, of_head: bool = False) -> tuple[Face, ...]:
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["head"] == "yes" or not of_head]
     share = _SHARES / len(rows)
-    faces = [
-        Face(_checked(folder, row["family"], row["sha256"]), share, _LENDS[row["lends"]]) for row in rows
-    ]
+    faces = [Face(_checked(folder, row["family"], row["sha256"]), share, _LENDS[row["lends"]]) for row in rows]
     return (*faces, *(Face(face.file, _PRINT_SHARE * face.share, face.lends) for face in PRINT))
 
 

@@ -36,9 +36,7 @@ from subjectdp.noise.torch_keys import keyed_generator
 
 WRITERS, ITEMS = 180, 154  # as many as LEAF's 180 writers have
 TRAINING = 0.64  # of a writer's items
-SIGNALS = tuple(
-    10.0 * 2**power for power in range(10)
-)  # S: 45 subjects at ε = 1 have 12, 3,500 at ε = 8 have 6,000
+SIGNALS = tuple(10.0 * 2**power for power in range(10))  # S: 45 subjects at ε = 1 have 12, 3,500 at ε = 8 have 6,000
 SPREADS = (1, 16)  # parts of a writer
 FEDERATIONS = range(4)
 SEED = 20_261_124  # of the first federation
@@ -128,9 +126,7 @@ def mean_direction(federation: Federation, products: Tensor, head: Tensor) -> Te
     """
     errors = (federation.features @ head.T).softmax(dim=2)
     there = federation.labels != NONE
-    errors.scatter_add_(
-        2, federation.labels.clamp_min(0).unsqueeze(2), torch.full_like(errors[..., :1], -1.0)
-    )
+    errors.scatter_add_(2, federation.labels.clamp_min(0).unsqueeze(2), torch.full_like(errors[..., :1], -1.0))
     errors *= there.unsqueeze(2)
     norms = ((errors @ errors.mT) * products).sum(dim=(1, 2)).clamp_min(1e-12).sqrt()
     errors /= norms[:, None, None] * len(norms)
@@ -190,9 +186,7 @@ def table_of(rows: pd.DataFrame, weights: int) -> pd.DataFrame:
 
 def main() -> None:
     """Trains all candidates, writes a row for each head, and prints the rules, the best first."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("typefaces", type=Path, help="node_modules that npm ci filled")
     options.add_argument("--output", type=Path, default=Path("results/bench/untuned_rule.csv"))
     options.add_argument("--processes", type=int, default=2)

@@ -65,9 +65,7 @@ def without_implied(found: Arrows) -> Arrows:
     def reached(package: str) -> set[str]:
         return found[package].union(*(reached(lower) for lower in found[package]))
 
-    return {
-        package: lower - set().union(*(reached(other) for other in lower)) for package, lower in found.items()
-    }
+    return {package: lower - set().union(*(reached(other) for other in lower)) for package, lower in found.items()}
 
 
 def circles(graph: grimp.ImportGraph) -> Iterator[list[str]]:

@@ -17,9 +17,7 @@ def is_dry(arguments: Sequence[str]) -> bool:
     return bool({"-n", "--dry-run"} & set(arguments))
 
 
-def dry_run(
-    folder: Path, arguments: Sequence[str], environment: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
+def dry_run(folder: Path, arguments: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A dry run, or any other command that starts no job, in ``folder``; both streams together are in ``stdout``."""
     server = _server()
     assert server.stdin is not None and server.stdout is not None

@@ -18,9 +18,7 @@ def copy_parts(target: Path) -> Path:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir() and not source.is_symlink():
-            shutil.copytree(
-                source, target / part, ignore=shutil.ignore_patterns("*.egg-info", "node_modules")
-            )
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("*.egg-info", "node_modules"))
         elif source.exists():
             shutil.copy2(source, target / part, follow_symlinks=False)
     return target

@@ -99,9 +99,7 @@ def write_document(path: Path, document: Any) -> Path:
     return path
 
 
-_SPEECH = (
-    "Now is the winter of our discontent made glorious summer by this sun of York {n}; and all the clouds"
-)
+_SPEECH = "Now is the winter of our discontent made glorious summer by this sun of York {n}; and all the clouds"
 
 
 def etext(speeches: int = 12) -> str:

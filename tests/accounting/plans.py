@@ -44,9 +44,7 @@ _BASE = Mechanism(
     reference="test",
 )
 LOCAL_ITEM = _BASE
-FED_AVG = replace(
-    _BASE, algorithm="fed_avg", claimed_unit=None, clipping=Clipping.NONE, noise_rule=NoiseRule.NONE
-)
+FED_AVG = replace(_BASE, algorithm="fed_avg", claimed_unit=None, clipping=Clipping.NONE, noise_rule=NoiseRule.NONE)
 USER_LDP = replace(
     _BASE,
     algorithm="user_ldp",

@@ -59,9 +59,7 @@ def subject_at_unequal_silos(random: Random) -> Case:
     made = plan(sound(plans.CAPPED), sigma, silos=silos, rounds=rounds, k=k, held=held)
     rows = zip(made.silos, sizes, steps, strict=True)
     each = tuple(replace(s, sampling_probability=20 / n, steps_per_round=t) for s, n, t in rows)
-    releases = [
-        Release(binomial(k, 20 / n), sigma, rounds * t, STILL) for n, t in zip(sizes, steps, strict=True)
-    ]
+    releases = [Release(binomial(k, 20 / n), sigma, rounds * t, STILL) for n, t in zip(sizes, steps, strict=True)]
     return replace(made, silos=each), SUBJECT, True, [list(c) for c in combinations(releases, held)], 1.02
 
 
@@ -117,9 +115,7 @@ def item_beside_others_of_its_subject(random: Random) -> Case:
     return made, ITEM, False, [[Release(there, sigma, steps, {0.0: alone, far: 1 - alone})]], 1.01
 
 
-def _budget(
-    random: Random, weights: BudgetWeights, trust: TrustModel
-) -> tuple[PrivacyPlan, float, float, int]:
+def _budget(random: Random, weights: BudgetWeights, trust: TrustModel) -> tuple[PrivacyPlan, float, float, int]:
     silos, q, rounds = int(random.integers(2, 9)), random.uniform(0.05, 0.9), int(random.integers(3, 40))
     whole = _noise(random, q, rounds)
     mechanism = replace(plans.RELEASE, trust=trust)

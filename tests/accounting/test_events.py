@@ -83,9 +83,7 @@ def test_subject_sampling_probability() -> None:
         (Clipping.PER_BATCH, POISSON, SILO, 3, (0, 2)),
     ],
 )
-def test_sensitivities(
-    clipping: Clipping, sampling: object, unit: object, k: int, values: tuple[int, ...]
-) -> None:
+def test_sensitivities(clipping: Clipping, sampling: object, unit: object, k: int, values: tuple[int, ...]) -> None:
     shift = unit_shift(clipping, unit, sampling, 0.1, k, 1000)  # type: ignore[arg-type]
     expected = (2.0,) if unit is SILO else tuple(float(value) for value in values)
     assert shift.sensitivities == expected
@@ -131,9 +129,7 @@ def test_no_neighbour_moves_the_sum_by_more(clipping: Clipping, sampling: object
         def gradient(sign: float) -> np.ndarray:
             return 5 * sign * axis + spread * rng.normal(size=3)  # noqa: B023
 
-        others = [
-            (int(rng.integers(1, 3)), gradient(float(rng.choice([-1, 1])))) for _ in range(rng.integers(0, 4))
-        ]
+        others = [(int(rng.integers(1, 3)), gradient(float(rng.choice([-1, 1])))) for _ in range(rng.integers(0, 4))]
         same = [(0, gradient(-1.0)) for _ in range(rng.integers(0, k - j + 1))] if unit is ITEM else []
         unit_items = [(0, gradient(1.0)) for _ in range(j)]
         displaced = [(int(rng.integers(1, 4)), gradient(-1.0)) for _ in range(j)] if sampling is FIXED else []
@@ -176,9 +172,7 @@ def test_no_bound_without_clipping_or_for_a_silo() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("k", "q", "sigma"), [(8, 0.02, 1.7), (8, 0.02, 12.4), (20, 0.1, 4.0), (3, 0.9, 2.0)]
-)
+@pytest.mark.parametrize(("k", "q", "sigma"), [(8, 0.02, 1.7), (8, 0.02, 12.4), (20, 0.1, 4.0), (3, 0.9, 2.0)])
 def test_the_fast_inverse_is_dp_accountings(k: int, q: float, sigma: float) -> None:
     shift = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1000)
     ours = mixture_pld(sigma, shift, 1e-2)
@@ -192,9 +186,7 @@ def test_the_fast_inverse_is_dp_accountings(k: int, q: float, sigma: float) -> N
 
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize(("k", "q", "sigma"), [(1, 0.02, 0.7), (8, 0.02, 1.7), (20, 0.5, 4.0)])
-def test_masses_on_the_grid_are_dp_accountings_to_the_last_digit(
-    k: int, q: float, sigma: float, adds: bool
-) -> None:
+def test_masses_on_the_grid_are_dp_accountings_to_the_last_digit(k: int, q: float, sigma: float, adds: bool) -> None:
     """Its own discretisation of the same loss, whose inverse alone is ours."""
     shift, grid = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1000), 2e-3
     adjacency = AdjacencyType.ADD if adds else AdjacencyType.REMOVE
@@ -223,9 +215,7 @@ def at_silos(silos: int, probability: float) -> Shift:
     return total
 
 
-@pytest.mark.parametrize(
-    ("silos", "probability"), [(30, 0.9), (100, 0.2), (16, 0.8), (4, 1 - 1e-9), (1, 1 - 1e-12)]
-)
+@pytest.mark.parametrize(("silos", "probability"), [(30, 0.9), (100, 0.2), (16, 0.8), (4, 1 - 1e-9), (1, 1 - 1e-12)])
 def test_a_chance_to_be_absent_that_is_nearly_nothing(silos: int, probability: float) -> None:
     """From 2e-10 down to 1e-30 and less: one step's δ is that of the two densities, by integration."""
     shift, sigma = at_silos(silos, probability), 2.0 * silos**0.5
@@ -288,9 +278,7 @@ def test_mu_of_a_huge_epsilon(epsilon: float) -> None:
 # --- composition with itself -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("sigma", "q", "times"), [(3.6, 0.23, 200), (1.1, 0.02, 1), (20.0, 0.9, 7), (0.8, 0.05, 90)]
-)
+@pytest.mark.parametrize(("sigma", "q", "times"), [(3.6, 0.23, 200), (1.1, 0.02, 1), (20.0, 0.9, 7), (0.8, 0.05, 90)])
 def test_sampled_gaussians_compose_as_in_dp_accounting(sigma: float, q: float, times: int) -> None:
     step = mixture_pld(sigma, Shift((0.0, 1.0), (1 - q, q)), 5e-4)
     theirs, ours = step.self_compose(times), self_composed(step, times)

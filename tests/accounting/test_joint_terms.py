@@ -38,18 +38,14 @@ STEPS, Q = 20, 0.1
 def joint(mode: AccountingMode, **changes: object) -> PrivacyPlan:
     facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
     mechanism = replace(plans.JOINT, mode=mode)
-    settings = plans.settings(
-        mode=mode, **{"rounds": STEPS, "local_steps": 1, "accountant": "rdp", **changes}
-    )
+    settings = plans.settings(mode=mode, **{"rounds": STEPS, "local_steps": 1, "accountant": "rdp", **changes})
     return make_plan(mechanism, facts, settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AccountingMode))
 @pytest.mark.parametrize("colluding", [0, 1, 2])
-def test_the_noise_of_all_honest_silos_together_meets_the_target(
-    mode: AccountingMode, colluding: int
-) -> None:
+def test_the_noise_of_all_honest_silos_together_meets_the_target(mode: AccountingMode, colluding: int) -> None:
     plan = joint(mode, colluding_silos=colluding)
     together = plan.silos[0].noise_multiplier * math.sqrt(SILOS - colluding)
     loss = (MixtureSteps(together, sampled_gaussian(Q), STEPS),)
@@ -96,9 +92,7 @@ def test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says(
     else:
         whole = [s for s in subsets if len(s) == round(q * items)]
         law = dict.fromkeys(whole, 1 / len(whole))
-    chance = sum(
-        p1 * p2 for s1, p1 in law.items() for s2, p2 in law.items() if any(j in s1 + s2 for j in range(k))
-    )
+    chance = sum(p1 * p2 for s1, p1 in law.items() for s2, p2 in law.items() if any(j in s1 + s2 for j in range(k)))
     shift = update_shift(PrivacyUnit.SUBJECT, sampling, q, k, items, steps)
     assert shift.sensitivities == (0.0, 2.0)
     assert shift.probabilities[-1] == pytest.approx(chance, rel=1e-12)
@@ -119,9 +113,7 @@ def test_what_an_update_gives_items_and_subjects() -> None:
     taking_part = 1 - (1 - Q) ** (8 * 7)
     law = stats.binom.pmf(range(SILOS + 1), SILOS, taking_part)
     assert everywhere.shift.sensitivities[-1] == 2.0 * SILOS
-    for value, probability in zip(
-        everywhere.shift.sensitivities, everywhere.shift.probabilities, strict=True
-    ):
+    for value, probability in zip(everywhere.shift.sensitivities, everywhere.shift.probabilities, strict=True):
         assert probability == pytest.approx(law[round(value / 2)], rel=1e-9)
 
 

@@ -124,9 +124,7 @@ def test_truncated_poisson(capacity: int, epsilon: float) -> None:
     assert step.self_compose(5000).get_epsilon_for_delta(DELTA) == pytest.approx(epsilon, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "epochs", "epsilon"), [(1.3, 15, 1.1921), (1.1, 60, 3.0083), (0.7, 45, 7.1003)]
-)
+@pytest.mark.parametrize(("sigma", "epochs", "epsilon"), [(1.3, 15, 1.1921), (1.1, 60, 3.0083), (0.7, 45, 7.1003)])
 def test_tensorflow_privacy_tutorial(sigma: float, epochs: int, epsilon: float) -> None:
     """The MNIST tutorial's numbers: integer orders, Mironov's conversion, ⌊epochs·60000/256⌋ steps."""
     assert _mironov(sampled(sigma, 256 / 60_000, epochs * 60_000 // 256)) == pytest.approx(epsilon, abs=2e-3)
@@ -175,9 +173,7 @@ def test_sound_noise(clipping: Clipping, k: int, steps: int, sigma: float) -> No
 
 @pytest.mark.parametrize(("k", "sigma"), [(1, 3.418), (3, 9.411), (8, 24.770)])
 def test_sound_noise_of_fixed_batches(k: int, sigma: float) -> None:
-    assert calibrate_noise_multiplier(subject(1.0, Clipping.PER_ITEM, k, 5000, FIXED), 4.0, DELTA) == approx(
-        sigma
-    )
+    assert calibrate_noise_multiplier(subject(1.0, Clipping.PER_ITEM, k, 5000, FIXED), 4.0, DELTA) == approx(sigma)
 
 
 def test_group_rule_femnist() -> None:
@@ -215,9 +211,7 @@ def test_group_rule_shakespeare() -> None:
         (USER_LDP, 76.45, 8, 16, 100, 4.96),
     ],
 )
-def test_true_epsilon(
-    mechanism: object, sigma: float, k: int, silos: int, rounds: int, epsilon: float
-) -> None:
+def test_true_epsilon(mechanism: object, sigma: float, k: int, silos: int, rounds: int, epsilon: float) -> None:
     run = plan(mechanism, sigma, silos=silos, rounds=rounds, k=k)  # type: ignore[arg-type]
     assert unit_epsilon(run, SUBJECT, every_silo=True) == pytest.approx(epsilon, rel=3e-3, abs=0.005)
 

@@ -23,8 +23,7 @@ def release(noise: float, rounds: int = 20) -> PrivacyPlan:
 def entries(*plans: PrivacyPlan, seeds: str = "", partition: str = "") -> list[LedgerEntry]:
     """Runs with a seed and a partition each, unless ``seeds`` and ``partition`` give all of them the same."""
     return [
-        LedgerEntry(f"run-{n}", each, seeds or f"seed {n}", partition or f"of seed {n}")
-        for n, each in enumerate(plans)
+        LedgerEntry(f"run-{n}", each, seeds or f"seed {n}", partition or f"of seed {n}") for n, each in enumerate(plans)
     ]
 
 
@@ -82,8 +81,7 @@ def test_a_run_without_an_epsilon_leaves_none_to_all(bad: object, reason: str) -
 @pytest.mark.slow
 def test_one_run_has_its_own_epsilon_however_many_silos_differ() -> None:
     silos = tuple(
-        replace(sampled().silos[0], sampling_probability=0.04 * 0.9**n, steps_per_round=3 + n)
-        for n in range(14)
+        replace(sampled().silos[0], sampling_probability=0.04 * 0.9**n, steps_per_round=3 + n) for n in range(14)
     )
     uneven = replace(sampled(), silos=silos, rounds=1)
     alone = unit_epsilon(uneven, ITEM, False)
@@ -99,9 +97,7 @@ def test_many_choices_of_silos_become_the_worst_silo() -> None:
     uneven = replace(sampled(), silos=silos)
     alone = unit_epsilon(uneven, ITEM, False)
     worst = sampled(q=0.04)
-    bound = unit_epsilon(
-        replace(worst, rounds=12, silos=(replace(worst.silos[0], steps_per_round=11),)), ITEM, False
-    )
+    bound = unit_epsilon(replace(worst, rounds=12, silos=(replace(worst.silos[0], steps_per_round=11),)), ITEM, False)
     assert composed_epsilon(entries(uneven), ITEM, False, DELTA) == pytest.approx(alone, rel=1e-9)
     together = composed_epsilon(entries(uneven, uneven, uneven), ITEM, False, DELTA)
     assert alone < together <= bound * (1 + 1e-9)

@@ -205,9 +205,7 @@ def test_override_is_used_as_given() -> None:
 def test_divisors() -> None:
     assert make_plan(LOCAL_ITEM, facts(), settings()).silos[0].divisor == 512
     assert make_plan(USER_LDP, facts(), settings()).silos[0].divisor == 1
-    expected = (
-        make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND, noise_multiplier=46.0)).silos[0].divisor
-    )
+    expected = make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND, noise_multiplier=46.0)).silos[0].divisor
     assert expected == approx(480.8, abs=0.5)
 
 

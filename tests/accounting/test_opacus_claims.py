@@ -46,9 +46,7 @@ def test_the_claim_stands_beside_its_value_by_pld() -> None:
     assert claim["epsilon"] > 1.05 * claim["epsilon_by_pld"]
     assert claim["epsilon_by_pld"] == pytest.approx(held["epsilon"], rel=1e-6)
     text = report_text(made, statements)
-    assert (
-        "Opacus' RDP accountant" in text and f"epsilon {claim['epsilon_by_pld']:.4g} by privacy loss" in text
-    )
+    assert "Opacus' RDP accountant" in text and f"epsilon {claim['epsilon_by_pld']:.4g} by privacy loss" in text
 
 
 @pytest.mark.parametrize(("accountant", "mechanism"), [(OPACUS, LOCAL_ITEM), (Accountant.MIRONOV, JOINT)])

@@ -37,9 +37,7 @@ def shifts(draw: st.DrawFn) -> Shift:
 @pytest.mark.slow
 @few
 @example(shift=Shift((0.0, 2.0), (0.9995, 0.0005)), steps=1, epsilon=1.0, exponent=-3.0)
-@given(
-    shift=shifts(), steps=st.integers(1, 20_000), epsilon=st.floats(0.1, 12.0), exponent=st.floats(-9.0, -3.0)
-)
+@given(shift=shifts(), steps=st.integers(1, 20_000), epsilon=st.floats(0.1, 12.0), exponent=st.floats(-9.0, -3.0))
 def test_calibration_never_overshoots_and_comes_within_one_percent(
     shift: Shift, steps: int, epsilon: float, exponent: float
 ) -> None:
@@ -85,9 +83,7 @@ def test_epsilon_grows_with_the_silos_of_a_subject(silos: int, q: float, k: int,
 
 
 @pytest.mark.parametrize("sampling", [POISSON, FIXED])
-@pytest.mark.parametrize(
-    "clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT]
-)
+@pytest.mark.parametrize("clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT])
 def test_one_item_a_subject_makes_subject_equal_item(clipping: Clipping, sampling: object) -> None:
     shifts = [unit_shift(clipping, unit, sampling, 0.02, 1, 5000) for unit in (ITEM, SUBJECT)]  # type: ignore[arg-type]
     assert shifts[0] == shifts[1]

@@ -137,25 +137,21 @@ def test_what_depends_on_data_gives_nothing_but_says_what_a_constant_would(
 
 
 def test_batch_clipping_states_the_silo_too() -> None:
-    record = privacy_statements(make_plan(USER_LDP, facts(), settings(rounds=400, noise_multiplier=76.45)))[
-        "sound"
-    ]["silo"]
+    record = privacy_statements(make_plan(USER_LDP, facts(), settings(rounds=400, noise_multiplier=76.45)))["sound"][
+        "silo"
+    ]
     assert record["adjacency"] == "replace"
     assert record["epsilon"] == pytest.approx(9.08, rel=2e-3)
 
 
 @pytest.mark.parametrize(("enforced", "guarantee"), [(True, True), (False, "conditional")])
-def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(
-    enforced: bool, guarantee: bool | str
-) -> None:
+def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(enforced: bool, guarantee: bool | str) -> None:
     made = plan(LOCAL_ITEM, 12.0, rounds=2, enforced=enforced)
     statements = privacy_statements(made, over_rounds=False)
     found = {name: record["guarantee"] for name, record in statements["sound"].items()}
     assert found == {"item": True, "subject_one_silo": guarantee, "subject": guarantee}
     assert privacy_report_text(made, statements).count("CONDITIONAL") == (0 if enforced else 2)
-    release = privacy_statements(
-        plan(RELEASE, 9.0, sampling=SUBJECTS, q=1.0, enforced=False), over_rounds=False
-    )
+    release = privacy_statements(plan(RELEASE, 9.0, sampling=SUBJECTS, q=1.0, enforced=False), over_rounds=False)
     assert release["sound"]["subject"]["guarantee"] is True, "a subject is clipped as one"
 
 
@@ -223,9 +219,7 @@ def test_a_silo_that_looks_at_joint_sums_counts_as_one_that_tells_its_noise() ->
         run = plan(sound(JOINT), 0.5, silos=4, steps=1, rounds=100, colluding_silos=colluding)
         found[colluding] = privacy_statements(run, over_rounds=False)["sound"]["item"]
     assert found[1]["epsilon"] > found[0]["epsilon"]
-    words = [
-        any("silo is no observer" in line for line in record["assumptions"]) for record in found.values()
-    ]
+    words = [any("silo is no observer" in line for line in record["assumptions"]) for record in found.values()]
     assert words == [True, False]
 
 
@@ -244,9 +238,7 @@ def test_joint_noise_under_adam_counts_own_noise() -> None:
 
 def test_epsilon_over_rounds_at_unequal_silos() -> None:
     """Never below the largest over the silos, which is not always the silo where ε ends largest."""
-    made = make_plan(
-        LOCAL_ITEM, replace(facts(3), items=(400, 900, 5000)), settings(rounds=30, batch_size=100)
-    )
+    made = make_plan(LOCAL_ITEM, replace(facts(3), items=(400, 900, 5000)), settings(rounds=30, batch_size=100))
     for count, epsilon in epsilon_over_rounds(made, ITEM):
         largest = unit_epsilon(replace(made, rounds=count), ITEM, every_silo=True)
         assert largest * (1 - 1e-9) <= epsilon <= 1.02 * largest
@@ -262,9 +254,7 @@ def test_card_shows_claim_and_truth() -> None:
 def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
     """Gaussian noise and losses are not what such a run has, in the text, the record and the curve over rounds."""
     mechanism, skellam = sound(JOINT), NoiseDistribution.SKELLAM
-    run = plan(
-        mechanism, 0.6, silos=4, steps=1, rounds=40, accountant="rdp_integer", noise_distribution=skellam
-    )
+    run = plan(mechanism, 0.6, silos=4, steps=1, rounds=40, accountant="rdp_integer", noise_distribution=skellam)
     statements = privacy_statements(run)
     text = privacy_report_text(run, statements)
     assert (
@@ -302,9 +292,7 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
         (CENTRAL, "silo's average, after the division"),
     ):
         central = privacy_report_text(
-            make_plan(
-                mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2)
-            )
+            make_plan(mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2))
         )
         assert where in central
         assert "silos are honest: they clip as planned" in central

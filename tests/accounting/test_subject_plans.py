@@ -52,9 +52,7 @@ def settings(subject: SubjectSettings | None = None, **changes: Any) -> PlanSett
     return plans.settings(**{**base, **changes})
 
 
-def release(
-    trust: TrustModel = LOCAL, silos: int = 16, held: int | None = None, **changes: Any
-) -> PrivacyPlan:
+def release(trust: TrustModel = LOCAL, silos: int = 16, held: int | None = None, **changes: Any) -> PrivacyPlan:
     """SubjectRelease's plan; settings of subjects and of the plan by name."""
     known = SubjectSettings.__dataclass_fields__
     subject = SubjectSettings(**{key: value for key, value in changes.items() if key in known})
@@ -94,9 +92,7 @@ def test_noise_of_full_participation_is_the_root_of_the_rounds(rounds: int, sigm
     assert release(CENTRAL, rounds=rounds).silos[0].noise_multiplier == pytest.approx(sigma, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("held", "trust", "factor"), [(16, LOCAL, 1), (16, SECURE, 1), (1, LOCAL, 4), (1, SECURE, 1)]
-)
+@pytest.mark.parametrize(("held", "trust", "factor"), [(16, LOCAL, 1), (16, SECURE, 1), (1, LOCAL, 4), (1, SECURE, 1)])
 def test_noise_on_the_average_gradient(held: int, trust: TrustModel, factor: float) -> None:
     """0.0031 C over 100 rounds with 3,500 subjects: local trust costs nothing where they are spread, 4 x where not."""
     plan = release(trust, held=held)
@@ -132,9 +128,7 @@ def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> No
         (16, {"own_noise_only": True}, 1),
     ],
 )
-def test_the_noise_of_silos_that_tell_it_does_not_count(
-    silos: int, joint: dict[str, Any], counted: int
-) -> None:
+def test_the_noise_of_silos_that_tell_it_does_not_count(silos: int, joint: dict[str, Any], counted: int) -> None:
     """From the configuration to σ and ε: what hides a subject is the noise that the observer does not know."""
     run = load_run(
         {
@@ -150,11 +144,7 @@ def test_the_noise_of_silos_that_tell_it_does_not_count(
     assert gaussian_epsilon(math.sqrt(plan.rounds) / hidden) == pytest.approx(4.0, abs=5e-3)
     assert epsilon(plan) == pytest.approx(4.0, abs=5e-3)
     card = report_text(plan, privacy_statements(plan, over_rounds=False))
-    counts = (
-        f"the noise of {counted} silos stays secret"
-        if not joint.get("own_noise_only")
-        else "own noise is counted"
-    )
+    counts = f"the noise of {counted} silos stays secret" if not joint.get("own_noise_only") else "own noise is counted"
     assert counts in card
 
 
@@ -228,9 +218,7 @@ def test_whole_subjects_have_the_noise_multiplier_of_items() -> None:
 
 def test_capped_items_need_a_cap_and_sampled_subjects_do_not() -> None:
     with pytest.raises(PrivacyError, match="enforced cap"):
-        make_plan(
-            plans.sound(plans.CAPPED), plans.facts(1, 8, enforced=False), plans.settings(mode=plans.SOUND)
-        )
+        make_plan(plans.sound(plans.CAPPED), plans.facts(1, 8, enforced=False), plans.settings(mode=plans.SOUND))
     assert not sampled(0.1).cap_enforced
 
 
@@ -309,9 +297,7 @@ def test_a_federation_of_unknown_size_is_refused() -> None:
     with pytest.raises(PrivacyError, match="poisson or fixed_batch_size"):
         make_plan(plans.sound(plans.HIGRAD_V1), plans.facts(), settings())
     with pytest.raises(PrivacyError, match="unless privacy.mode is sound"):
-        make_plan(
-            plans.HIGRAD_V1, replace(plans.facts(), total_subjects=9), plans.settings(predicted_subjects=10)
-        )
+        make_plan(plans.HIGRAD_V1, replace(plans.facts(), total_subjects=9), plans.settings(predicted_subjects=10))
 
 
 @pytest.mark.parametrize("changes", [{}, {"items": 2}, {"predicted_subjects": 9000}])
@@ -345,9 +331,7 @@ def test_assumptions_are_those_of_the_plan() -> None:
 
 
 @pytest.mark.parametrize(("weights", "least"), [(BudgetWeights.PROPORTIONAL, 8.173)])
-def test_weights_read_from_data_move_more_at_one_silo_than_at_all(
-    weights: BudgetWeights, least: float
-) -> None:
+def test_weights_read_from_data_move_more_at_one_silo_than_at_all(weights: BudgetWeights, least: float) -> None:
     """16 silos, a secure sum, ε = 4 over all: the code's own weights move the sum by 1.833 C and 2.000 C at one."""
     plan = release(SECURE, weights=weights)
     assert sound_statement(plan, plans.SUBJECT, every_silo=True)["epsilon"] <= 4.0

@@ -64,9 +64,7 @@ def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
     rare = MixtureSteps(0.2, sampled_gaussian(1e-12), 250)
     alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
     assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
-    assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(
-        250e-12, rel=1e-3
-    )
+    assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
 
 
 # --- the cut -----------------------------------------------------------------------------------------------------
@@ -104,14 +102,12 @@ def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
     width = x[1] - x[0]
     without = stats.norm.pdf(x, 0, sigma) * width
     with_unit = sum(
-        p * stats.norm.pdf(x, s, sigma) * width
-        for s, p in zip(shift.sensitivities, shift.probabilities, strict=True)
+        p * stats.norm.pdf(x, s, sigma) * width for s, p in zip(shift.sensitivities, shift.probabilities, strict=True)
     )
 
     def gap(epsilon: float) -> float:
         sides = [
-            np.maximum(a - math.exp(epsilon) * b, 0).sum()
-            for a, b in ((with_unit, without), (without, with_unit))
+            np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((with_unit, without), (without, with_unit))
         ]
         return float(max(sides)) - delta
 
@@ -187,9 +183,7 @@ def test_unequal_silos() -> None:
         (0.2247586, 14, 0.526648, 768, 19_253, 1.02),
     ],
 )
-def test_runs_that_had_loose_bounds(
-    q: float, k: int, sigma: float, steps: int, old: float, gain: float
-) -> None:
+def test_runs_that_had_loose_bounds(q: float, k: int, sigma: float, steps: int, old: float, gain: float) -> None:
     """Item-level noise read at subject level; the first one fell from 117,606 to 5,297."""
     loss = (MixtureSteps(sigma, items(q, k), steps),)
     rough = renyi.rough_bound(loss, DELTA)

@@ -152,14 +152,10 @@ def test_silos_in_turn_need_less_noise_than_silos_drawn_at_random() -> None:
 def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
     """SubjectRelease, everybody in every round: parts c_i of the clip norm at the silos, Σ c_i² = 1."""
     release = sound(RELEASE)
-    half = plan(
-        release, 8.0, silos=4, rounds=40, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS, silos_per_round=2
-    )
+    half = plan(release, 8.0, silos=4, rounds=40, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS, silos_per_round=2)
     fewer = plan(release, 8.0, silos=4, rounds=20, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
     for parts in ((0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (1.0, 0.0, 0.0, 0.0)):
-        moved = sum(
-            parts[silo] for round_ in range(1, 41) for silo in silos_of_round(4, half.settings, 0, round_)
-        )
+        moved = sum(parts[silo] for round_ in range(1, 41) for silo in silos_of_round(4, half.settings, 0, round_))
         assert moved <= 20 + 1e-9, "Σ over rounds of the squares"
     assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
     coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))

@@ -62,9 +62,7 @@ def test_what_is_declared_beyond_the_papers(name: str, variant: str | None, decl
 
 
 def test_only_fed_avg_claims_nothing() -> None:
-    claims = {
-        name: mechanism(name, variant, AccountingMode.SOUND).claimed_unit for name, variant, _ in PAPERS
-    }
+    claims = {name: mechanism(name, variant, AccountingMode.SOUND).claimed_unit for name, variant, _ in PAPERS}
     assert [name for name, unit in claims.items() if unit is None] == ["fed_avg"]
     assert {name for name, unit in claims.items() if unit is PrivacyUnit.ITEM} == {
         "local_item_dp",
@@ -73,10 +71,7 @@ def test_only_fed_avg_claims_nothing() -> None:
 
 
 CASES = [
-    (name, variant, mode)
-    for name in ALGORITHMS
-    for variant in algorithm(name).variants
-    for mode in AccountingMode
+    (name, variant, mode) for name in ALGORITHMS for variant in algorithm(name).variants for mode in AccountingMode
 ]
 
 

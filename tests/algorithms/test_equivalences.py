@@ -54,9 +54,7 @@ def test_with_one_silo_local_item_dp_is_dp_sgd() -> None:
         train_offsets=whole.train_offsets[:2],
     )
     noisy = after_a_round(one, silo)
-    quiet = after_a_round(
-        replace(one, silos=tuple(replace(s, noise_multiplier=0.0) for s in one.silos)), silo
-    )
+    quiet = after_a_round(replace(one, silos=tuple(replace(s, noise_multiplier=0.0) for s in one.silos)), silo)
     standard = (quiet - noisy) * tiny.BATCH / (tiny.RATE * 1.3 * tiny.CLIP)
     assert float(standard.std()) == pytest.approx(1.0, abs=0.25)
     assert float(standard.mean()) == pytest.approx(0.0, abs=0.35)
@@ -84,15 +82,11 @@ def test_runs_of_one_seed_never_share_noise() -> None:
 
 
 @pytest.mark.parametrize("what", ["plan", "partition", "code"])
-def test_releases_of_different_mechanisms_never_share_noise(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_of_different_mechanisms_never_share_noise(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run id, but another σ, as another version of an accountant gives it; another partition; other code."""
     draws = []
     for changed in (False, True):
-        plan = tiny.tiny_plan(
-            "local_item_dp", None, PUBLISHED, noise=1.01 if changed and what == "plan" else 1.0
-        )
+        plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.01 if changed and what == "plan" else 1.0)
         partition = tiny.tiny_partition()
         if changed and what == "partition":
             partition.facts["dropped"] = 1

@@ -71,9 +71,7 @@ def planned(fused: tuple[int, ...], items: int = 460, batch: int = 46) -> Privac
     facts = replace(plans.facts(silos), items=(items,) * silos)
     mode = AccountingMode.AS_PUBLISHED
     schedule = {"rounds": 20, "local_steps": 1, "batch_size": batch, "fused_steps": fused}
-    return make_plan(
-        replace(plans.JOINT, mode=mode), facts, plans.settings(mode=mode, epsilon=1.0, **schedule)
-    )
+    return make_plan(replace(plans.JOINT, mode=mode), facts, plans.settings(mode=mode, epsilon=1.0, **schedule))
 
 
 def test_the_claim_takes_a_fused_step_for_one_of_sensitivity_c() -> None:

@@ -87,9 +87,7 @@ class World:
         """The run on these items; everything is sampled."""
         partition = self.partition(keep)
         sizes = np.diff(partition.train_offsets).tolist()
-        silos = (
-            replace(s, items=n, sampling_probability=1.0) for s, n in zip(self.plan.silos, sizes, strict=True)
-        )
+        silos = (replace(s, items=n, sampling_probability=1.0) for s, n in zip(self.plan.silos, sizes, strict=True))
         self.run.change(partition=partition, plan=replace(self.plan, silos=tuple(silos)))
         return self.run
 

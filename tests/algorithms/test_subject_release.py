@@ -50,9 +50,7 @@ def sampling_plan(noise: float = 0.0, steps: int = 2, **subject: object) -> Priv
 class SubjectReference(Reference):
     """Float64: subjects one by one, their budgets from the definitions of the rules."""
 
-    def __init__(
-        self, rule: BudgetWeights, trust: TrustModel, steps: int = 1, items: int | None = None
-    ) -> None:
+    def __init__(self, rule: BudgetWeights, trust: TrustModel, steps: int = 1, items: int | None = None) -> None:
         super().__init__(steps)
         self.rule, self.squared, self.items = rule, trust is LOCAL, items
         self.counts = self.partition.counts().astype(float)
@@ -192,9 +190,7 @@ def test_rows_tell_noise_and_clipping_of_each_release() -> None:
     run = tiny.tiny_run(release_plan(noise=1.5), seed=SEED)
     run.run_round(ROUND)
     rows = run.rows
-    assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [
-        (silo, 0, 1.5) for silo in range(3)
-    ]
+    assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [(silo, 0, 1.5) for silo in range(3)]
     assert [row.batch.items for row in rows] == list(tiny.ITEMS)
     assert all(0.0 < row.clipped_fraction <= 1.0 for row in rows)
 
@@ -213,9 +209,7 @@ def sums_of(world: World, keep: NDArray[np.bool_], updates: bool) -> Tensor:
     return torch.stack(rows).double()
 
 
-def moves(
-    plan: PrivacyPlan, by_item: bool = False, side_by_side: bool = False
-) -> Iterator[tuple[float, float]]:
+def moves(plan: PrivacyPlan, by_item: bool = False, side_by_side: bool = False) -> Iterator[tuple[float, float]]:
     """(moved, stated) of everything that is seen of a round, for a subject or an item that is taken away.
 
     Every silo's sum is seen ``side_by_side`` under local trust, or where that is asked.

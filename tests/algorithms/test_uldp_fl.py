@@ -45,9 +45,7 @@ def test_a_user_moves_all_silos_releases_by_as_much_where_each_is_seen() -> None
     check(moves(tiny_uldp(BudgetWeights.PROPORTIONAL, steps=1), side_by_side=True), 10, tight=0.99)
 
 
-@pytest.mark.parametrize(
-    ("joint", "counted"), [({}, 16), ({"colluding_silos": 12}, 4), ({"own_noise_only": True}, 1)]
-)
+@pytest.mark.parametrize(("joint", "counted"), [({}, 16), ({"colluding_silos": 12}, 4), ({"own_noise_only": True}, 1)])
 def test_the_noise_of_silos_that_tell_it_does_not_count(joint: dict[str, Any], counted: int) -> None:
     run = load_run({**RUN, "partition": {"silos": 16}, "joint": joint})
     plan = make_plan(mechanism_of(run), facts(), plan_settings(run))

@@ -60,9 +60,7 @@ def tiny_data(seed: int = 0) -> TinyData:
 def tiny_partition(one_item_a_subject: bool = False) -> Partition:
     total = sum(ITEMS)
     offsets = np.concatenate([[0], np.cumsum(ITEMS)]).astype(np.int64)
-    subjects = (
-        np.arange(total) if one_item_a_subject else np.random.default_rng(4).integers(0, SUBJECTS, total)
-    )
+    subjects = np.arange(total) if one_item_a_subject else np.random.default_rng(4).integers(0, SUBJECTS, total)
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         subjects[start:stop].sort()
     empty = np.zeros(0, np.int32)
@@ -98,9 +96,7 @@ def tiny_plan(
         batch_size=BATCH,
         subject=subject,
     )
-    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(
-        mechanism.divisor_rule, float(BATCH)
-    )
+    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, float(BATCH))
     silos = tuple(
         SiloSchedule(
             items=items,
@@ -170,9 +166,7 @@ def tiny_run(
             plan=plan,
             partition=partition,
             data=tiny_data(),  # type: ignore[arg-type]
-            engine=ClippingEngine(
-                FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4
-            ),
+            engine=ClippingEngine(FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4),
             seed=seed,
             noise_name="shared" if run_id is None else noise_name(plan, run_id, partition),
             optimiser=OptimizerConfig(learning_rate=RATE),

@@ -132,9 +132,9 @@ def test_what_is_no_table(source: Any, message: str) -> None:
         as_counts(source)
 
 
-CELLS = st.dictionaries(
-    st.tuples(st.integers(0, 6), st.integers(0, 3)), st.integers(0, 9), min_size=1
-).filter(lambda cells: any(cells.values()))
+CELLS = st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 3)), st.integers(0, 9), min_size=1).filter(
+    lambda cells: any(cells.values())
+)
 
 
 @given(cells=CELLS, cap=st.integers(1, 10))
@@ -144,9 +144,7 @@ def test_facts_against_loops(cells: dict[tuple[int, int], int], cap: int) -> Non
     facts = as_counts(cells).facts(cap)
     assert facts.items == tuple(sum(n for (_, at), n in held.items() if at == silo) for silo in silos)
     assert facts.subjects == tuple(sum(at == silo for _, at in held) for silo in silos)
-    assert facts.largest_subject == tuple(
-        max(n for (_, at), n in held.items() if at == silo) for silo in silos
-    )
+    assert facts.largest_subject == tuple(max(n for (_, at), n in held.items() if at == silo) for silo in silos)
     people = {person for person, _ in held}
     assert facts.silos_per_subject == max(sum(who == person for who, _ in held) for person in people)
     assert facts.total_subjects == len(people)

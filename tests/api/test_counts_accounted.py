@@ -47,9 +47,7 @@ def test_a_number_of_silos_that_was_read_is_conditional_and_a_stated_one_is_not(
     table = {(f"p{n}", f"h{(n + j) % 4}"): 2 for n in range(40) for j in range(2)}
     capped = replace(SCHEDULE, max_items_per_subject=2)
     read = subjectdp.account("capped_item_dp", table, capped, 4.0)
-    assert (
-        read.subject.conditional and "conditional" in str(read.subject) and "no bound on silos" in str(read)
-    )
+    assert read.subject.conditional and "conditional" in str(read.subject) and "no bound on silos" in str(read)
     assert not read.subject_at_one_silo.conditional and not read.item.conditional
     stated = subjectdp.account("capped_item_dp", table, replace(capped, silos_per_subject=3), 4.0)
     assert not stated.subject.conditional and (stated.subject.epsilon or 0) > (read.subject.epsilon or 0)
@@ -77,9 +75,7 @@ def test_silos_in_turn_and_silos_drawn() -> None:
         for choice in ("in_turn", "random")
     ]
     default = subjectdp.account("local_item_dp", rows, schedule, 1.0).item.epsilon
-    every = subjectdp.account(
-        "local_item_dp", rows, replace(schedule, silos_per_round=None), 1.0
-    ).item.epsilon
+    every = subjectdp.account("local_item_dp", rows, replace(schedule, silos_per_round=None), 1.0).item.epsilon
     assert default == found[1] and found[0] < found[1] < every
     with pytest.raises(ConfigError, match="silo_choice"):
         subjectdp.account("local_item_dp", rows, replace(schedule, silo_choice="drawn"), 1.0)

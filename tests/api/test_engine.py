@@ -31,9 +31,7 @@ def network() -> nn.Module:
 
 def data(items: int = ITEMS) -> TensorDataset:
     generator = torch.Generator().manual_seed(1)
-    return TensorDataset(
-        torch.randn(items, 6, generator=generator), torch.randint(0, 3, (items,), generator=generator)
-    )
+    return TensorDataset(torch.randn(items, 6, generator=generator), torch.randint(0, 3, (items,), generator=generator))
 
 
 class World:

@@ -247,9 +247,7 @@ def test_a_loop_may_move_convert_and_reshape() -> None:
         ),
     )
     for inputs, targets in loop.loader.take(2):
-        loop.loss(
-            loop.private(inputs.clone().view(ITEMS, 2, 3)).squeeze(1), targets.int().unsqueeze(1)
-        ).backward()
+        loop.loss(loop.private(inputs.clone().view(ITEMS, 2, 3)).squeeze(1), targets.int().unsqueeze(1)).backward()
         loop.optimizer.step()
     assert loop.engine.steps == 2
 

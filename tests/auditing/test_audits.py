@@ -41,9 +41,7 @@ def chosen(rows: pd.DataFrame, audit: str, mode: str) -> pd.DataFrame:
 def test_monte_carlo_refutes_what_was_published(rows: pd.DataFrame) -> None:
     """HiGradAvgDP v1 and LocalGroupDP at their ε = 4, and v3's R/√s rounds."""
     published = chosen(rows, "monte_carlo", "as_published")
-    algorithms = {
-        (a, None if pd.isna(v) else v) for a, v in zip(published.algorithm, published.variant, strict=True)
-    }
+    algorithms = {(a, None if pd.isna(v) else v) for a, v in zip(published.algorithm, published.variant, strict=True)}
     assert algorithms == {("higrad_avg_dp", "v1"), ("local_group_dp", None), ("higrad_avg_dp", "v3")}
     assert (published["lower_bound"] > 4).all()
     assert (published["verdict"] == "refuted").all()
@@ -94,9 +92,7 @@ def test_one_training_needs_subjects_as_canaries(rows: pd.DataFrame) -> None:
     assert list(items["variant"]) == ["v1"]
     # 400 guesses, the papers' own noise, 98.3 % confidence; the keys of noise follow the code, and bounds move by 1
     least = items["lower_bound"].item()
-    assert 0.1 < least < 2.5 < subjects["lower_bound"].max(), (
-        "an audit with items passes the broken algorithm"
-    )
+    assert 0.1 < least < 2.5 < subjects["lower_bound"].max(), "an audit with items passes the broken algorithm"
     assert (subjects["lower_bound"] > least).all()
     assert (chosen(rows, "one_run_subjects", "sound")["lower_bound"] < 4).all()
 
@@ -104,9 +100,7 @@ def test_one_training_needs_subjects_as_canaries(rows: pd.DataFrame) -> None:
 def test_data_dependent_noise_leaks(rows: pd.DataFrame) -> None:
     assert rows.loc[rows["audit"] == "noise_level_leak", "lower_bound"].item() > 5
     leaks = list(rows.loc[rows["audit"] == "divisor_leak", "lower_bound"])
-    assert leaks == sorted(leaks) and leaks[0] < 1 and leaks[-1] > 8, (
-        "the larger the model, the more it shows"
-    )
+    assert leaks == sorted(leaks) and leaks[0] < 1 and leaks[-1] > 8, "the larger the model, the more it shows"
 
 
 def test_files_agree(folder: Path, rows: pd.DataFrame) -> None:
@@ -118,9 +112,7 @@ def test_files_agree(folder: Path, rows: pd.DataFrame) -> None:
     assert len(content["refuted"]) + len(content["not_refuted"]) == len(rows) == len(content["findings"])
     training = [f for f in content["findings"] if f["audit"].startswith("one_run")]
     assert all(f["guesses"] == 400 and f["synthetic"] for f in training)
-    assert max(f["test_accuracy"] for f in training) > 0.6, (
-        "the canaries ride on a training that learns (chance: 0.2)"
-    )
+    assert max(f["test_accuracy"] for f in training) > 0.6, "the canaries ride on a training that learns (chance: 0.2)"
     assert not rows.loc[rows["audit"] == "monte_carlo", "synthetic"].any()
 
 
@@ -145,9 +137,7 @@ def test_the_full_audit_covers_the_papers_scale() -> None:
     cases = monte_carlo_cases("full")
     names = {case.name for case in cases}
     assert len(names) == len(cases) == 21
-    rule = next(
-        case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16
-    )
+    rule = next(case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16)
     assert rule.held == 16 and rule.runs >= 100_000, "20,000 runs cannot refute 4 where the truth is 8"
 
 

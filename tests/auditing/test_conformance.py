@@ -22,9 +22,7 @@ from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training import silo_step
 
 CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name))]
-RARE_CASES = [
-    pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name), RARE)
-]
+RARE_CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name), RARE)]
 
 
 @pytest.mark.parametrize(("name", "plan"), CASES)
@@ -161,9 +159,7 @@ def test_a_sampler_that_takes_too_many_fails(monkeypatch: pytest.MonkeyPatch) ->
     drawn = silo_step.sample_items
 
     def more(items: int, schedule: Any, *rest: Any) -> Any:
-        return drawn(
-            items, replace(schedule, sampling_probability=1.3 * schedule.sampling_probability), *rest
-        )
+        return drawn(items, replace(schedule, sampling_probability=1.3 * schedule.sampling_probability), *rest)
 
     monkeypatch.setattr(silo_step, "sample_items", more)
     _, plan = next(iter(plans(algorithm("local_item_dp"), RARE)))

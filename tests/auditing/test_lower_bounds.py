@@ -50,9 +50,7 @@ def test_limits_at_the_ends() -> None:
 
 def test_epsilon_of_counts() -> None:
     many = 10**9
-    assert counts_epsilon(many // 2, many, int(many / 2 / math.e**2), many, 0.0) == pytest.approx(
-        2.0, abs=1e-3
-    )
+    assert counts_epsilon(many // 2, many, int(many / 2 / math.e**2), many, 0.0) == pytest.approx(2.0, abs=1e-3)
     assert counts_epsilon(1000, many, 1, many, DELTA) == 0.0, "δ alone explains it"
     assert counts_epsilon(many // 10, many, many // 2, many, 0.0) == 0.0
     assert counts_epsilon(2000, 2000, 0, 2000, DELTA) == pytest.approx(6.29, abs=0.005)
@@ -69,9 +67,7 @@ def test_the_bound_holds_and_comes_near(mu: float) -> None:
     truth = gdp_epsilon(mu, DELTA)
     bounds = [split_bound(*normal_scores(mu, 4000, seed), DELTA).epsilon for seed in range(60)]
     assert sum(bound > truth for bound in bounds) <= 3, "at most 5 %"
-    assert (
-        max(split_bound(*normal_scores(mu, 200_000, seed), DELTA).epsilon for seed in range(2)) > 0.45 * truth
-    )
+    assert max(split_bound(*normal_scores(mu, 200_000, seed), DELTA).epsilon for seed in range(2)) > 0.45 * truth
 
 
 @pytest.mark.slow
@@ -152,9 +148,7 @@ def test_known_bounds() -> None:
 def test_without_delta_it_is_the_binomial_limit() -> None:
     """r of r right: (e^ε/(1+e^ε))^r = 0.05."""
     share = 0.05 ** (1 / 300)
-    assert one_run_epsilon(Guesses(900, 300, 300), 0.0) == pytest.approx(
-        math.log(share / (1 - share)), abs=1e-9
-    )
+    assert one_run_epsilon(Guesses(900, 300, 300), 0.0) == pytest.approx(math.log(share / (1 - share)), abs=1e-9)
 
 
 @pytest.mark.slow
@@ -208,9 +202,7 @@ def test_steps_that_move_by_several_values_are_refused() -> None:
 
 
 def test_the_pages_ten_lines_print_what_the_page_says() -> None:
-    (code,) = re.findall(
-        r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert "subjectdp" not in code, "no code under test"
     names: dict[str, Any] = {}
     exec(code, names)

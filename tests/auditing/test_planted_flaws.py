@@ -67,9 +67,7 @@ def sound_plan(
     return make_plan(mechanism(name, variant, SOUND), facts or cases.federation(1, 1), settings)
 
 
-def bound(
-    claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None = None, runs: int = 60_000
-) -> float:
+def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None = None, runs: int = 60_000) -> float:
     """The audit of ``audited`` (None: the plan's algorithm) executing one plan while another is claimed."""
     audited = audited or algorithm(claimed.mechanism.algorithm, claimed.mechanism.variant)
     worlds = [World(0, "planted", present, runs) for present in (True, False)]
@@ -112,9 +110,7 @@ def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
     """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
     plan = updates(cache, PrivacyUnit.ITEM)
     silos = tuple(replace(silo, steps_per_round=1) for silo in plan.silos)
-    right, wrong = (
-        unit_epsilon(p, PrivacyUnit.ITEM, every_silo=False) for p in (plan, replace(plan, silos=silos))
-    )
+    right, wrong = (unit_epsilon(p, PrivacyUnit.ITEM, every_silo=False) for p in (plan, replace(plan, silos=silos)))
     assert wrong < bound(plan, plan, runs=20_000) < right
 
 
@@ -157,9 +153,7 @@ def test_noise_after_the_division(cache: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("planted", [False, True])
-def test_half_the_noise_in_the_training_loop(
-    planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
+def test_half_the_noise_in_the_training_loop(planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """The training loop's own sampler, engine, noise and averaging, attacked by 100,000 canaries at once.
 
     Their contributions are independent (Poisson sampling, constant noise and divisor, an axis each), so that they
@@ -232,9 +226,7 @@ def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytes
 def test_weights_of_the_sums_length_where_each_sum_is_seen_are_safe_and_the_other_way_round_is_not() -> None:
     """Σ w ≤ 1 bounds less than Σ w² ≤ 1 does: one rule for both trust models would be wasteful or wrong."""
     plan = plan_of(trust=TrustModel.SECURE_AGGREGATION, silos=9)
-    weights = subject_weights.budget_weights(
-        np.ones((9, 1), np.int64), BudgetWeights.UNIFORM, TrustModel.LOCAL, 9
-    )
+    weights = subject_weights.budget_weights(np.ones((9, 1), np.int64), BudgetWeights.UNIFORM, TrustModel.LOCAL, 9)
     executed = SubjectFederation(algorithm("subject_release"), plan, World(0, "w", True, 4))
     assert sum(executed.weights) == pytest.approx(1.0)
     assert weights.sum() == pytest.approx(3.0)
@@ -272,15 +264,11 @@ def canary_partition() -> Partition:
     """One subject with two items at each of three silos."""
     empty = np.zeros(0, np.int32)
     counts = {"counts": {"subjects": 1}}
-    return Partition(
-        np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.array([0, 2, 4, 6]), empty, empty, counts
-    )
+    return Partition(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.array([0, 2, 4, 6]), empty, empty, counts)
 
 
 def test_coins_are_one_for_all_silos_of_a_release() -> None:
-    shared = SubjectFederation(
-        algorithm("subject_release"), plan_of(SubjectSettings(0.5)), World(0, "s", True, 1000)
-    )
+    shared = SubjectFederation(algorithm("subject_release"), plan_of(SubjectSettings(0.5)), World(0, "s", True, 1000))
     own = SubjectFederation(
         algorithm("subject_sampling"),
         plan_of(SubjectSettings(0.5), name="subject_sampling"),

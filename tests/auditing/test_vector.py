@@ -56,9 +56,7 @@ LOCAL = [
 def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step: int = 0) -> VectorStep:
     """The vector step that sees the mini-batch and the noise of the real one."""
     noise = same_noise(real, round_, silo, step)
-    return VectorStep(
-        real.plan, silo, lambda: same_batch(batches[silo, step]), lambda total, std: total + std * noise
-    )
+    return VectorStep(real.plan, silo, lambda: same_batch(batches[silo, step]), lambda total, std: total + std * noise)
 
 
 @pytest.mark.slow
@@ -118,9 +116,7 @@ def test_rounds_of_updates_are_equal(steps: int) -> None:
         released = Twin(audited, real.federation.plan, World(0, "twin", True, 1)).aggregated(round_)
         torch.testing.assert_close(released, before - real.theta, rtol=1e-4, atol=1e-5)
         real.theta.zero_()
-    assert len(turned) > 2, (
-        "rounds in which the canary turns different numbers of updates around were compared"
-    )
+    assert len(turned) > 2, "rounds in which the canary turns different numbers of updates around were compared"
     assert UPDATE == silo_step.UPDATE
 
 
@@ -178,9 +174,7 @@ def real_batches(schedule: SiloSchedule, owners: np.ndarray, draws: int) -> np.n
     """(draws, 3): canary's items, distinct other subjects, largest other group, from the real sampler."""
     rows = []
     for step in range(draws):
-        chosen = owners[
-            sample_items(len(owners), schedule, SamplingMethod.POISSON, 1, StepKey(1, 1, 0, step))
-        ]
+        chosen = owners[sample_items(len(owners), schedule, SamplingMethod.POISSON, 1, StepKey(1, 1, 0, step))]
         others = batch_statistics(chosen[chosen != 0])
         rows.append(((chosen == 0).sum(), others.subjects, others.largest_group))
     return np.array(rows)

@@ -77,9 +77,7 @@ def plan(
     divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, 6.0)
     silo = SiloSchedule(SILO_ITEMS, OTHERS + 1, q, CANARY_ITEMS, 1, noise, divisor)
     grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
-    table = (
-        tuple(tuple(noise * z for z in range(1, CANARY_ITEMS + 1)) for _ in range(SILOS)) if grouped else ()
-    )
+    table = tuple(tuple(noise * z for z in range(1, CANARY_ITEMS + 1)) for _ in range(SILOS)) if grouped else ()
     return PrivacyPlan(mechanism, settings, 1, (silo,) * SILOS, SILOS, True, table)
 
 
@@ -123,9 +121,7 @@ def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 
 def same_batch(real: Any) -> VectorBatch:
     """The vector batch of one run that holds what the real mini-batch holds."""
     schedule = SiloSchedule(SILO_ITEMS, OTHERS + 1, 0.15, CANARY_ITEMS, 1, 1.0, 1.0)
-    batch = VectorBatch(
-        MinibatchDistribution(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator()
-    )
+    batch = VectorBatch(MinibatchDistribution(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator())
     batch.canary = torch.tensor([float((real.owners == CANARY).sum())])
     batch.__dict__["subjects"] = torch.tensor([float(real.subjects)])
     batch.__dict__["largest_group"] = torch.tensor([real.largest_group])

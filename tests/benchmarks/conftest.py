@@ -26,9 +26,7 @@ def table() -> Callable[..., Table]:
     return _table
 
 
-def _table(
-    workload: str, batch: int, malloc: str = "tuned", memory: int | None = 300, **factors: float
-) -> Table:
+def _table(workload: str, batch: int, malloc: str = "tuned", memory: int | None = 300, **factors: float) -> Table:
     """A table whose methods take these multiples of plain SGD, which varies from round to round."""
     base = [1.0, 2.0, 4.0, 3.0, 1.5]
     outcomes = {

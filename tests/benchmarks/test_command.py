@@ -29,9 +29,7 @@ def quick_tables(table) -> Callable[[float], list[Table]]:
 
 
 @pytest.mark.parametrize(("items", "code", "looks"), [([1.5], 0, 1), ([3.5, 1.5], 0, 2), ([3.5, 3.5], 1, 2)])
-def test_quick_exits_1_where_a_floor_is_broken_twice(
-    monkeypatch, tmp_path, capsys, quick_tables, items, code, looks
-):
+def test_quick_exits_1_where_a_floor_is_broken_twice(monkeypatch, tmp_path, capsys, quick_tables, items, code, looks):
     asked = []
 
     def measure(options):

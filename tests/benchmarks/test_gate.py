@@ -62,9 +62,7 @@ def test_references_are_those_of_the_engines_oracle(tested, case):
     assert references[Target.ITEM].norms.tolist() == pytest.approx(norms)
     total = torch.zeros_like(oracle.flatten(rows[0]))
     for subject in range(problem.case.subjects):
-        own = [
-            oracle.flatten(row) for row, o in zip(rows, problem.owners.tolist(), strict=True) if o == subject
-        ]
+        own = [oracle.flatten(row) for row, o in zip(rows, problem.owners.tolist(), strict=True) if o == subject]
         mean = torch.stack(own).mean(0)
         total += mean * min(1.0, problem.clip_norm / float(mean.norm()))
     found = torch.cat([part.flatten() for part in references[Target.SUBJECT].sums.values()])

@@ -58,9 +58,7 @@ def test_a_block_is_its_rounds_median_and_a_peer_that_fails_has_no_times(monkeyp
         return {"base": [3.0, 1.0, 2.0], "base_part": [0.5]}
 
     monkeypatch.setattr(simulators, "federation_of", lambda *_: None)
-    monkeypatch.setattr(
-        simulators, "SIMULATORS", {"base": Simulator(rounds), "fails": Simulator(fails_once_timed)}
-    )
+    monkeypatch.setattr(simulators, "SIMULATORS", {"base": Simulator(rounds), "fails": Simulator(fails_once_timed)})
     outcomes = time_simulators(32, 4)
     assert outcomes["base"].wall == [2.0] * 4 and outcomes["base_part"].wall == [0.5] * 4
     assert (outcomes["fails"].status, outcomes["fails"].wall) == ("skipped", [])

@@ -50,9 +50,7 @@ def states(slurm: LocalSlurm) -> dict[str, str]:
 def test_jobs_are_run_in_order_and_what_they_used_is_known(tmp_path: Path) -> None:
     burn = "python3 -c 'sum(range(3_000_000))'"
     with LocalSlurm(tmp_path / "slurm", stub=lambda command: "stubbed" in command) as slurm:
-        numbers = [
-            submit(slurm, text) for text in (f"echo {START}; {burn}", "exit 3", "echo stubbed; exit 1")
-        ]
+        numbers = [submit(slurm, text) for text in (f"echo {START}; {burn}", "exit 3", "echo stubbed; exit 1")]
         assert numbers == ["1", "2", "3"]
         assert states(slurm) == {"1": "COMPLETED", "2": "FAILED", "3": "COMPLETED"}
         good, failed, stubbed = slurm.jobs
@@ -65,9 +63,7 @@ def test_jobs_are_run_in_order_and_what_they_used_is_known(tmp_path: Path) -> No
 
 def test_two_jobs_run_side_by_side_and_each_once(tmp_path: Path) -> None:
     with LocalSlurm(tmp_path / "slurm", stub=lambda command: False, at_once=2) as slurm:
-        meet = (
-            "touch {0}/at.{1}; for _ in $(seq 100); do [ -e {0}/at.{2} ] && exit 0; sleep 0.1; done; exit 1"
-        )
+        meet = "touch {0}/at.{1}; for _ in $(seq 100); do [ -e {0}/at.{2} ] && exit 0; sleep 0.1; done; exit 1"
         for own, other in ((1, 2), (2, 1)):
             submit(slurm, meet.format(tmp_path, own, other))
         assert states(slurm) == {"1": "COMPLETED", "2": "COMPLETED"}, "each waits until the other has begun"

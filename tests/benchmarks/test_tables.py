@@ -68,9 +68,7 @@ def test_methods_without_times_keep_their_reason(tmp_path, capsys):
 def test_noisy_rows_are_shown_and_marked(capsys, spread, noisy):
     times = [2.0 - 2 * spread, 2.0 - spread, 2.0, 2.0 + spread, 2.0 + 2 * spread]  # quartiles 2 ± spread
     ones = [1.0] * 5
-    found = Table(
-        "cnn", 32, "sgd", {"sgd": Outcome(cpu=ones, wall=ones), "vmap": Outcome(cpu=times, wall=ones)}
-    )
+    found = Table("cnn", 32, "sgd", {"sgd": Outcome(cpu=ones, wall=ones), "vmap": Outcome(cpu=times, wall=ones)})
     assert [row["noisy"] for row in found.rows()] == [False, noisy]
     print_table(found)
     printed = capsys.readouterr().out.splitlines()

@@ -106,7 +106,5 @@ def test_npm_installs_the_families_of_the_table() -> None:
     asked = json.loads(LOCK.with_name("package.json").read_text())["dependencies"]
     assert asked == {f"@fontsource/{family}": facts["version"] for family, facts in found.items()}
     for facts in found.values():
-        assert facts["version"] in ("5.2.7", "5.2.8", "5.3.0", "5.3.1") and facts["integrity"].startswith(
-            "sha512-"
-        )
+        assert facts["version"] in ("5.2.7", "5.2.8", "5.3.0", "5.3.1") and facts["integrity"].startswith("sha512-")
         assert facts["license"] in ("OFL-1.1", "Apache-2.0")

@@ -60,9 +60,7 @@ def test_the_noise_of_all_rounds_on_a_weight_is_kappa() -> None:
     nothing = Federation(x, y, x[0], y[0], "nothing")
     rounds, noise = 8, 0.7
     head = trained(nothing, torch.zeros(200, 200), 160.0, noise, rounds)
-    shares = torch.tensor(
-        [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
-    )  # in how many of the last four rounds' models
+    shares = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25])  # in how many of the last four rounds' models
     expected = noise * math.sqrt(float(shares.square().sum()) / rounds)
     assert float(head.std()) == pytest.approx(expected, rel=0.02)
 

@@ -79,9 +79,7 @@ def test_account(capsys: pytest.CaptureFixture[str], arguments: str, epsilon: fl
         ("--sampling-probability 0.02 --noise-multiplier 0.6857", 4.0),
     ],
 )
-def test_account_of_one_release_a_round(
-    capsys: pytest.CaptureFixture[str], arguments: str, epsilon: float
-) -> None:
+def test_account_of_one_release_a_round(capsys: pytest.CaptureFixture[str], arguments: str, epsilon: float) -> None:
     """100 rounds; no cap on a subject's items, and one release whatever the silos."""
     record = run_json(capsys, "account --algorithm subject_release --rounds 100", arguments)
     assert record["epsilon"] == pytest.approx(epsilon, rel=1e-2)
@@ -118,9 +116,7 @@ def test_noise_for_groups_up_to_32_in_one_go(capsys: pytest.CaptureFixture[str])
     table = run_json(capsys, arguments, SCHEDULE)["group_noise_multipliers"]
     assert len(table) == 32
     assert table == sorted(table)
-    assert table[:8] == pytest.approx(
-        [1.7091, 3.339, 5.0061, 6.6838, 8.3661, 10.0507, 11.737, 13.4244], rel=2e-3
-    )
+    assert table[:8] == pytest.approx([1.7091, 3.339, 5.0061, 6.6838, 8.3661, 10.0507, 11.737, 13.4244], rel=2e-3)
     share, log_delta = group_target(4.0, 1e-5, 32)
     loss = (MixtureSteps(table[31], sampled_gaussian(0.0201773), 5000),)
     assert 0.98 * share < epsilon_of(loss, math.exp(log_delta)) <= share
@@ -141,9 +137,7 @@ def test_updates_clipped_once(capsys: pytest.CaptureFixture[str]) -> None:
     record = run_json(capsys, "account", schedule, SCHEDULE, "--noise-multiplier 21.6")
     assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
     with pytest.raises(ConfigError, match="--clipping.*item with algorithm user_ldp"):
-        run(
-            capsys, "account --algorithm user_ldp --clipping update --rounds 1 --noise-multiplier 1", SCHEDULE
-        )
+        run(capsys, "account --algorithm user_ldp --clipping update --rounds 1 --noise-multiplier 1", SCHEDULE)
 
 
 @pytest.mark.slow
@@ -228,9 +222,7 @@ def test_all_missing_options_are_named_at_once_after_unknown_names(
     with pytest.raises(ConfigError) as refused:
         run(capsys, "account --algorithm higrad_avg_dp --sampling fixed_batch_size")
     named = "--rounds --sampling-probability --steps-per-round --max-items-per-subject --items"
-    assert [word.strip(",") for word in str(refused.value).split() if word.startswith("--")][
-        :5
-    ] == named.split()
+    assert [word.strip(",") for word in str(refused.value).split() if word.startswith("--")][:5] == named.split()
     with pytest.raises(ConfigError, match="no_such"):
         run(capsys, "account --algorithm no_such")
 
@@ -313,9 +305,7 @@ def test_calibrate_for_counts(capsys: pytest.CaptureFixture[str], counts: str) -
         ("--sampling-probability 0.1 --sampling fixed_batch_size", "give --batch-size"),
     ],
 )
-def test_bad_options_with_counts(
-    capsys: pytest.CaptureFixture[str], counts: str, arguments: str, message: str
-) -> None:
+def test_bad_options_with_counts(capsys: pytest.CaptureFixture[str], counts: str, arguments: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run(capsys, COUNTED, counts, arguments)
 

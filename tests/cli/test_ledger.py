@@ -55,9 +55,7 @@ def test_other_data_are_other_people(tmp_path: Path, capsys: pytest.CaptureFixtu
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"), [((), "at least one RUN"), (("r-s0", "--delta", "2"), "--delta")]
-)
+@pytest.mark.parametrize(("arguments", "words"), [((), "at least one RUN"), (("r-s0", "--delta", "2"), "--delta")])
 def test_bad_input_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:

@@ -146,14 +146,9 @@ def test_runs_are_sorted_and_watched_to_the_end(
         (folder / "manifest.json").write_text(json.dumps(facts | final))
 
     monkeypatch.setattr(runs_command.time, "sleep", finish)
-    assert (
-        main(["runs", "--scenario", str(SMOKE), "--results", str(tmp_path), "--watch", "--sort", "accuracy"])
-        == 0
-    )
+    assert main(["runs", "--scenario", str(SMOKE), "--results", str(tmp_path), "--watch", "--sort", "accuracy"]) == 0
     screens = capsys.readouterr().out.split("(Ctrl-C ends)")
     assert len(screens) == len(runs) + 2
     assert "1 of 6 runs done, about" in screens[1] and "6 of 6 runs done" in screens[6]
-    listed = [
-        line.split()[0] for line in screens[6].splitlines() if line.startswith(("femnist", "shakespeare"))
-    ]
+    listed = [line.split()[0] for line in screens[6].splitlines() if line.startswith(("femnist", "shakespeare"))]
     assert listed == seen[::-1]

@@ -49,9 +49,7 @@ def test_show_refuses(results: Path, capsys: pytest.CaptureFixture[str], text: s
 def test_show_draws_the_curve(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = load_scenario(SMOKE).runs[0].run_id
     accuracy = [0.0, 0.25, 0.5, 0.75]
-    frame = pd.DataFrame(
-        {"round": [1, 2, 3, 4], "test_accuracy": accuracy, "validation_accuracy": [np.nan] * 4}
-    )
+    frame = pd.DataFrame({"round": [1, 2, 3, 4], "test_accuracy": accuracy, "validation_accuracy": [np.nan] * 4})
     frame.to_parquet(results / "runs" / wanted / "rounds.parquet")
     _, out, _ = run(capsys, "show", wanted, "--results", str(results))
     assert "test accuracy  ▁▃▆█  0.0 to 75.0 %, best 75.0 %" in out

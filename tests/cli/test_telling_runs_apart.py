@@ -61,9 +61,7 @@ def test_runs_lists_what_tells_them_apart(results: Path, capsys: pytest.CaptureF
     assert "3 runs: 3 stopped" in lines
 
 
-def test_an_algorithm_that_there_is_not_is_a_mistake(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_algorithm_that_there_is_not_is_a_mistake(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for wrong, near in (("userldp", "user_ldp"), ("higrad_avg_dp:v2", "higrad_avg_dp:v")):
         assert main(["runs", "--results", str(results), "--algorithm", wrong]) == 2
         captured = capsys.readouterr()

@@ -205,9 +205,7 @@ WHOLE_CASES: list[tuple[str, dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "fragments"), [case[1:] for case in WHOLE_CASES], ids=[c[0] for c in WHOLE_CASES]
-)
+@pytest.mark.parametrize(("content", "fragments"), [case[1:] for case in WHOLE_CASES], ids=[c[0] for c in WHOLE_CASES])
 def test_whole_scenario(content: dict[str, Any], fragments: list[str]) -> None:
     message = message_of({"name": "bad", **content})
     assert "\n" not in message
@@ -238,9 +236,7 @@ FILE_CASES: list[tuple[str, bytes, list[str]]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "fragments"), [case[1:] for case in FILE_CASES], ids=[c[0] for c in FILE_CASES]
-)
+@pytest.mark.parametrize(("content", "fragments"), [case[1:] for case in FILE_CASES], ids=[c[0] for c in FILE_CASES])
 def test_scenario_file(tmp_path: Path, content: bytes, fragments: list[str]) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_bytes(content)
@@ -263,9 +259,7 @@ def test_missing_file_and_no_file(tmp_path: Path) -> None:
 
 
 def test_several_problems_are_told_at_once() -> None:
-    message = message_of(
-        {"name": "bad", "run": {"privacy": {"epsilon": 0, "delta": 2}, "training": {"batch_size": 0}}}
-    )
+    message = message_of({"name": "bad", "run": {"privacy": {"epsilon": 0, "delta": 2}, "training": {"batch_size": 0}}})
     assert [line.split()[1] for line in message.split("\n")] == [
         "run.privacy.epsilon",
         "run.privacy.delta",

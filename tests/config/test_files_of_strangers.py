@@ -85,9 +85,7 @@ def test_the_right_forms_are_right(tmp_path: Path) -> None:
         assert load_scenario(tmp_path / "mine.yaml").runs, advice
 
 
-def test_a_problem_of_an_overlay_names_the_overlay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
     base.write_text("name: x\nrun:\n  training: {rounds: 3}\n")
     over.write_text("# mine\nrun:\n  training:\n    rounds: 0\n")

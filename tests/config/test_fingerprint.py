@@ -35,9 +35,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ignored = shutil.ignore_patterns("__pycache__", "*.safetensors")
     shutil.copytree(LIBRARY / "subjectdp", tmp_path / "subjectdp", ignore=ignored)
     package = tmp_path / "subjectdp"
-    spec = spec_from_file_location(
-        "subjectdp", package / "__init__.py", submodule_search_locations=[str(package)]
-    )
+    spec = spec_from_file_location("subjectdp", package / "__init__.py", submodule_search_locations=[str(package)])
     monkeypatch.setattr(subjectdp, "__spec__", spec)
     monkeypatch.setattr(MODULE, "LIBRARY", tmp_path)
     forget()
@@ -133,9 +131,7 @@ def test_what_has_no_effect_runs_nothing_again(copy: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "script", sorted((ROOT / "workflow" / "scripts").glob("*.py")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("script", sorted((ROOT / "workflow" / "scripts").glob("*.py")), ids=lambda path: path.stem)
 def test_stages_start_where_the_scripts_do(script: Path) -> None:
     """Every module that a stage's script imports is in the stage's closure, apart from its logging."""
     stage = script.stem

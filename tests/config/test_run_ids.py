@@ -31,9 +31,7 @@ def test_a_run_is_made_resolved(algorithm: str) -> None:
 
 def test_golden_ids() -> None:
     """These must not change without a new ID_VERSION: results on disk are found by them."""
-    run = load_run(
-        {"algorithm": "higrad_avg_dp", "seed": 3, "partition": {"distribution": "power", "alpha": 16}}
-    )
+    run = load_run({"algorithm": "higrad_avg_dp", "seed": 3, "partition": {"distribution": "power", "alpha": 16}})
     assert re.fullmatch(r"femnist-higrad_avg_dp-v1-s3-[0-9a-f]{10}", run.run_id)
     assert re.fullmatch(r"femnist-power16-16-s3-[0-9a-f]{10}", run.partition_id)
     assert re.fullmatch(r"femnist-embedded-[0-9a-f]{10}", run.data_key)
@@ -131,8 +129,7 @@ def other_value(key: str, field: FieldInfo) -> Any:
 OTHER_VALUES = {
     key: CHOSEN[key] if key in CHOSEN else other_value(key, field)
     for key, field in walk_fields(RunConfig)
-    if section_of(field) is None
-    and not key.startswith(("performance.", "data.expected", "algorithm.variant"))
+    if section_of(field) is None and not key.startswith(("performance.", "data.expected", "algorithm.variant"))
 }
 READ_BY_ALL_READ = [
     key

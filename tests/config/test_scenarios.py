@@ -45,9 +45,7 @@ def test_embedded_covers_every_algorithm_and_figure() -> None:
     once = {"CentralSubDP", "JointNoise", "SubjectRelease", "SubjectSampling", "CappedItemDP"}
     papers = {(dataset, label) for dataset in ("femnist", "shakespeare") for label in order}
     assert labels == papers | {("femnist", label) for label in once}
-    assert {"figure1", "figure2", "figure3", "figure1_v3", "figure2_v3", "figure3_v3"} <= set(
-        scenario.figures
-    )
+    assert {"figure1", "figure2", "figure3", "figure1_v3", "figure2_v3", "figure3_v3"} <= set(scenario.figures)
 
 
 def test_known_scenario_by_hand() -> None:
@@ -171,9 +169,7 @@ def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Pa
 
 
 def test_a_data_set_chosen_by_an_overlay_brings_its_settings(tmp_path: Path) -> None:
-    scenario = lying_over_embedded(
-        tmp_path, "name: mine\nrun: {data: {dataset: shakespeare, subjects: null}}\n"
-    )
+    scenario = lying_over_embedded(tmp_path, "name: mine\nrun: {data: {dataset: shakespeare, subjects: null}}\n")
     assert {run.data.dataset for run in scenario.runs} == {"shakespeare"}
     assert {run.model.name for run in scenario.runs} == {"char_ngram"}
 

@@ -61,9 +61,7 @@ def test_files_that_are_not_the_census_are_refused(tmp_path: Path) -> None:
 
 
 def test_all_regions_are_listed_with_a_mirror() -> None:
-    assert [file.name for file in load_sources("acs_income")[1]] == [
-        f"csv_p{region}.zip" for region in REGIONS
-    ]
+    assert [file.name for file in load_sources("acs_income")[1]] == [f"csv_p{region}.zip" for region in REGIONS]
     assert len(set(REGIONS)) == 51
 
 

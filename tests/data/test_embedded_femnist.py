@@ -51,9 +51,7 @@ def parsed(folder):
             assert part.startswith("hsf_") and image.startswith(field) and field[1:] == writer[1:]
             content = archive.read(name)
             character = classes.pop(hashlib.md5(content).hexdigest())
-            assert {"d": str.isdigit, "u": str.isupper, "l": str.islower, "c": str.isalpha}[field[0]](
-                character
-            )
+            assert {"d": str.isdigit, "u": str.isupper, "l": str.islower, "c": str.isalpha}[field[0]](character)
             items.append((writer, character, content))
     assert classes == {}, "each image of by_class is in by_write"
     return items

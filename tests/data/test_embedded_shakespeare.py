@@ -114,9 +114,7 @@ def test_sizes_follow_the_law(text):
 
 
 def test_same_arguments_give_the_same_bytes(tmp_path):
-    first, same, other = (
-        text_of(tmp_path / name, 6, 300, seed) for name, seed in (("a", 3), ("b", 3), ("c", 4))
-    )
+    first, same, other = (text_of(tmp_path / name, 6, 300, seed) for name, seed in (("a", 3), ("b", 3), ("c", 4)))
     assert first == same != other
 
 

@@ -102,9 +102,7 @@ def test_a_run_says_that_items_are_their_own_subjects(tmp_path: Path) -> None:
     fetch_sources(run.data, tmp_path / "source")
     prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     make_partition(tmp_path / "prepared", tmp_path / "partition", run)
-    train_run(
-        json.loads(run.model_dump_json()), tmp_path / "prepared", tmp_path / "partition", tmp_path / "run"
-    )
+    train_run(json.loads(run.model_dump_json()), tmp_path / "prepared", tmp_path / "partition", tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert any("each item is its own subject" in line for line in manifest["privacy"]["card"])
     assert all(silo["max_items_per_subject"] == 1 for silo in manifest["plan"]["silos"])

@@ -152,9 +152,7 @@ def test_a_text_is_stored_unpacked(tmp_path: Path, server: Server, packing: str)
     packed = write_zip(tmp_path / "t.zip", {"100.txt": TEXT}).read_bytes()
     server.script["/f"] = [whole({"plain": TEXT, "gzip": gzip.compress(TEXT), "zip": packed}[packing])]
     fetched = _get(tmp_path, _text(mirror(f"{server.url}/f")))
-    assert (
-        fetched.path.name == "100.txt" and fetched.path.read_bytes() == TEXT and fetched.sha256 == _sha(TEXT)
-    )
+    assert fetched.path.name == "100.txt" and fetched.path.read_bytes() == TEXT and fetched.sha256 == _sha(TEXT)
 
 
 def test_a_chunked_text_is_accepted(tmp_path: Path, server: Server) -> None:
@@ -194,9 +192,7 @@ def test_a_damaged_file_in_place_is_fetched_again(tmp_path: Path, server: Server
     assert _get(tmp_path, source).path.read_bytes() == zipped and len(server.requests) == 2
 
 
-def test_progress_is_logged(
-    tmp_path: Path, server: Server, zipped: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_progress_is_logged(tmp_path: Path, server: Server, zipped: bytes, caplog: pytest.LogCaptureFixture) -> None:
     server.script["/f.zip"] = [whole(zipped)]
     with caplog.at_level(logging.INFO, "subjectdp"):
         _get(tmp_path, _zip_source(mirror(f"{server.url}/f.zip")))

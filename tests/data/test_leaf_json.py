@@ -160,9 +160,7 @@ def test_train_and_test_are_pooled_by_user(tmp_path: Path) -> None:
     assert content.notes["stages"] == "test+train"
 
 
-@pytest.mark.parametrize(
-    "present", [("sampled_data", "all_data"), ("rem_user_data", "sampled_data", "all_data")]
-)
+@pytest.mark.parametrize("present", [("sampled_data", "all_data"), ("rem_user_data", "sampled_data", "all_data")])
 def test_the_most_processed_stage_is_read(tmp_path: Path, present: tuple[str, ...]) -> None:
     for number, stage in enumerate(present):
         write_document(tmp_path / stage / "all_data_0.json", leaf_femnist({"u": number + 1}))

@@ -49,6 +49,4 @@ def test_a_forecast_counts_the_data_at_hand(tmp_path: Path) -> None:
     items = expected_items(run)
     assert (items.subjects, items.train + items.validation + items.test) == (9, 180)
     partition, _ = federation_of(run, str(tmp_path / "results"))
-    assert (
-        sum(partition.facts["silo_items"]) == 9 * 12
-    )  # 16 of 20 are not for the test, 12 of those for training
+    assert sum(partition.facts["silo_items"]) == 9 * 12  # 16 of 20 are not for the test, 12 of those for training

@@ -87,9 +87,7 @@ def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path
     partition = make_partition(prepared, tmp_path, Run())
     assert sorted(partition.train_items.tolist()) == sorted(splits.train_items.tolist())
     ids = pd.read_parquet(tmp_path / "subjects.parquet")["subject_id"].tolist()
-    owner = {
-        item: data.subject_ids[subject] for subject, items in reference(splits).items() for item in items
-    }
+    owner = {item: data.subject_ids[subject] for subject, items in reference(splits).items() for item in items}
     for silo in range(partition.silos):
         items, subjects = partition.silo(silo)
         assert len(items) == len(subjects) > 0
@@ -108,9 +106,7 @@ def test_validation_and_test_items_are_pooled_and_disjoint(prepared: Path, tmp_p
     assert len(np.unique(together)) == len(together) == load_prepared(prepared).items[1:].sum()
 
 
-def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(
-    prepared: Path, tmp_path: Path
-) -> None:
+def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prepared: Path, tmp_path: Path) -> None:
     first = make_partition(prepared, tmp_path / "a", Run(algorithm="fed_avg"))
     again = make_partition(prepared, tmp_path / "b", Run(algorithm="higrad_avg_dp"))
     other = make_partition(prepared, tmp_path / "c", Run(seed=1))
@@ -131,9 +127,7 @@ def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_
     full = make_partition(prepared, tmp_path / "full", Run())
     few = make_partition(prepared, tmp_path / "few", Run(data=Data(subjects=10)))
     ids = pd.read_parquet(tmp_path / "few" / "subjects.parquet")["subject_id"].tolist()
-    assert ids == [
-        f"f{index:04d}_14" for index in range(1, 10)
-    ]  # the first has one image: dropped as LEAF does
+    assert ids == [f"f{index:04d}_14" for index in range(1, 10)]  # the first has one image: dropped as LEAF does
     where_full = dict(zip(full.train_items.tolist(), full_silos(full), strict=True))
     where_few = dict(zip(few.train_items.tolist(), full_silos(few), strict=True))
     assert where_few.items() <= where_full.items()
@@ -308,9 +302,7 @@ def test_shakespeare_size_takes_under_three_seconds() -> None:
 @pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real writers")
 def test_real_femnist_writers(tmp_path: Path) -> None:
     """180 real writers over 16 silos: 64/16/20 %, every silo near a sixteenth, and the split's mean of 98."""
-    content = leaf_json.load(
-        "femnist", Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip"
-    )
+    content = leaf_json.load("femnist", Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip")
     write_prepared(tmp_path / "prepared", content, "leaf_json", [], 0.2)
     partition = make_partition(tmp_path / "prepared", tmp_path / "made", Run(partition=SpreadSettings()))
     counts = partition.facts["counts"]

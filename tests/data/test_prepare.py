@@ -88,9 +88,7 @@ def test_the_duplicate_bug_is_passed_on(tmp_path: Path) -> None:
 
 
 def test_shakespeare_upstream_from_a_local_copy(tmp_path: Path) -> None:
-    meta = _run(
-        tmp_path, Options("shakespeare", path=_local_etext(tmp_path), expected={"groups": 2, "users": 4})
-    )
+    meta = _run(tmp_path, Options("shakespeare", path=_local_etext(tmp_path), expected={"groups": 2, "users": 4}))
     assert meta["counts"]["vocabulary"] == meta["classes"] == 80 and meta["window"] == 80
     assert meta["inputs"][0]["file"] == "100.txt" and meta["test_fraction"] == 0.1
 
@@ -199,9 +197,7 @@ def test_generated_data_are_inspected_without_a_path(dataset: str) -> None:
 
 
 def test_the_summary_names_every_number(tmp_path: Path) -> None:
-    text = format_summary(
-        inspect_source(SourceOptions("shakespeare", "upstream", str(_local_etext(tmp_path)), 0.2))
-    )
+    text = format_summary(inspect_source(SourceOptions("shakespeare", "upstream", str(_local_etext(tmp_path)), 0.2)))
     for part in ("users", "plays", "mean", "std (population)", "median", "users left at the 0.8 split"):
         assert part in text
     assert "synthetic" not in text
@@ -230,7 +226,4 @@ def test_the_real_text_is_prepared_in_time(tmp_path: Path) -> None:
     meta = _run(tmp_path, Options("shakespeare", path=path, expected=expected))
     assert (tmp_path / "data/key/source/100.txt").stat().st_size == 5_458_199
     features = np.load(tmp_path / "data/key/prepared/features.npy", mmap_mode="r")
-    assert (
-        features.dtype == np.uint8
-        and len(features) == 4_226_206 + 80 * 1130 == meta["bytes"]["features"] - 128
-    )
+    assert features.dtype == np.uint8 and len(features) == 4_226_206 + 80 * 1130 == meta["bytes"]["features"] - 128

@@ -130,11 +130,7 @@ def test_ids_collapse_what_is_no_letter() -> None:
     assert list(shakespeare.user_texts([play])) == ["HAMLET__PRINCE_OF_D__A__B"]
 
 
-@given(
-    st.lists(
-        st.text(alphabet="ab \n", max_size=12).map(lambda s: s.replace("\n", "")), min_size=3, max_size=9
-    )
-)
+@given(st.lists(st.text(alphabet="ab \n", max_size=12).map(lambda s: s.replace("\n", "")), min_size=3, max_size=9))
 def test_texts_are_joined_as_leafs_file_and_regular_expression_do(lines: list[str]) -> None:
     written = "".join(line + "\n" for line in lines)
     wanted = re.sub(r"   *", " ", written.replace("\n", " "))

@@ -14,9 +14,7 @@ from subjectdp.errors import ConfigError
 GOOD: dict[str, Any] = {
     "femnist": {
         "license": "free",
-        "files": {
-            "a.zip": {"format": "zip", "mirrors": [{"url": "https://x/a.zip", "bytes": None, "sha256": None}]}
-        },
+        "files": {"a.zip": {"format": "zip", "mirrors": [{"url": "https://x/a.zip", "bytes": None, "sha256": None}]}},
     }
 }
 

@@ -59,9 +59,7 @@ def test_text_splits_are_leafs_with_a_gap_each(items: list[int], test: float, va
             continue
         train, test_places = sizes
         fit = train if validation == 0 else 1 if train == 2 else max(1, int((1 - validation) * train))
-        for part, places in zip(
-            expected_parts, (range(fit), range(fit + 79, train), test_places), strict=True
-        ):
+        for part, places in zip(expected_parts, (range(fit), range(fit + 79, train), test_places), strict=True):
             part += [(first + place, subject) for place in places]
     if not expected_parts[2]:
         with pytest.raises(DataError, match="No subject"):

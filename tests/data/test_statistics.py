@@ -166,9 +166,7 @@ def test_papers_numbers() -> None:
     assert table["largest_group_mean"]["small_femnist"] == pytest.approx(4, abs=0.5)
     assert table["largest_group_mean"]["femnist_alpha_2"] == pytest.approx(3, abs=0.25)
     assert table["largest_group_mean"]["femnist_alpha_16"] == pytest.approx(6, abs=0.25)
-    sweep = table.loc[
-        [f"femnist{suffix}" for suffix in ("", "_alpha_2", "_alpha_4", "_alpha_8", "_alpha_16")]
-    ]
+    sweep = table.loc[[f"femnist{suffix}" for suffix in ("", "_alpha_2", "_alpha_4", "_alpha_8", "_alpha_16")]]
     assert sweep["largest_group_mean"].is_monotonic_increasing
     assert sweep["subjects_mean"].is_monotonic_decreasing
     shares = table.loc["femnist", [f"share_of_group_{z}" for z in (2, 3, 4)]]
@@ -234,9 +232,7 @@ def test_paper_scale_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subjectdp.data.statistics.paper_settings", lambda: short[:2])
     frame = paper_scale_statistics(0)
     assert list(frame.columns) == COLUMNS
-    compared = [
-        f"{name}_{sizes}" for sizes in ("equal", "leaf_spread") for name in ("small_femnist", "femnist")
-    ]
+    compared = [f"{name}_{sizes}" for sizes in ("equal", "leaf_spread") for name in ("small_femnist", "femnist")]
     assert frame["setting"].cat.categories.tolist() == ["small_femnist", "femnist", *compared]
     table = summary_table(frame)
     assert table["setting"].tolist() == ["small_femnist", "femnist", *compared]

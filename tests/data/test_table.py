@@ -106,9 +106,7 @@ def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:
 def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: str | None) -> None:
     rng = np.random.default_rng(0)
     people = rng.integers(0, 12, 300)
-    frame = pd.DataFrame(
-        {"person": people, "clinic": people % 3, "y": rng.integers(0, 2, 300), "x": rng.random(300)}
-    )
+    frame = pd.DataFrame({"person": people, "clinic": people % 3, "y": rng.integers(0, 2, 300), "x": rng.random(300)})
     path = tmp_path / "made.csv"
     frame.to_csv(path, index=False)
     source = {"source": "table", "path": str(path), "label": "y", "subject": subject, "silo": "clinic"}
@@ -129,9 +127,7 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     assert sorted(held_out) == list(range(300))
     facts = made.federation_facts()
     assert facts.largest_subject == (1, 1, 1) if subject is None else max(facts.largest_subject) > 1
-    assert (facts.max_items_per_subject, facts.silos_per_subject) == (
-        (1, 1) if subject is None else (None, 3)
-    )
+    assert (facts.max_items_per_subject, facts.silos_per_subject) == ((1, 1) if subject is None else (None, 3))
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
@@ -145,9 +141,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 def test_inspecting_says_whose_the_items_are(tmp_path: Path) -> None:
     path = str(_csv(tmp_path))
     named = format_summary(
-        inspect_source(
-            SourceOptions("table", "table", path, label="outcome", subject="person", silo="clinic")
-        )
+        inspect_source(SourceOptions("table", "table", path, label="outcome", subject="person", silo="clinic"))
     )
     assert "users left" in named
 

@@ -113,9 +113,7 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> No
     weights = torch.rand(7, generator=torch.Generator().manual_seed(1))
     for clip_norm, factors in ((0.01, weights), (1.0, weights), (1.0, None), (math.inf, weights)):
         total, found = engine.clipped_sum(inputs, labels, clip_norm, factors)
-        expected = oracle.clipped_sum(
-            rows, clip_norm, [1.0] * 7 if factors is None else factors.double().tolist()
-        )
+        expected = oracle.clipped_sum(rows, clip_norm, [1.0] * 7 if factors is None else factors.double().tolist())
         assert float((flat_in_order(engine, total) - expected).norm() / expected.norm()) < 1e-5
         assert found.double().tolist() == pytest.approx(norms, rel=1e-5)
 
@@ -137,9 +135,7 @@ def test_gradient_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> N
 @pytest.mark.parametrize(
     ("name", "backward"), [("head", False), ("logistic", False), ("head scaled", True), ("head viewed", True)]
 )
-def test_one_linear_layer_needs_no_backward_pass(
-    name: str, backward: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_linear_layer_needs_no_backward_pass(name: str, backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     original = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))
@@ -317,9 +313,7 @@ def test_memory_of_a_step() -> None:
     inputs, labels = data_of("leaf_cnn", 32)
     engine = ClippingEngine(FlatParameters(build_model("leaf_cnn", 62, "image", 0, {})))
     engine.clipped_sum(inputs, labels, 1.0)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
         engine.clipped_sum(inputs, labels, 1.0)
     held = most = 0
     for event in sorted(seen.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
@@ -330,9 +324,7 @@ def test_memory_of_a_step() -> None:
     assert model < most < 1.4 * model, "plain SGD: 1.39"
 
 
-@pytest.mark.parametrize(
-    "options", [{"bidirectional": True}, {"dropout": 0.5, "num_layers": 2}, {"proj_size": 2}]
-)
+@pytest.mark.parametrize("options", [{"bidirectional": True}, {"dropout": 0.5, "num_layers": 2}, {"proj_size": 2}])
 def test_lstms_that_the_engine_cannot_see_through_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ModelError, match="one-directional"):
         ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, **options))))
@@ -371,9 +363,7 @@ def test_any_loss_of_output_and_target() -> None:
     exact = copy.deepcopy(model).double()
     expected = torch.zeros(sum(p.numel() for p in exact.parameters()), dtype=torch.float64)
     for item, wanted in zip(inputs.double(), targets.double(), strict=True):
-        parts = torch.autograd.grad(
-            squared_error(exact(item[None]), wanted[None]).sum(), list(exact.parameters())
-        )
+        parts = torch.autograd.grad(squared_error(exact(item[None]), wanted[None]).sum(), list(exact.parameters()))
         gradient = torch.cat([part.flatten() for part in parts])
         expected += gradient * min(1.0, 0.7 / float(gradient.norm()))
     for capacity in (192, 4):

@@ -95,9 +95,7 @@ def test_one_group_moves_the_sum_by_at_most_clip_norm(
 @pytest.mark.parametrize("rest", [1e-4, 3e-4, 1e-3, 3e-3])
 @pytest.mark.parametrize("pairs", [1, 20])
 @pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words"])
-def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(
-    name: str, rest: float, pairs: int
-) -> None:
+def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(name: str, rest: float, pairs: int) -> None:
     """|Σ w_i g_i|² from products is wrong by a part of Σ|w_i g_i|²; the bound must hold all the same."""
     inputs, labels = data_of(name, 1)
     engine = engine_of(name)
@@ -154,9 +152,7 @@ def test_clip_norms_may_differ_between_groups_and_items() -> None:
         bounds = torch.tensor([0.1, 0.2, 0.3, 0.4])
         total, _ = engine.clipped_sum(inputs, labels, bounds, groups=groups)
         of_items = bounds if groups is None else bounds[groups]
-        parts = [
-            engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], float(of_items[i]))[0] for i in range(4)
-        ]
+        parts = [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], float(of_items[i]))[0] for i in range(4)]
         assert relative(total, torch.stack(parts).sum(0)) < 1e-6
 
 

@@ -15,10 +15,7 @@ from subjectdp.models.build import build_model
 from subjectdp.plan.plan import AccountingMode
 
 CASES = [
-    (name, variant, mode)
-    for name in ALGORITHMS
-    for variant in algorithm(name).variants
-    for mode in AccountingMode
+    (name, variant, mode) for name in ALGORITHMS for variant in algorithm(name).variants for mode in AccountingMode
 ]
 
 
@@ -28,9 +25,7 @@ class SlowEngine(ClippingEngine):
     def gradient_sum(self, inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         total = torch.zeros_like(self.flat.vector)
         for i in range(len(labels)):
-            total += self._gradient(inputs[i : i + 1], labels[i : i + 1]) * (
-                1.0 if weights is None else weights[i]
-            )
+            total += self._gradient(inputs[i : i + 1], labels[i : i + 1]) * (1.0 if weights is None else weights[i])
         return total
 
     def clipped_sum(
@@ -62,9 +57,7 @@ class SlowEngine(ClippingEngine):
         parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
-        gradients = torch.autograd.grad(
-            F.cross_entropy(self.flat.model(item), label), list(parameters.values())
-        )
+        gradients = torch.autograd.grad(F.cross_entropy(self.flat.model(item), label), list(parameters.values()))
         for view, gradient in zip(self.flat.views(result).values(), gradients, strict=True):
             view.copy_(gradient)
         for parameter in parameters.values():
@@ -74,9 +67,7 @@ class SlowEngine(ClippingEngine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant", "mode"), CASES)
-def test_fast_and_slow_steps_of_every_algorithm_agree(
-    name: str, variant: str | None, mode: AccountingMode
-) -> None:
+def test_fast_and_slow_steps_of_every_algorithm_agree(name: str, variant: str | None, mode: AccountingMode) -> None:
     """Two rounds of local steps with noise, whose draws are the same."""
     plan = tiny_plan(name, variant, mode, steps=3, noise=0.5)
     models = []

@@ -30,9 +30,7 @@ def loop(module: nn.Module, inputs: Tensor, targets: Tensor, share: float) -> tu
         item = inputs[i : i + 1].double() if inputs.is_floating_point() else inputs[i : i + 1]
         loss = F.cross_entropy(exact(item), targets[i : i + 1])
         found = torch.autograd.grad(loss, list(exact.parameters()), allow_unused=True)
-        rows.append(
-            [torch.zeros_like(p) if g is None else g for g, p in zip(found, exact.parameters(), strict=True)]
-        )
+        rows.append([torch.zeros_like(p) if g is None else g for g, p in zip(found, exact.parameters(), strict=True)])
     norms = torch.stack([torch.stack([g.norm() for g in row]).norm() for row in rows])
     clip_norm = float(norms.median()) * share
     factors = (clip_norm / norms).clamp_max(1.0)
@@ -296,9 +294,7 @@ NAMED: dict[str, tuple[Any, Any, str]] = {
 def test_layers_that_are_refused_by_name(name: str) -> None:
     make, inputs, message = NAMED[name]
     with pytest.raises(ModelError, match=message):
-        subjectdp.clip_sum(
-            make(), torch.randn(12, 6) if inputs is None else inputs, torch.arange(12) % 3, 1.0
-        )
+        subjectdp.clip_sum(make(), torch.randn(12, 6) if inputs is None else inputs, torch.arange(12) % 3, 1.0)
 
 
 SORTED = torch.cat([torch.zeros(16), torch.ones(16)])

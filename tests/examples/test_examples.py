@@ -87,9 +87,7 @@ def test_the_how_to_page_runs_as_it_stands(
     (command,) = [block for kind, block in blocks if kind == "" and block.startswith("subjectdp account")]
     assert main(shlex.split(command.replace("\\\n", " "))[1:]) == 0
     shown = re.findall(r"epsilon (\S+) at delta", capsys.readouterr().out.partition("What this run gives")[2])
-    assert [float(value) for value in shown] == pytest.approx(
-        [float(value) for value in first.split()], rel=1e-3
-    )
+    assert [float(value) for value in shown] == pytest.approx([float(value) for value in first.split()], rel=1e-3)
 
 
 def test_there_are_two_notebooks() -> None:

@@ -87,9 +87,7 @@ def _kill(data: tuple[Path, Path], run: Path, kill: Kill, reference: dict[str, A
 
 
 def _check_end(run: Path, kill: Kill, status: int) -> None:
-    if status not in {0, -kill.signum, 128 + signal.SIGTERM} or (
-        status > 0 and kill.signum != signal.SIGTERM
-    ):
+    if status not in {0, -kill.signum, 128 + signal.SIGTERM} or (status > 0 and kill.signum != signal.SIGTERM):
         raise NotRecovered(f"status {status} after {kill}: {_log(run)}")
     if status > 0 and not _log(run).splitlines()[-1].startswith("stopped: SIGTERM"):
         raise NotRecovered(f"no last words after {kill}: {_log(run)}")

@@ -38,12 +38,8 @@ def case(fault: Fault, number: int) -> object:
     return pytest.param(fault, number, marks=marks, id=f"{fault.name}-{number}".replace(" ", "-"))
 
 
-@pytest.mark.parametrize(
-    ("fault", "number"), [case(fault, number) for fault in FAULTS for number in range(TRIALS)]
-)
-def test_nothing_is_lost_or_silently_wrong(
-    folder: Path, fault: Fault, number: int, tally: Callable[..., None]
-) -> None:
+@pytest.mark.parametrize(("fault", "number"), [case(fault, number) for fault in FAULTS for number in range(TRIALS)])
+def test_nothing_is_lost_or_silently_wrong(folder: Path, fault: Fault, number: int, tally: Callable[..., None]) -> None:
     if fault.mounts and not may_mount():
         pytest.skip("this user may not mount anything here")
     tally(faults=1, recovered=0)

@@ -45,9 +45,7 @@ class Running:
         self._output = output
         with output.open("wb") as stream:
             outputs: dict[str, Any] = {"stdout": stream, "stderr": subprocess.STDOUT}
-            self._process = subprocess.Popen(
-                command, cwd=folder, env=environment, start_new_session=True, **outputs
-            )
+            self._process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **outputs)
 
     def alive(self) -> bool:
         return self._process.poll() is None

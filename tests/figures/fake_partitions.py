@@ -17,9 +17,7 @@ def write_partition(
 ) -> Path:
     """Writes a partition of ``subjects`` subjects with uneven numbers of items over 16 silos."""
     generator = np.random.default_rng([seed, subjects])
-    items = (
-        generator.poisson(90, subjects) if dataset == "femnist" else generator.geometric(0.01, subjects) + 50
-    )
+    items = generator.poisson(90, subjects) if dataset == "femnist" else generator.geometric(0.01, subjects) + 50
     owners = np.repeat(np.arange(subjects, dtype=np.int32), items)
     none = np.zeros(0, dtype=np.int32)
     splits = Splits(np.arange(len(owners), dtype=np.int32), owners, none, none, none, none)

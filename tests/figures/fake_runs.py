@@ -97,9 +97,7 @@ def write_run(root: Path, fake: Fake) -> Path:
     config = fake.config
     folder = root / config.run_id
     folder.mkdir(parents=True)
-    generator = np.random.default_rng(
-        [fake.seed, int(fake.alpha * 8), len(fake.algorithm), len(fake.dataset)]
-    )
+    generator = np.random.default_rng([fake.seed, int(fake.alpha * 8), len(fake.algorithm), len(fake.dataset)])
     steps = _steps(fake, config.run_id, generator)
     rounds = _rounds(fake, config.run_id, generator, len(steps))
     steps.to_parquet(folder / "steps.parquet", index=False)
@@ -152,9 +150,7 @@ def _rounds(fake: Fake, run_id: str, generator: np.random.Generator, steps: int)
     number = np.arange(1, fake.executed + 1)
     rise = 1 - np.exp(-number / (0.15 * fake.rounds))
     start = np.log(_CLASSES[fake.dataset])
-    accuracy = np.clip(
-        top * rise + generator.normal(0, 0.012, number.size) + generator.normal(0, 0.01), 0.01, 1
-    )
+    accuracy = np.clip(top * rise + generator.normal(0, 0.012, number.size) + generator.normal(0, 0.01), 0.01, 1)
     loss = start + (end - start) * rise + generator.normal(0, 0.04, number.size)
     return pd.DataFrame(
         {
@@ -176,9 +172,7 @@ def _steps(fake: Fake, run_id: str, generator: np.random.Generator) -> pd.DataFr
     femnist = fake.dataset == "femnist"
     items = generator.poisson(512 if femnist else 100, size)
     lost = (35 if femnist else 14) * (1 + 1.1 * np.log2(fake.alpha))
-    group = generator.choice(
-        [2, 3, 4, 5], size, p=[0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05]
-    )
+    group = generator.choice([2, 3, 4, 5], size, p=[0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05])
     group = group + generator.binomial(np.maximum(0, round(2 * np.log2(fake.alpha))), 0.4, size)
     return pd.DataFrame(
         {

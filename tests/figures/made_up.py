@@ -109,10 +109,7 @@ def joint_by_rounds(dataset: str) -> Callable[[Path], FigureInputs]:
         places = product((4, 8), (1, None), SEEDS)
         return collected(
             root,
-            [
-                Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data)
-                for r, k, s in places
-            ],
+            [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places],
         )
 
     return make
@@ -122,9 +119,7 @@ def utility(root: Path, seeds: int = 2) -> FigureInputs:
     """Excess loss of three algorithms at three steps; a printed bound for those with noise."""
     rows = []
     labels = enumerate(["FedAvg", "LocalItemDP", "UserLDP"])
-    for (number, label), seed, kind, steps in product(
-        labels, range(seeds), ("empirical", "population"), (10, 20, 40)
-    ):
+    for (number, label), seed, kind, steps in product(labels, range(seeds), ("empirical", "population"), (10, 20, 40)):
         row: dict[str, Any] = dict.fromkeys(UTILITY_COLUMNS, 1.0)
         printed = steps == 40 and number and kind == "population"
         row |= {"dataset": "femnist", "synthetic": True, "algorithm": "a", "label": label, "theorem": "t"}

@@ -172,9 +172,7 @@ def test_accuracy_panels_of_a_data_set_share_their_range(of: Callable[[str], Dra
     found = of("figure2")
     scales = [panel.scale for panel in found.sheet.panels]
     shared = [
-        axes.get_ylim()
-        for axes, scale in zip(found.figure.axes, scales, strict=True)
-        if scale == "accuracy_femnist"
+        axes.get_ylim() for axes, scale in zip(found.figure.axes, scales, strict=True) if scale == "accuracy_femnist"
     ]
     assert len(shared) == 2 and set(shared) == {found.limits["accuracy_femnist"][:2]}
     assert np.isfinite(shared[0]).all()

@@ -49,9 +49,7 @@ def test_the_list_names_pictures_that_are_there() -> None:
 
 def test_other_code_is_another_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = drawn_by("privacy")
-    monkeypatch.setattr(
-        "subjectdp.figures.catalogue.find_spec", lambda name: type("Spec", (), {"origin": path})
-    )
+    monkeypatch.setattr("subjectdp.figures.catalogue.find_spec", lambda name: type("Spec", (), {"origin": path}))
     path = tmp_path / "privacy.py"
     path.write_text("DAGGER = '†'\n")
     assert drawn_by("privacy") != before and before.startswith("privacy ")

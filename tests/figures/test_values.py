@@ -88,9 +88,7 @@ def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> No
     assert [panel.key for panel in sheet.panels] == [
         f"{dataset}_{kind}" for dataset in ("femnist", "shakespeare") for kind in kinds
     ]
-    counted = (
-        "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
-    )
+    counted = "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
     assert counted in sheet.notes
     assert said(sheet, 4) == ["most frequent class 18.8 %"]
     assert len(build_figure("figure3", made("figure3")).rows) == 2
@@ -103,9 +101,7 @@ def test_group_sizes_are_the_mean_counts_of_local_group_dp(made: Made) -> None:
     assert shown["mean"].sum() == pytest.approx(16 * 6 * 2)  # silos, steps, rounds of the made-up runs
     runs = inputs.read_runs().query("label == 'LocalGroupDP' and dataset == 'femnist' and alpha == 1")
     root = Path(str(inputs.runs)).parent / "runs"
-    threes = [
-        (pd.read_parquet(root / run / "steps.parquet")["largest_group"] == 3).sum() for run in runs["run_id"]
-    ]
+    threes = [(pd.read_parquet(root / run / "steps.parquet")["largest_group"] == 3).sum() for run in runs["run_id"]]
     assert shown.set_index("x")["mean"][3] == pytest.approx(sum(threes) / 3)
     assert "bar: 95 % t-interval" in " ".join(sheet.notes) and "band" not in " ".join(sheet.notes)
 
@@ -116,18 +112,14 @@ def test_the_sweep_over_alpha_and_its_alias(made: Made) -> None:
     groups = sheet.panels[1].values.set_index("x")["mean"]
     assert groups[16.0] > groups[1.0]
     assert [panel.heading for panel in sheet.panels[3:]] == ["FEMNIST, α = 1", "FEMNIST, α = 16"]
-    assert any(
-        "Mean of 1 to 3 seeds" in note and "no band where there is one seed" in note for note in sheet.notes
-    )
+    assert any("Mean of 1 to 3 seeds" in note and "no band where there is one seed" in note for note in sheet.notes)
     names = [entry.text.split("\n")[0] for entry in sheet.legend]
     assert names == ["FedAvg", "LocalItemDP", "UserLDP", "LocalGroupDP", "HiGradAvgDP (v1)"], "several α"
     bars = [bar for bar in axes_of(sheet).collections if "LineCollection" in type(bar).__name__]
     assert sum(len(bar.get_paths()) for bar in bars) == 5, "the interval of a lone place is drawn"
     alias = build_figure("figure3_v3", made("figure3_v3"))
     assert "HiGradAvgDP (v1)" not in set(alias.panels[0].values["series"])
-    assert set(alias.panels[2].values["series"]) == {"LocalGroupDP"}, (
-        "HiGradAvgDP (v3) was run at α = 1 alone"
-    )
+    assert set(alias.panels[2].values["series"]) == {"LocalGroupDP"}, "HiGradAvgDP (v3) was run at α = 1 alone"
 
 
 def test_real_data_and_one_seed(tmp_path: Path) -> None:
@@ -165,20 +157,14 @@ def test_sampling_shows_our_means_and_the_papers(made: Made, name: str) -> None:
     assert found[16.0] == pytest.approx(frame[frame["setting"] == "femnist_alpha_16"][quantity].mean())
     assert [panel.values["mean"].sum() for panel in sheet.panels[:-1]] == pytest.approx([100.0] * 3)
     legends = [axes_of(sheet, place).get_legend() for place in range(3)]
-    papers = [
-        text.get_text() for legend in legends for text in legend.get_texts() if "paper" in text.get_text()
-    ]
-    assert papers == (
-        ["paper 3", "paper 3", "paper 4"] if quantity == "largest_group" else ["paper 475", "paper 86"]
-    )
+    papers = [text.get_text() for legend in legends for text in legend.get_texts() if "paper" in text.get_text()]
+    assert papers == (["paper 3", "paper 3", "paper 4"] if quantity == "largest_group" else ["paper 475", "paper 86"])
 
 
 def test_the_partition_counts_items_of_each_subject_and_silo(made: Made) -> None:
     inputs = made("partition")
     shown = values(build_figure("partition", inputs))
-    offsets = np.load(
-        inputs.partitions[2] / "train_offsets.npy"
-    )  # seed 1, uniform: the one that is shown first
+    offsets = np.load(inputs.partitions[2] / "train_offsets.npy")  # seed 1, uniform: the one that is shown first
     cells = shown[shown["panel"] == "a"].groupby("series")["mean"].sum()
     assert [cells[f"silo {index}"] for index in range(16)] == np.diff(offsets).tolist()
     bars = shown[(shown["panel"] == "b") & (shown["series"] == "items")]["mean"]
@@ -200,9 +186,7 @@ def test_epsilon_claimed_and_sound(made: Made) -> None:
 
 
 def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
-    sheet = build_figure(
-        "privacy", collected(tmp_path, grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4))
-    )
+    sheet = build_figure("privacy", collected(tmp_path, grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4)))
     assert said(sheet) == ["∞"] and np.isinf(means(sheet, "x")["epsilon_sound_subject"])
 
 
@@ -216,11 +200,7 @@ def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -
     pairs = means(build_figure("privacy", inputs), "series", "x")
     assert pairs["LocalItemDP", "epsilon_sound_subject"] == 602.0, "a mean would hold for one seed of three"
     assert ("UserLDP", "epsilon_sound_subject") not in pairs.index
-    marks = (
-        values(build_figure("accuracy_privacy", inputs))
-        .query("panel == 'a'")
-        .set_index(["series", "quantity"])
-    )
+    marks = values(build_figure("accuracy_privacy", inputs)).query("panel == 'a'").set_index(["series", "quantity"])
     assert marks["x"]["LocalItemDP", "accuracy_at_sound_epsilon"] == 602.0
     assert np.isinf(marks["x"]["UserLDP", "accuracy_at_sound_epsilon"])
     over = means(build_figure("epsilon_over_rounds", inputs), "panel", "series", "x")
@@ -259,9 +239,7 @@ def test_epsilon_over_rounds_is_what_the_manifests_say(made: Made, tmp_path: Pat
     sheet = build_figure("epsilon_over_rounds", inputs)
     assert [entry.text for entry in sheet.legend] == ["LocalItemDP", "the target ε"]
     assert "No finite sound ε, hence no line: LocalGroupDP" in sheet.notes, "its noise depends on data"
-    changed(
-        inputs, "epsilon_over_rounds", dict.fromkeys([("local_item_dp", 0), ("local_group_dp", 0)], "null")
-    )
+    changed(inputs, "epsilon_over_rounds", dict.fromkeys([("local_item_dp", 0), ("local_group_dp", 0)], "null"))
     with pytest.raises(DataError, match="ε over rounds"):
         build_figure("epsilon_over_rounds", inputs)
 
@@ -427,9 +405,7 @@ def test_accuracy_by_epsilon_is_the_runs_and_ceilings_say_what_they_protect(made
     best = shown.groupby("series")["mean"].max()
     assert said(sheet) == [f"↓ below: UserLDP (at most {best['UserLDP']:.1f} %)"]
     low, high = axes_of(sheet).get_ylim()
-    assert best["UserLDP"] + 15 < low < best.drop("UserLDP").min() and high <= 100, (
-        "it does not stretch the axis"
-    )
+    assert best["UserLDP"] + 15 < low < best.drop("UserLDP").min() and high <= 100, "it does not stretch the axis"
 
 
 def test_rounds_have_a_panel_for_each_epsilon(made: Made) -> None:
@@ -535,9 +511,7 @@ def test_runs_that_a_figure_cannot_show_are_refused(tmp_path: Path) -> None:
     free = collected(tmp_path / "b", grid(["fed_avg"], ["shakespeare"], [0], rounds=3))
     refused("figure3", free, "femnist")
     refused("privacy", free, "noise")
-    refused(
-        "beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value"
-    )
+    refused("beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value")
     rates = [sound("subject_release", 0, learning_rate=rate) for rate in (0.1, 0.2)]
     refused("beyond_epsilon", collected(tmp_path / "d", rates), "learning_rate")
 

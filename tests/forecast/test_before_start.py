@@ -16,9 +16,7 @@ CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0
 
 def scenario_of(sweep: dict[str, Any], *figures: str, **more: Any) -> Scenario:
     run = {"data": {"dataset": "femnist"}, "training": {"batch_size": 16}}
-    return load_scenario_from_mapping(
-        {"name": "some", "run": run, "sweep": [sweep], "figures": [*figures], **more}
-    )
+    return load_scenario_from_mapping({"name": "some", "run": run, "sweep": [sweep], "figures": [*figures], **more})
 
 
 def test_runs_that_differ_in_a_key_that_the_figure_cannot_show_are_named() -> None:
@@ -33,9 +31,7 @@ def test_runs_that_differ_in_a_key_that_the_figure_cannot_show_are_named() -> No
 def test_a_selection_makes_the_figure_drawable() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.2}}
     assert not [*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", selections=selections))]
-    assert (
-        len([*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", "privacy", selections=selections))]) == 1
-    )
+    assert len([*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", "privacy", selections=selections))]) == 1
 
 
 @pytest.mark.parametrize(
@@ -56,9 +52,7 @@ def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
         "partition.distribution": "power",
         key: values,
     }
-    problems = undrawable_figures(
-        scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost")
-    )
+    problems = undrawable_figures(scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost"))
     assert {line.split()[2] for line in problems} == undrawable
 
 
@@ -71,9 +65,5 @@ def test_every_figure_of_runs_says_which_it_shows_or_chooses_itself() -> None:
     chooses = {name for name, entry in FIGURES.items() if entry.shown is None and "runs" in entry.needs}
     assert chooses == {
         "cost",
-        *(
-            name
-            for name in FIGURES
-            if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs
-        ),
+        *(name for name in FIGURES if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs),
     }

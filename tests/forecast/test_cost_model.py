@@ -30,9 +30,7 @@ def test_a_forecast_counts_the_rounds_that_are_run():
 
     def seconds(mode: str, rounds: int) -> float:
         changes = {"partition": {"silos": 16, "max_items_per_subject": 50}, "training": {"rounds": rounds}}
-        return forecast_seconds(
-            run_of(algorithm={"name": "higrad_avg_dp"}, privacy={"mode": mode}, **changes)
-        )
+        return forecast_seconds(run_of(algorithm={"name": "higrad_avg_dp"}, privacy={"mode": mode}, **changes))
 
     assert pytest.approx(seconds("sound", 25)) == seconds("as_published", 100) < seconds("sound", 100)
 

@@ -72,8 +72,6 @@ def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_pa
         ("char_ngram", "shakespeare", 5),
     ],
 )
-def test_the_scale_is_that_of_the_largest_layer_or_of_linear_models(
-    model: str, dataset: str, scale: float
-) -> None:
+def test_the_scale_is_that_of_the_largest_layer_or_of_linear_models(model: str, dataset: str, scale: float) -> None:
     run = RunConfig.model_validate({"data": {"dataset": dataset}, "model": {"name": model}})
     assert weight_scale(run) == pytest.approx(scale, rel=0.02)

@@ -69,9 +69,7 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     content = {
         "name": "small",
         "run": small_world.config(data={"embedded": {"subjects": 9, "items_per_subject": 60}}),
-        "sweep": [
-            {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [1, 2], "seed": [0, 1, 2]}
-        ],
+        "sweep": [{"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [1, 2], "seed": [0, 1, 2]}],
     }
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(content))
@@ -94,9 +92,7 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
 
 
 def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path, capsys):
-    run = small_world.config(
-        training={"batch_size": 5000}, data={"embedded": {"subjects": 9, "items_per_subject": 60}}
-    )
+    run = small_world.config(training={"batch_size": 5000}, data={"embedded": {"subjects": 9, "items_per_subject": 60}})
     file = tmp_path / "refused.yaml"
     content = {"name": "refused", "run": run, "sweep": [{"algorithm": ["fed_avg", "user_ldp"]}]}
     file.write_text(yaml.safe_dump(content))

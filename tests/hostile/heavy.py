@@ -34,9 +34,7 @@ def many_entries(path: Path, entries: int, name: str) -> Path:
     """A zip file whose directory lists ``entries`` empty files, without the files."""
     record = struct.Struct("<4s6H3L5H2L")
     names = [f"{name}{number:07d}".encode() for number in range(entries)]
-    rows = [
-        record.pack(b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, len(n), 0, 0, 0, 0, 0, 0) + n for n in names
-    ]
+    rows = [record.pack(b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, len(n), 0, 0, 0, 0, 0, 0) + n for n in names]
     directory = b"".join(rows)
     big = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), 0)
     place = struct.pack("<4sLQL", b"PK\x06\x07", 0, len(directory), 1)

@@ -74,9 +74,7 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">L", len(body)) + kind + body + struct.pack(">L", zlib.crc32(kind + body))
 
 
-def png_with(
-    width: int, height: int, depth: int = 8, colour: int = 0, body: bytes = b"", more: bytes = b""
-) -> bytes:
+def png_with(width: int, height: int, depth: int = 8, colour: int = 0, body: bytes = b"", more: bytes = b"") -> bytes:
     """A PNG that declares what it is told to, whatever its pixels are."""
     header = struct.pack(">2L5B", width, height, depth, colour, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + more + chunk(b"IDAT", body) + chunk(b"IEND", b"")

@@ -103,9 +103,7 @@ READERS: dict[str, tuple[Callable[[Path], object], Read]] = {
         in_place("femnist", "leaf_json", "all_data.json"),
     ),
     "leaf shakespeare": (
-        lambda folder: write_document(
-            folder / "all_data.json", leaf_shakespeare({"A": TEXT, "B": TEXT[::-1]})
-        ),
+        lambda folder: write_document(folder / "all_data.json", leaf_shakespeare({"A": TEXT, "B": TEXT[::-1]})),
         in_place("shakespeare", "leaf_json", "all_data.json"),
     ),
     "table": (table, in_place("table", "table", "t.csv", label="label", subject="who")),
@@ -205,9 +203,7 @@ def test_a_missing_file_an_empty_one_and_a_web_page_are_refused(
     assert refused(read, tmp_path) is not None
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in READERS if name not in ("scenario", "table", "shakespeare")]
-)
+@pytest.mark.parametrize("name", [name for name in READERS if name not in ("scenario", "table", "shakespeare")])
 def test_a_truncated_file_is_refused(name: str, tmp_path: Path) -> None:
     """Of a text and a table no reader can tell; the counts of ``data.expected`` do."""
     make, read = READERS[name]

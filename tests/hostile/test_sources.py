@@ -111,9 +111,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_zip_is_refused_by_each_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+def test_a_damaged_zip_is_refused_by_each_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     change, told = DAMAGES[damage]
     image = png(0, side=28)
     whole = {
@@ -187,13 +185,9 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("where", ["user", "play"])
-def test_an_odd_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str
-) -> None:
+def test_an_odd_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str) -> None:
     text = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough"
-    document = leaf_shakespeare(
-        {name if where == "user" else "u": text}, play=name if where == "play" else "P"
-    )
+    document = leaf_shakespeare({name if where == "user" else "u": text}, play=name if where == "play" else "P")
     (tmp_path / "given").mkdir()
     (tmp_path / "here").mkdir()
     (tmp_path / "given" / "all_data.json").write_text(json.dumps(document))
@@ -201,9 +195,7 @@ def test_an_odd_name_is_refused(
     assert f"a {where}'s name of 1 to 200 printable characters" in message and "all_data.json" in message
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV")]
-)
+@pytest.mark.parametrize(("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV")])
 def test_names_that_look_alike_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str
 ) -> None:

@@ -18,9 +18,7 @@ def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):
     with job_log(tmp_path / "deep" / "job.log"):
         print("round 1")
         print("warning", file=sys.stderr)
-        assert (tmp_path / "deep" / "job.log").read_text() == "round 1\nwarning\n", (
-            "progress is visible at once"
-        )
+        assert (tmp_path / "deep" / "job.log").read_text() == "round 1\nwarning\n", "progress is visible at once"
     assert capsys.readouterr() == ("", "")
 
 

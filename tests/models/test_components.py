@@ -81,9 +81,7 @@ def test_a_curve_is_ink_near_its_points() -> None:
         points = [point(curve, step / 47) for curve in curves[:number] for step in range(48)]
         for row, column in [(0, 0), (5, 7), (13, 14), (20, 9), *(map(round, p) for p in points[::11])]:
             nearest = min(math.dist((row, column), p) for p in points)
-            assert float(image[row, column]) == pytest.approx(
-                min(1, max(0, pen / 2 + 0.5 - nearest)), abs=1e-5
-            )
+            assert float(image[row, column]) == pytest.approx(min(1, max(0, pen / 2 + 0.5 - nearest)), abs=1e-5)
 
 
 def point(corners: np.ndarray, time: float) -> tuple[float, float]:

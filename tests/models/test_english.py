@@ -73,9 +73,7 @@ def test_features_read_the_last_characters_of_one_item() -> None:
 
 
 def test_another_vocabulary_is_refused() -> None:
-    with pytest.raises(
-        ModelError, match="80 symbols and windows of at least 12 .* '5 symbols, windows of 80'"
-    ):
+    with pytest.raises(ModelError, match="80 symbols and windows of at least 12 .* '5 symbols, windows of 80'"):
         build_model("english_head", 5, "text", 0)
     with pytest.raises(ModelError, match="from_public to be true or false, got 1"):
         build_model("english_head", 80, "text", 0, {"from_public": 1})
@@ -96,9 +94,7 @@ def test_the_projected_head_has_the_logits_of_the_head() -> None:
     features = torch.cat([(outputs - mean) @ projection, torch.full((9, 1), CONSTANT)], dim=1)
     with torch.no_grad():
         wanted = head(outputs)
-    torch.testing.assert_close(
-        features @ head_of_features(head, projection, mean).T, wanted, rtol=1e-3, atol=1e-4
-    )
+    torch.testing.assert_close(features @ head_of_features(head, projection, mean).T, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,7 @@ def test_characters_drawn_at_once_are_those_of_the_prepared_data_set() -> None:
 
 def rows_of(images: Tensor, labels: Tensor) -> list[tuple[int, bytes]]:
     grey = ((images * 0.33 + 0.17) * 255).round().to(torch.uint8)
-    return sorted(
-        (int(label), bytes(image.flatten().tolist())) for image, label in zip(grey, labels, strict=True)
-    )
+    return sorted((int(label), bytes(image.flatten().tolist())) for image, label in zip(grey, labels, strict=True))
 
 
 @pytest.mark.slow
@@ -117,9 +115,7 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     shipped = load_weights()
-    assert {k: v.shape for k, v in load_file(tmp_path / "one").items()} == {
-        k: v.shape for k, v in shipped.items()
-    }
+    assert {k: v.shape for k, v in load_file(tmp_path / "one").items()} == {k: v.shape for k, v in shipped.items()}
 
 
 @pytest.mark.slow
@@ -136,9 +132,7 @@ def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers(typ
 
 def test_features_look_at_one_item_and_hold_nothing_to_train() -> None:
     model = build_model("handwriting_head", 62, "image", 0, {"from_synthetic": False})
-    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [
-        ("head.weight", (62, FEATURES))
-    ]
+    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (62, FEATURES))]
     assert not model.head.weight.any() and list(model.state_dict()) == ["head.weight"]  # type: ignore[union-attr]
     images = torch.rand(5, 1, 28, 28, generator=generator()) * 3 + PAPER
     features = fixed_features(model)
@@ -149,12 +143,11 @@ def test_features_look_at_one_item_and_hold_nothing_to_train() -> None:
 
 
 def test_a_head_for_other_classes_starts_from_zero_or_not_at_all() -> None:
-    assert build_model("handwriting_head", 5, "image", 0, {"from_synthetic": False})(
-        torch.zeros(2, 128)
-    ).shape == (2, 5)
-    with pytest.raises(
-        ModelError, match=r"from_synthetic to be false where there are 5 classes .*, got True"
-    ):
+    assert build_model("handwriting_head", 5, "image", 0, {"from_synthetic": False})(torch.zeros(2, 128)).shape == (
+        2,
+        5,
+    )
+    with pytest.raises(ModelError, match=r"from_synthetic to be false where there are 5 classes .*, got True"):
         build_model("handwriting_head", 5, "image", 0)
     with pytest.raises(ModelError, match="from_synthetic to be true or false, got 1"):
         build_model("handwriting_head", 62, "image", 0, {"from_synthetic": 1})
@@ -191,9 +184,7 @@ def test_the_projection_is_centred_uncorrelated_and_of_unit_norm(power: float) -
     outputs = torch.randn(4000, 200, generator=generator(2)) @ mixing + 3.0
     projection, mean = project(outputs, power)
     features = ((outputs - mean) @ projection).double()
-    torch.testing.assert_close(
-        features.mean(0), torch.zeros(FEATURES, dtype=torch.float64), rtol=0, atol=1e-4
-    )
+    torch.testing.assert_close(features.mean(0), torch.zeros(FEATURES, dtype=torch.float64), rtol=0, atol=1e-4)
     covariance = torch.cov(features.T)
     largest = torch.linalg.eigvalsh(torch.cov(outputs.double().T)).flip(0)[:FEATURES]
     ratios = covariance.diag() / (largest + 1e-3 * largest.mean()) ** (1 - 2 * power)
@@ -217,9 +208,7 @@ def test_settings_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="Expected epochs to be at least 1, got 0"):
         Settings(epochs=0)
     images, labels = torch.zeros(30, 1, 28, 28), torch.zeros(30, dtype=torch.int64)
-    with pytest.raises(
-        ConfigError, match="batch_size to be so small that all epochs .* of the 30 characters, got 128"
-    ):
+    with pytest.raises(ConfigError, match="batch_size to be so small that all epochs .* of the 30 characters, got 128"):
         train_net(images, labels, Settings(epochs=3))
 
 

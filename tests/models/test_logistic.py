@@ -63,9 +63,7 @@ def test_the_loss_is_convex_along_any_line() -> None:
     features, labels = Logistic(10, GREY, 4).features(images(50)).double(), torch.arange(50) % 10
     for scale in (0.1, 3.0, 100.0):
         ends = [torch.randn(10, 50, generator=generator, dtype=torch.float64) * scale for _ in range(2)]
-        values = [
-            F.cross_entropy(features @ (w * ends[0] + (1 - w) * ends[1]).T, labels) for w in (0.0, 0.5, 1.0)
-        ]
+        values = [F.cross_entropy(features @ (w * ends[0] + (1 - w) * ends[1]).T, labels) for w in (0.0, 0.5, 1.0)]
         assert float(values[1]) <= (float(values[0]) + float(values[2])) / 2 + 1e-12
 
 

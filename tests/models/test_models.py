@@ -56,9 +56,7 @@ def test_models_of_leafs_images_refuse_others(name: str) -> None:
         build_model(name, 62, "image", 0, shape=(3, 32, 32))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")]
-)
+@pytest.mark.parametrize(("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")])
 def test_output_shapes(name: str, kind: str) -> None:
     inputs = torch.rand(3, 1, 28, 28) if kind == "image" else torch.randint(0, 62, (3, 80))
     assert build_model(name, 62, kind, 0)(inputs).shape == (3, 62)
@@ -105,16 +103,12 @@ def test_the_catalogue_describes_the_models(name: str) -> None:
     facts = MODELS[name]
     model = build_model(name, 80 if facts.kind == "text" else 62, facts.kind, 0)
     assert (fixed_features(model) is not None) == facts.fixed_features
-    builder = getattr(
-        import_module(f"subjectdp.models.{facts.builder.split('.')[0]}"), facts.builder.split(".")[1]
-    )
+    builder = getattr(import_module(f"subjectdp.models.{facts.builder.split('.')[0]}"), facts.builder.split(".")[1])
     assert set(inspect.signature(builder).parameters) == {"classes", "shape", *facts.parameters}
 
 
 def test_the_catalogue_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, subjectdp.models.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    )
+    code = "import sys, subjectdp.models.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

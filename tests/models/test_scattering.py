@@ -158,9 +158,7 @@ def test_random_directions_keep_lengths_and_are_the_same_for_every_run() -> None
 
 @pytest.mark.parametrize("directions", [-1, 3970])
 def test_impossible_numbers_of_directions_are_refused(directions: int) -> None:
-    with pytest.raises(
-        ModelError, match="directions to be 0 .all features. or a whole number from 1 to 3969"
-    ):
+    with pytest.raises(ModelError, match="directions to be 0 .all features. or a whole number from 1 to 3969"):
         build_model("scattering_head", 62, "image", 0, {"directions": directions})
 
 

@@ -15,9 +15,7 @@ SIZE = 40_000
 
 
 def draw(std: float, *path: int | str, seed: int = 0) -> np.ndarray:
-    return (
-        add_gaussian(torch.zeros(SIZE), std, key_bytes(seed, Purpose.NOISE, *path)).numpy().astype(np.float64)
-    )
+    return add_gaussian(torch.zeros(SIZE), std, key_bytes(seed, Purpose.NOISE, *path)).numpy().astype(np.float64)
 
 
 def fits(sample: np.ndarray, std: float) -> bool:
@@ -66,9 +64,7 @@ def uniform(key: bytes) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_a_sum_of_float64_gets_the_same_numbers() -> None:
-    single, double = (
-        add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64)
-    )
+    single, double = (add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64))
     assert double.dtype is torch.float64
     torch.testing.assert_close(single, double.float())
 

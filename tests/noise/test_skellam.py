@@ -192,9 +192,7 @@ def test_the_variance_pays_for_what_skellam_loses_to_the_gaussian(shift: int, si
 
 @given(st.floats(0.1, 50.0), st.floats(1.0, 1e5), st.integers(1, 10**7))
 @settings(max_examples=200, deadline=None)
-def test_the_variance_dominates_the_gaussian_by_the_sources_bound(
-    sigma: float, l2: float, dimension: int
-) -> None:
+def test_the_variance_dominates_the_gaussian_by_the_sources_bound(sigma: float, l2: float, dimension: int) -> None:
     """Theorem 3.5 of the Skellam paper, as the accountant has it, at the chosen variance."""
     variance, l1 = skellam_variance(sigma, l2, dimension), l1_bound(l2, dimension)
     for order in (2, 3, 8, 63, 255):

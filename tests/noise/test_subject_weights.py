@@ -94,9 +94,7 @@ def test_a_subject_decides_over_nobody_elses_weights(rule: BudgetWeights, trust:
 
 @pytest.mark.parametrize("trust", [LOCAL, SUMMED])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_subject_that_leaves_one_silo_moves_no_more_than_is_stated(
-    rule: BudgetWeights, trust: TrustModel
-) -> None:
+def test_a_subject_that_leaves_one_silo_moves_no_more_than_is_stated(rule: BudgetWeights, trust: TrustModel) -> None:
     """Everybody's gradient as long as its bound, and in one direction; then the worst counts of all."""
     generator = np.random.default_rng(4)
     stated = moved_at_one_silo(rule, trust, 6)

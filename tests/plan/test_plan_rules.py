@@ -44,9 +44,7 @@ CASES: list[tuple[Mechanism, dict[str, Any], dict[str, Any], type[SubjectDPError
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "changes", "config", "error", "part"), CASES, ids=[c[-1] for c in CASES]
-)
+@pytest.mark.parametrize(("mechanism", "changes", "config", "error", "part"), CASES, ids=[c[-1] for c in CASES])
 def test_a_run_and_a_plan_are_refused_alike(
     mechanism: Mechanism,
     changes: dict[str, Any],

@@ -43,9 +43,7 @@ def test_captions_render_without_complaint(path: Path, config: dict[str, object]
     assert not set("{}`") & set(words)
     if path.stem == "workflow" and "sweep" in config:
         assert page.count("<li>") == 5 + 2
-    assert ("Generated glyphs." in words) == (
-        "synthetic_note" in config and "synthetic_note" in path.read_text()
-    )
+    assert ("Generated glyphs." in words) == ("synthetic_note" in config and "synthetic_note" in path.read_text())
 
 
 def test_every_shared_phrase_is_used_and_known() -> None:

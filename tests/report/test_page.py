@@ -47,9 +47,7 @@ class Page(HTMLParser):
 
 
 def test_html_tables_stand_alone_and_escape_their_content(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"name": ["<b>x</b>", "y&z"], "epsilon": [np.inf, 4.123456], "none": [np.nan, 12345.6]}
-    )
+    frame = pd.DataFrame({"name": ["<b>x</b>", "y&z"], "epsilon": [np.inf, 4.123456], "none": [np.nan, 12345.6]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     write_table_page(tmp_path / "t.csv", tmp_path / "t.html", "T <1>")
     page = Page()
@@ -88,9 +86,7 @@ def results(tmp_path: Path) -> Path:
     picture = tmp_path / "figures/privacy/privacy.svg"
     picture.parent.mkdir(parents=True)
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"/>')
-    (tmp_path / "privacy.rst").write_text(
-        "Claims of **{{ snakemake.config.name }}**, by {{ snakemake.rule }}."
-    )
+    (tmp_path / "privacy.rst").write_text("Claims of **{{ snakemake.config.name }}**, by {{ snakemake.rule }}.")
     tables = (tmp_path / "runs_summary.csv", tmp_path / "scorecard.csv")
     figures = {"privacy": {"title": "Published & sound", "category": "Privacy", "rule": "figure_privacy"}}
     sources = ResultSources(*tables, run_folders=tuple(folders), captions=tmp_path)
@@ -104,9 +100,7 @@ def test_the_page_of_results_says_what_was_run_and_what_holds(results: Path) -> 
     own = [address for address in page.fetched if not address.startswith("data:")]
     assert own == ["tables/scorecard.html"], "all else is carried"
     words = " ".join(
-        re.sub(
-            r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", " ", results.read_text(), flags=re.S
-        ).split()
+        re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", " ", results.read_text(), flags=re.S).split()
     )
     for told in (
         "mine: published claims and what holds Some &lt;b&gt;words&lt;/b&gt;. Generated glyphs.",
@@ -118,9 +112,7 @@ def test_the_page_of_results_says_what_was_run_and_what_holds(results: Path) -> 
         assert told in words, told
     cells = page.cells
     run = cells.index("UserLDP")
-    assert cells[run + 1] == "as_published" and "2.25" in cells[run : run + 14], (
-        "sound ε beside the published one"
-    )
+    assert cells[run + 1] == "as_published" and "2.25" in cells[run : run + 14], "sound ε beside the published one"
     order = [cell for cell in cells if cell in set(Verdict)]
     assert order[7:] == sorted(order[7:], key=order[:7].index), "the scorecard in the order of the counts"
 

@@ -30,11 +30,7 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     runs = collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
     table = runs_summary(runs).set_index("label")
     order = list(table.columns)
-    assert (
-        order.index("test_accuracy_percent")
-        < order.index("epsilon_sound_subject")
-        < order.index("batch_size")
-    )
+    assert order.index("test_accuracy_percent") < order.index("epsilon_sound_subject") < order.index("batch_size")
     assert order[-1] == "run_ids" and len(order) == len(set(order))
     assert table.index.tolist() == ["FedAvg", "LocalGroupDP", "HiGradAvgDP (v1)"]
     own = runs[runs["label"] == "FedAvg"]["final_test_accuracy"]

@@ -25,9 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
-    folders = write_runs(
-        tmp_path / "runs", grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1], rounds=8)
-    )
+    folders = write_runs(tmp_path / "runs", grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1], rounds=8))
     table = collect_scenario(folders, tmp_path)
     stored = pd.read_parquet(tmp_path / "runs.parquet")
     assert list(stored.columns) == list(RUN_COLUMNS) == list(table.columns)
@@ -95,9 +93,7 @@ def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
 def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
     column = {"rounds.parquet": "test_accuracy", "steps.parquet": "noise_multiplier"}[name]
     rewrite(folder / name, lambda frame: frame.assign(**{column: frame[column] * 1.5}))
-    with pytest.raises(
-        DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"
-    ):
+    with pytest.raises(DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"):
         collect_scenario([folder], tmp_path)
 
 
@@ -126,9 +122,7 @@ def test_another_runs_files_are_refused(folder: Path, tmp_path: Path) -> None:
         collect_scenario([moved], tmp_path)
 
 
-@pytest.mark.parametrize(
-    "key", ["files", "config", "privacy", "plan", "partition", "synthetic", "wall_seconds"]
-)
+@pytest.mark.parametrize("key", ["files", "config", "privacy", "plan", "partition", "synthetic", "wall_seconds"])
 def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: str) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest[key]

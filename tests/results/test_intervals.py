@@ -50,9 +50,7 @@ def test_bands_are_the_intervals_of_each_group() -> None:
     frame = pd.DataFrame({"round": [1, 1, 1, 2, 2, 3], "value": [1.0, 2.0, 4.0, 5.0, np.nan, np.nan]})
     table = bands(frame, ["round"], "value").set_index("round")
     alone = mean_interval([1.0, 2.0, 4.0])
-    assert table.loc[1, ["mean", "low", "high"]].tolist() == pytest.approx(
-        [alone.mean, alone.low, alone.high]
-    )
+    assert table.loc[1, ["mean", "low", "high"]].tolist() == pytest.approx([alone.mean, alone.low, alone.high])
     assert table.loc[2, "seeds"] == 1
     assert np.isnan(table.loc[2, "low"])
     assert 3 not in table.index

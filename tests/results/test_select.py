@@ -30,9 +30,7 @@ def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:
 
 
 def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> None:
-    fakes = grid(["local_item_dp"], ["femnist"], [0, 1]) + grid(
-        ["local_item_dp"], ["femnist"], [0, 1], alpha=16.0
-    )
+    fakes = grid(["local_item_dp"], ["femnist"], [0, 1]) + grid(["local_item_dp"], ["femnist"], [0, 1], alpha=16.0)
     fakes += grid(["local_item_dp"], ["femnist"], [0, 1], mode="sound")
     chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
     assert (set(chosen["alpha"]), set(chosen["mode"]), len(chosen)) == ({1.0}, {"as_published"}, 2)
@@ -158,11 +156,7 @@ def test_claims_are_those_that_the_algorithms_declare() -> None:
     units = claimed_units(table).set_axis(table["algorithm"])
     told = {"fed_avg": "", "local_item_dp": "item", "joint_noise": "item", "user_ldp": "subject"}
     assert units[list(told)].to_dict() == told
-    assert (
-        table.loc[~are_private(table), "algorithm"].tolist()
-        == ["fed_avg"]
-        == units.index[units == ""].tolist()
-    )
+    assert table.loc[~are_private(table), "algorithm"].tolist() == ["fed_avg"] == units.index[units == ""].tolist()
 
 
 @pytest.mark.parametrize(

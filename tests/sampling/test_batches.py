@@ -35,9 +35,7 @@ def schedule(items: int, probability: float = 0.1) -> SiloSchedule:
     return SiloSchedule(items, 10, probability, 8, 5, 1.0, items * probability)
 
 
-def draw(
-    items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **key: int
-) -> NDArray[np.int64]:
+def draw(items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **key: int) -> NDArray[np.int64]:
     full = {"seed": 0, "round_": 1, "silo": 0, "step": 0} | key
     return sample_items(items, schedule(items, q), method, 100, StepKey(**full))
 
@@ -116,9 +114,7 @@ def keyed_membership(method: SamplingMethod, items: int, q: float, draws: int) -
     """(draws, items): which item is in the mini-batch of which step, through the keyed entry point."""
     inside = np.zeros((draws, items), dtype=bool)
     for step in range(draws):
-        inside[
-            step, sample_items(items, schedule(items, q), method, round(items * q), StepKey(3, 1, 2, step))
-        ] = True
+        inside[step, sample_items(items, schedule(items, q), method, round(items * q), StepKey(3, 1, 2, step))] = True
     return inside
 
 

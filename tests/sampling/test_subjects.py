@@ -38,9 +38,7 @@ def test_everybody_takes_part_at_probability_one() -> None:
 
 def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
     draws = {
-        (r, place): tuple(chosen(60, 0.5, r, *place).tolist())
-        for r in (1, 2)
-        for place in ((), (0, 0), (0, 1), (1, 0))
+        (r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in ((), (0, 0), (0, 1), (1, 0))
     }
     assert len(set(draws.values())) == len(draws)
     assert np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1))

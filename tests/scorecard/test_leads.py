@@ -17,9 +17,7 @@ from subjectdp.scorecard.leads import COLUMNS, leads
 SEEDS = (0, 1, 2)
 
 
-def fake(
-    name: str, seed: int, epsilon: float = 4.0, predicted: int | None = 3500, held: int | None = None
-) -> Fake:
+def fake(name: str, seed: int, epsilon: float = 4.0, predicted: int | None = 3500, held: int | None = None) -> Fake:
     changes = (("privacy", {"epsilon": epsilon}), ("partition", {"silos_per_subject": held}))
     predicted = None if name == "fed_avg" else predicted
     return Fake(name, seed=seed, mode="sound", rounds=6, predicted=predicted, changes=changes)

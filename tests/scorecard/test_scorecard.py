@@ -44,9 +44,7 @@ def card(found: Evidence, *ids: str) -> pd.DataFrame:
 
 def at_paper_scale(algorithms: Sequence[str], **more: object) -> list[Fake]:
     """Runs at the papers' FEMNIST setting: LEAF's model, 3,500 subjects, one local epoch, 100 rounds."""
-    return grid(
-        algorithms, ["femnist"], [0, 1, 2], rounds=100, synthetic=False, subjects=3500, changes=PAPER, **more
-    )
+    return grid(algorithms, ["femnist"], [0, 1, 2], rounds=100, synthetic=False, subjects=3500, changes=PAPER, **more)
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +103,7 @@ def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Evidence) -> None:
 
 
 def test_settings_are_told_apart(paper: Evidence) -> None:
-    table = card(
-        paper, "v1-alpha-1-higrad", "v1-alpha-16-higrad", "v1-alpha-group-falls", "v1-alpha-higrad-drop"
-    )
+    table = card(paper, "v1-alpha-1-higrad", "v1-alpha-16-higrad", "v1-alpha-group-falls", "v1-alpha-higrad-drop")
     means = paper.runs.groupby(["label", "alpha"])["final_test_accuracy"].mean() * 100
     assert table.loc["v1-alpha-1-higrad", "ours"] == pytest.approx(means["HiGradAvgDP (v1)", 1.0], rel=1e-5)
     assert table.loc["v1-alpha-16-higrad", "ours"] == pytest.approx(means["HiGradAvgDP (v1)", 16.0], rel=1e-5)
@@ -118,9 +114,7 @@ def test_settings_are_told_apart(paper: Evidence) -> None:
 
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1, 2], rounds=12, synthetic=False))
-    table = card(
-        found, "v1-femnist-local-item", "v1-femnist-item-cost", "v1-femnist-fed-avg-best", "v3-femnist-items"
-    )
+    table = card(found, "v1-femnist-local-item", "v1-femnist-item-cost", "v1-femnist-fed-avg-best", "v3-femnist-items")
     assert table["verdict"].tolist() == [
         "not at this scale",
         "not at this scale",
@@ -140,29 +134,20 @@ def test_generated_data_decide_nothing(tmp_path: Path) -> None:
 
 
 def test_sound_runs_do_not_stand_for_a_paper(tmp_path: Path) -> None:
-    found = evidence(
-        tmp_path, grid(["user_ldp", "local_group_dp"], ["femnist"], [0, 1], rounds=8, mode="sound")
-    )
+    found = evidence(tmp_path, grid(["user_ldp", "local_group_dp"], ["femnist"], [0, 1], rounds=8, mode="sound"))
     assert card(found, "v1-femnist-group-above-user")["verdict"].tolist() == ["not run"]
 
 
 def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
-    fakes = [
-        Fake("joint_noise", seed=s, rounds=5, local_steps=k, synthetic=False)
-        for s in (0, 1, 2)
-        for k in (1, 10)
-    ]
+    fakes = [Fake("joint_noise", seed=s, rounds=5, local_steps=k, synthetic=False) for s in (0, 1, 2) for k in (1, 10)]
     other = [Fake("joint_noise", seed=s, rounds=9, local_steps=1, synthetic=False) for s in (0, 1, 2)]
     table = card(evidence(tmp_path / "a", [*fakes, *other]), "joint-femnist-local-steps")
     assert table["verdict"].tolist() == ["reproduced"]
     assert (
-        "5 rounds of 10 local steps" in table["scale"].iloc[0]
-        and "5 rounds of 1 local step" in table["scale"].iloc[0]
+        "5 rounds of 10 local steps" in table["scale"].iloc[0] and "5 rounds of 1 local step" in table["scale"].iloc[0]
     )
     alone = [Fake("joint_noise", rounds=5, local_steps=10, synthetic=False)]
-    assert card(evidence(tmp_path / "b", alone), "joint-femnist-local-steps")["verdict"].tolist() == [
-        "not run"
-    ]
+    assert card(evidence(tmp_path / "b", alone), "joint-femnist-local-steps")["verdict"].tolist() == ["not run"]
 
 
 @pytest.mark.parametrize("steps", [None, 1])
@@ -212,9 +197,7 @@ def test_sampling_and_table_1_are_judged_without_runs(tmp_path: Path) -> None:
     assert joint["verdict"].tolist() == ["reproduced", "reproduced", "not run"]
     assert joint.loc["joint-table1-10-5-epsilon", "epsilon_sound"] == 3.53
     off = rows.assign(subjects=rows["subjects"] + 20)
-    worse = card(
-        Evidence(found.runs, found.rounds, table1(), statistics=off), "v1-femnist-subjects-per-batch"
-    )
+    worse = card(Evidence(found.runs, found.rounds, table1(), statistics=off), "v1-femnist-subjects-per-batch")
     assert worse["verdict"].tolist() == ["differs"]
 
 
@@ -272,15 +255,9 @@ def test_a_bound_is_judged_by_the_population_loss(tmp_path: Path) -> None:
     assert (row["verdict"], row["ours"]) == ("reproduced", pytest.approx(-1.4))
     assert card(found, "v3-bound-local-group-dp")["verdict"].tolist() == ["not run"]
     higrad = pd.DataFrame([{**row, "algorithm": "higrad_avg_dp:v3"} for row in rows])
-    lemma = card(
-        Evidence(found.runs, found.rounds, table1(), utility=higrad), "v3-training-loss-higrad"
-    ).iloc[0]
-    assert (lemma["verdict"], lemma["ours"]) == ("refuted", pytest.approx(0.6)), (
-        "Lemma 4.10 is on the training loss"
-    )
-    loose = Evidence(
-        found.runs, found.rounds, table1(), utility=pd.DataFrame(rows).assign(excess_at_start=2.0)
-    )
+    lemma = card(Evidence(found.runs, found.rounds, table1(), utility=higrad), "v3-training-loss-higrad").iloc[0]
+    assert (lemma["verdict"], lemma["ours"]) == ("refuted", pytest.approx(0.6)), "Lemma 4.10 is on the training loss"
+    loose = Evidence(found.runs, found.rounds, table1(), utility=pd.DataFrame(rows).assign(excess_at_start=2.0))
     assert card(loose, "v3-bound-user-ldp")["verdict"].tolist() == ["cannot fail"]
 
 
@@ -324,9 +301,7 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     assert claim["epsilon_sound"] > 4.0 and claim["value"] == claim["epsilon_sound"]
     found = Evidence(pd.DataFrame(), pd.DataFrame(), table1(), accounting=table.reset_index())
     verdicts = card(found, *ids)["verdict"]
-    assert verdicts.to_dict() == dict(
-        zip(ids, ["reproduced"] * 3 + ["refuted", "reproduced", "differs"], strict=True)
-    )
+    assert verdicts.to_dict() == dict(zip(ids, ["reproduced"] * 3 + ["refuted", "reproduced", "differs"], strict=True))
 
 
 @pytest.mark.slow
@@ -336,9 +311,7 @@ def test_a_scenario_is_judged_by_its_tables(tmp_path: Path) -> None:
     inputs = FigureInputs(tmp_path / "runs.parquet", tmp_path / "rounds.parquet", targets=FILE)
     table = build(inputs)
     assert sorted(table["target"]) == sorted(TARGETS)
-    assert (table["verdict"] == "reproduced").sum() == 25, (
-        "Table 1 and the claim with one local step need no run"
-    )
+    assert (table["verdict"] == "reproduced").sum() == 25, "Table 1 and the claim with one local step need no run"
 
 
 def test_every_target_has_a_way_to_be_measured() -> None:

@@ -31,8 +31,7 @@ def test_table_1_is_there_whole_as_the_accounting_prints_it(targets: dict[str, T
         assert target.tolerance == 0.005, "half a unit of the second decimal"
     assert len(rows) == 24
     assert found == {
-        key: {"noise_multiplier": sigma, "epsilon": epsilon}
-        for key, (sigma, epsilon) in table1.PRINTED.items()
+        key: {"noise_multiplier": sigma, "epsilon": epsilon} for key, (sigma, epsilon) in table1.PRINTED.items()
     }
 
 
@@ -41,8 +40,7 @@ def test_sampling_agrees_with_the_settings_that_are_drawn(targets: dict[str, Tar
         same = [
             t
             for t in targets.values()
-            if (t.setting.dataset, t.setting.subjects, t.setting.alpha)
-            == (known.dataset, known.subjects, known.alpha)
+            if (t.setting.dataset, t.setting.subjects, t.setting.alpha) == (known.dataset, known.subjects, known.alpha)
         ]
         subjects = {t.printed for t in same if t.metric == "subjects_per_batch"}
         groups = {t.printed for t in same if t.metric.startswith("largest_group")}

@@ -84,9 +84,7 @@ def test_only_real_runs_at_the_papers_setting_compare_numbers(
 ) -> None:
     """And then a narrower interval around the same mean never turns one decision into the other."""
     wide = judge(VALUE, ours(mean - half, mean + half, at_setting=at_setting, synthetic=synthetic))[0]
-    narrow = judge(VALUE, ours(mean - half / 2, mean + half / 2, at_setting=at_setting, synthetic=synthetic))[
-        0
-    ]
+    narrow = judge(VALUE, ours(mean - half / 2, mean + half / 2, at_setting=at_setting, synthetic=synthetic))[0]
     if synthetic or not at_setting:
         assert wide is narrow is Verdict.NOT_AT_THIS_SCALE
     elif wide is not Verdict.NOT_AT_THIS_SCALE:

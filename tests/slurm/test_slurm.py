@@ -114,9 +114,7 @@ def test_a_killed_submission_is_taken_up_again_as_documented(world, smoke):
     submitted = jobs_of(world.run(*arguments))
     manifest = world.manifest(run_id)
     assert [manifest["environment"]["slurm_job"]] == submitted[run_id] != [orphan]
-    assert len(manifest["resumed_after_rounds"]) == 1, (
-        "the cancelled job wrote a checkpoint, the next one went on"
-    )
+    assert len(manifest["resumed_after_rounds"]) == 1, "the cancelled job wrote a checkpoint, the next one went on"
     assert manifest["resumed_after_rounds"][0] >= 2
 
 
@@ -134,9 +132,7 @@ def test_what_a_shared_job_has_finished_is_kept_when_it_fails(world, smoke, long
     trained_in = [world.manifest(run_id)["environment"]["slurm_job"] for run_id in runs]
     assert trained_in[2] == numbers[1]
     again = [run_id for run_id in runs if "an earlier attempt of this job" in log_of(world, run_id)]
-    assert {run_id for run_id, number in zip(runs, trained_in, strict=True) if number == numbers[0]} == set(
-        again
-    )
+    assert {run_id for run_id, number in zip(runs, trained_in, strict=True) if number == numbers[0]} == set(again)
 
 
 def targets(runs: list[str]) -> list[str]:

@@ -46,9 +46,7 @@ def test_audit_my_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     rows = [f"w{i},west,1" for i in range(356)]
     rows += [f"p{i},north,{1 + i % 3}" for i in range(300)] + [f"p{i},south,2" for i in range(200, 500)]
     (tmp_path / "counts.csv").write_text("\n".join(["subject,silo,items", *rows, "p0,west,4"]))
-    arguments = (
-        "--algorithm local_item_dp --rounds 10 --steps-per-round 5 --batch-size 60 --noise-multiplier 1.1"
-    )
+    arguments = "--algorithm local_item_dp --rounds 10 --steps-per-round 5 --batch-size 60 --noise-multiplier 1.1"
     found = run_json(capsys, "account", "--counts", str(tmp_path / "counts.csv"), *arguments.split())
     assert "your software" in found["card"] and "the seed" not in found["card"]  # nothing is trained here
     found = found["privacy"]["sound"]
@@ -84,9 +82,7 @@ def test_subject_privacy_engine_on_my_model() -> None:
     assert engine.get_epsilon(delta=1e-5, unit="item") > engine.get_epsilon(delta=1e-5)
 
 
-def test_an_overlay_with_adam_and_mini_batches_of_128(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overlay_with_adam_and_mini_batches_of_128(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A researcher changes three values for all runs; each run has them, whatever the file below says."""
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("run: {training: {batch_size: 128, optimizer: {name: adam, learning_rate: 0.001}}}\n")
@@ -112,9 +108,7 @@ def test_my_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     people = rng.integers(0, 40, 600)
     x = rng.normal(size=600)
     table = tmp_path / "mine.csv"
-    pd.DataFrame({"who": people, "site": people % 3, "ill": (x > 0).astype(int), "x": x}).to_csv(
-        table, index=False
-    )
+    pd.DataFrame({"who": people, "site": people % 3, "ill": (x > 0).astype(int), "x": x}).to_csv(table, index=False)
     options = ["--path", str(table), "--label", "ill", "--subject", "who", "--silo", "site"]
     code, out, _ = run(capsys, "inspect", "table", *options)
     assert code == 0 and "40" in out

@@ -103,9 +103,7 @@ def _is_gpu(value: Any) -> bool:
 
 def _to_host(func: Any, args: Any, options: dict[str, Any]) -> bool:
     values = (*args[1:2], options.get("device"))
-    return func is Tensor.cpu or any(
-        v == "cpu" or (isinstance(v, torch.device) and v.type == "cpu") for v in values
-    )
+    return func is Tensor.cpu or any(v == "cpu" or (isinstance(v, torch.device) and v.type == "cpu") for v in values)
 
 
 def _fetched(tensor: OnGPU) -> Tensor:

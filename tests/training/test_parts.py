@@ -75,9 +75,7 @@ def test_resident_features_are_the_memory_map(tmp_path: Path) -> None:
 def test_text_comes_as_the_characters_before_the_one_to_predict(tmp_path: Path) -> None:
     stream = np.random.default_rng(3).integers(0, 82, 30).astype(np.uint8)
     owners, starts, items = np.zeros(24, np.uint8), np.array([0, 13], np.int64), np.array([7, 11], np.int64)
-    content = Content(
-        "shakespeare", "text", stream, owners, ["a", "b"], ["", ""], starts, items, classes=82, window=6
-    )
+    content = Content("shakespeare", "text", stream, owners, ["a", "b"], ["", ""], starts, items, classes=82, window=6)
     write_prepared(tmp_path, content, "leaf_json", [], 0.1)
     data = DeviceDataset(load_prepared(tmp_path), torch.device("cpu"))
     for addresses in ([0, 23, 5], [11], []):
@@ -152,9 +150,7 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     np.testing.assert_allclose(mean, vectors.mean(0), rtol=1e-5, atol=1e-7)
     assert np.abs(mean - vectors[2]).max() > 1e-3, "the average differs from the newest model"
     losses = [float(rounds["test_loss"].iloc[-1]) for _, rounds in newest]
-    assert float(table["test_loss"].iloc[0]) == pytest.approx(losses[0], rel=1e-6), (
-        "one round: the same model"
-    )
+    assert float(table["test_loss"].iloc[0]) == pytest.approx(losses[0], rel=1e-6), "one round: the same model"
     assert float(table["test_loss"].iloc[-1]) != pytest.approx(losses[2], rel=1e-4)
 
 
@@ -194,17 +190,14 @@ def test_kept_features_are_those_of_a_run_for_itself(tmp_path: Path, monkeypatch
     used = np.array([3, len(prepared.labels) - 1, 40, 3], dtype=np.int32)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], MODEL)
     alone, first, second = (
-        DeviceDataset(prepared, CPU, FixedFeatures(features, used, kept=kept))
-        for kept in (None, cache, cache)
+        DeviceDataset(prepared, CPU, FixedFeatures(features, used, kept=kept)) for kept in (None, cache, cache)
     )
     assert cache.path.is_file()
     wanted = alone.batch(used)[0]
     assert wanted.any()
     assert torch.equal(first.batch(used)[0], wanted) and torch.equal(second.batch(used)[0], wanted)
     every = np.arange(len(prepared.labels), dtype=np.int32)
-    assert torch.equal(
-        DeviceDataset(prepared, CPU, FixedFeatures(features)).batch(every)[0], second.batch(every)[0]
-    )
+    assert torch.equal(DeviceDataset(prepared, CPU, FixedFeatures(features)).batch(every)[0], second.batch(every)[0])
 
 
 def refuse() -> Tensor:

@@ -169,9 +169,7 @@ def test_two_devices_do_not_mix() -> None:
     with pretend_gpu():
         there = torch.ones(3, device=GPU)
         assert there.device == GPU and isinstance(there * 2, OnGPU)
-        assert float((there + torch.tensor(1.0)).sum()) == 6.0, (
-            "a number from the host is no tensor of the host"
-        )
+        assert float((there + torch.tensor(1.0)).sum()) == 6.0, "a number from the host is no tensor of the host"
         with pytest.raises(RuntimeError, match="same device"):
             there + torch.ones(3)
         with pytest.raises(TypeError, match="numpy"):

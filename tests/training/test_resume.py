@@ -35,9 +35,7 @@ class World:
         self.folder = folder
         self.lines: list[str] = []
 
-    def train(
-        self, name: str, report: Callable[[str], None] | None = None, every: bool = True, **changes: Any
-    ) -> Path:
+    def train(self, name: str, report: Callable[[str], None] | None = None, every: bool = True, **changes: Any) -> Path:
         config = settings(every, **changes)
         prepared, partition = small_world.build(self.folder, config)
         self.lines = []
@@ -189,9 +187,7 @@ def signal_at_check(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_signal_in_a_round_waits_for_the_local_step_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_in_a_round_waits_for_the_local_step_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         asked = signal_at_check(patch, 0)
         undisturbed = world.train("undisturbed", every=False)
@@ -348,9 +344,7 @@ def test_checkpoints_come_by_minutes_too(world: World, monkeypatch: pytest.Monke
     now = [0.0]
     monkeypatch.setattr(checkpoints_module.time, "monotonic", lambda: now[0])
     saved: list[int] = []
-    monkeypatch.setattr(
-        checkpoints_module.Checkpoints, "_write", lambda self, snapshot: saved.append(snapshot.round)
-    )
+    monkeypatch.setattr(checkpoints_module.Checkpoints, "_write", lambda self, snapshot: saved.append(snapshot.round))
 
     def a_minute_later(line: str) -> None:
         now[0] += 60.0

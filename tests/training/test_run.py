@@ -19,9 +19,7 @@ from subjectdp.training.run import train_run
 from training import small_world
 
 EVERY = [
-    name if variant is None else f"{name}:{variant}"
-    for name in ALGORITHMS
-    for variant in algorithm(name).variants
+    name if variant is None else f"{name}:{variant}" for name in ALGORITHMS for variant in algorithm(name).variants
 ]
 CASES = [
     (name, mode)
@@ -48,9 +46,7 @@ def run(folder: Path, name: str, **changes: Any) -> tuple[Path, list[str]]:
 def test_every_algorithm_runs_in_both_modes(tmp_path: Path, name: str, mode: str) -> None:
     steps = {"local_steps": 1} if name == "joint_noise" else {}
     training = {"rounds": 2, "batch_size": 8, "optimizer": {"learning_rate": 0.2}, **steps}
-    output, lines = run(
-        tmp_path, "run", algorithm=name, training=training, privacy={"mode": mode, "epsilon": 8.0}
-    )
+    output, lines = run(tmp_path, "run", algorithm=name, training=training, privacy={"mode": mode, "epsilon": 8.0})
     manifest = json.loads((output / "manifest.json").read_text())
     rounds = pd.read_parquet(output / "rounds.parquet")
     steps_taken = pd.read_parquet(output / "steps.parquet")
@@ -91,12 +87,8 @@ def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
 def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
     frames = []
     for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
-        output, _ = run(
-            tmp_path, name.replace(":", "-"), algorithm=name, privacy={"horizontal": "steps_times_s"}
-        )
-        frames.append(
-            pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]]
-        )
+        output, _ = run(tmp_path, name.replace(":", "-"), algorithm=name, privacy={"horizontal": "steps_times_s"})
+        frames.append(pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]])
     pd.testing.assert_frame_equal(frames[0], frames[1])
     pd.testing.assert_frame_equal(frames[0], frames[2])
 
@@ -138,9 +130,7 @@ def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], me
 @pytest.mark.slow
 def test_evaluation_on_a_part_of_the_items_is_the_same_part_for_a_seed(tmp_path: Path) -> None:
     training = {"rounds": 1, "batch_size": 8, "evaluation_items": 5}
-    outputs = [
-        run(tmp_path, name, algorithm=name, training=training)[0] for name in ("fed_avg", "local_item_dp")
-    ]
+    outputs = [run(tmp_path, name, algorithm=name, training=training)[0] for name in ("fed_avg", "local_item_dp")]
     for output in outputs:
         accuracy = float(pd.read_parquet(output / "rounds.parquet").test_accuracy.iloc[0])
         assert accuracy * 5 == pytest.approx(round(accuracy * 5))

@@ -108,9 +108,7 @@ def test_secrets_are_new_and_whole(tmp_path: Path) -> None:
     forget_secret(tmp_path / "nothing")
 
 
-def test_a_secret_that_the_disk_shows_to_others_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_that_the_disk_shows_to_others_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
     monkeypatch.setattr(checkpoints.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
     with pytest.raises(StorageError, match="readable by others"):

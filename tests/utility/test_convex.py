@@ -29,13 +29,9 @@ def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 
 def reference(found: Objective, flat: np.ndarray) -> float:
     """The same loss in plain numpy, one item at a time."""
     model, total = flat.reshape(found.classes, -1), 0.0
-    for row, label, weight in zip(
-        found.features.numpy(), found.labels.numpy(), found.weights.numpy(), strict=True
-    ):
+    for row, label, weight in zip(found.features.numpy(), found.labels.numpy(), found.weights.numpy(), strict=True):
         logits = model @ row
-        total += weight * (
-            math.log(sum(math.exp(z - logits.max()) for z in logits)) + logits.max() - logits[label]
-        )
+        total += weight * (math.log(sum(math.exp(z - logits.max()) for z in logits)) + logits.max() - logits[label])
     return total
 
 
@@ -65,17 +61,13 @@ def test_no_point_of_the_ball_lies_below_the_certified_value() -> None:
 
 def test_value_and_gradient_are_those_of_autograd() -> None:
     found = objective(seed=5)
-    model = torch.randn(
-        3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
-    )
+    model = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     losses = torch.nn.functional.cross_entropy(found.features @ model.T, found.labels, reduction="none")
     value = losses @ found.weights
     value.backward()
     own, gradient = found.value_and_gradient(model.detach())
     assert (
-        own
-        == pytest.approx(float(value.detach()))
-        == pytest.approx(reference(found, model.detach().numpy().ravel()))
+        own == pytest.approx(float(value.detach())) == pytest.approx(reference(found, model.detach().numpy().ravel()))
     )
     assert torch.allclose(gradient, model.grad)
 

@@ -55,9 +55,7 @@ def test_excess_is_not_negative_and_below_the_bound(table: pd.DataFrame) -> None
 
 
 def test_bounds_are_those_of_the_rows_own_settings(table: pd.DataFrame) -> None:
-    row = table[
-        (table["algorithm"] == "local_item_dp") & table["last"] & (table["quantity"] == "population")
-    ].iloc[0]
+    row = table[(table["algorithm"] == "local_item_dp") & table["last"] & (table["quantity"] == "population")].iloc[0]
     problem = Problem(math.sqrt(2), row["radius"], int(row["parameters"]), int(row["items"]))
     expected = empirical_bound(problem, row["learning_rate"], STEPS, row["noise_std"])
     assert row["bound"] == pytest.approx(expected + stability(problem, row["learning_rate"], STEPS))

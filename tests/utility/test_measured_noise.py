@@ -60,9 +60,7 @@ def test_measured_noise_is_the_planned_one(table: pd.DataFrame) -> None:
     assert list(table.columns) == list(COLUMNS) and len(table) == 2 * len(ALGORITHMS)
     assert set(table["schedule"]) == {SCENARIO, PAPERS}
     error = 5 / (2 * table["coordinates"]) ** 0.5
-    assert ((table["measured"] / table["planned"] - 1).abs() < error).all(), table[
-        ["label", "planned", "measured"]
-    ]
+    assert ((table["measured"] / table["planned"] - 1).abs() < error).all(), table[["label", "planned", "measured"]]
     assert (table["planned"] > 0).all()
 
 

@@ -24,22 +24,16 @@ class Project:
 
     root: Path
 
-    def snakemake(
-        self, *arguments: str, check: bool = True, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def snakemake(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs snakemake there with two cores; its output, both streams together, is in ``stdout``."""
         if is_dry(arguments):
             done = dry_run(self.root, arguments, {**self._environment, **environment})
         else:
             done = self.process(*arguments, **environment)
         if check and done.returncode != 0:
-            logs = [
-                f"{path}:\n{path.read_text()[-2000:]}"
-                for path in sorted(self.root.glob("results/logs/*/*.log"))
-            ]
+            logs = [f"{path}:\n{path.read_text()[-2000:]}" for path in sorted(self.root.glob("results/logs/*/*.log"))]
             pytest.fail(
-                f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-6000:]}\n"
-                + "\n".join(logs[-3:])
+                f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-6000:]}\n" + "\n".join(logs[-3:])
             )
         return done
 

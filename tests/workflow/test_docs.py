@@ -28,9 +28,7 @@ def _prose(page: Path) -> str:
 
 
 def _anchors(page: Path) -> set[str]:
-    headings = (
-        re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in _HEADING.findall(_prose(page))
-    )
+    headings = (re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in _HEADING.findall(_prose(page)))
     return {heading.replace(" ", "-") for heading in headings}
 
 

@@ -43,10 +43,7 @@ def write_scenario(folder: Path, content: dict) -> str:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=[] if path.stem in SOME else pytest.mark.long, id=path.stem)
-        for path in SCENARIOS
-    ],
+    [pytest.param(path, marks=[] if path.stem in SOME else pytest.mark.long, id=path.stem) for path in SCENARIOS],
 )
 def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     # any file and folder: a dry run reads none, and wants them there
@@ -54,9 +51,7 @@ def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     monkeypatch.setenv("SUBJECTDP_FASHION_MNIST", str(path.parent))
     scenario = load_scenario(path)
     assert scenario.name == path.stem
-    printed = project.snakemake(
-        "--dry-run", "--quiet", "rules", "--configfile", f"config/scenarios/{path.name}"
-    ).stdout
+    printed = project.snakemake("--dry-run", "--quiet", "rules", "--configfile", f"config/scenarios/{path.name}").stdout
     jobs = job_counts(printed)
     assert jobs["train"] == len(scenario.runs)
     assert jobs["partition"] == len({run.partition_id for run in scenario.runs})
@@ -69,18 +64,14 @@ def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):
     content = {"name": "late", "run": {"data": {"source": "leaf_json", "path": "/nowhere/leaf"}}}
     printed = project.snakemake("-n", "--configfile", write_scenario(tmp_path, content), check=False)
     assert printed.returncode != 0 and "Traceback" not in printed.stdout
-    assert (
-        "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'." in printed.stdout
-    )
+    assert "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'." in printed.stdout
     printed = project.snakemake("-n", "figure2", "--configfile", "config/scenarios/smoke.yaml", check=False)
     assert "error: Expected the figure to be one of the scenario smoke (figure1, partition)" in printed.stdout
 
 
 def test_after_an_option_of_rules_partition_is_the_rule_and_not_the_figure(project):
     figureless = "config/scenarios/shakespeare.yaml"
-    jobs = job_counts(
-        project.snakemake("-n", "-q", "rules", "--until", "partition", "--configfile", figureless).stdout
-    )
+    jobs = job_counts(project.snakemake("-n", "-q", "rules", "--until", "partition", "--configfile", figureless).stdout)
     assert set(jobs) == {"fetch", "prepare", "partition"}
 
 
@@ -171,9 +162,7 @@ def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, ask
 
 
 def test_a_site_without_gpus_trains_on_its_cpu_partition(project):
-    jobs = slurm_dry_run(
-        project, GPU="none", CPU_PARTITION="normal", ACCOUNT="dp", QOS="low", EXTRA="--nice=9"
-    )
+    jobs = slurm_dry_run(project, GPU="none", CPU_PARTITION="normal", ACCOUNT="dp", QOS="low", EXTRA="--nice=9")
     assert all("slurm_partition=normal" in text for _, text in jobs)
     assert not any(re.search(r"\b(gpu=|gres=)", text) for _, text in jobs)
     for asked in ("slurm_account=dp", "qos=low", "slurm_extra=--nice=9"):
@@ -203,9 +192,7 @@ def test_each_run_asks_for_its_own_cores(project, tmp_path):
     )
     printed = project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout
     trainings = re.findall(r"^rule train:\n((?: +\S.*\n)+)", printed, re.MULTILINE)
-    assert ["threads: 3" in text for text in trainings] == [
-        "run_id=shakespeare" in text for text in trainings
-    ]
+    assert ["threads: 3" in text for text in trainings] == ["run_id=shakespeare" in text for text in trainings]
     assert len(trainings) == 2
 
 

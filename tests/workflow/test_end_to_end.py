@@ -84,9 +84,7 @@ def test_a_new_seed_runs_only_its_own_jobs(smoke, tmp_path):
     assert {"partition", "collect", "figure"} <= set(jobs)
 
 
-@pytest.mark.parametrize(
-    ("option", "told"), [((), "limit: None"), (("--max-jobs-per-timespan", "7/1s"), "limit: 7")]
-)
+@pytest.mark.parametrize(("option", "told"), [((), "limit: None"), (("--max-jobs-per-timespan", "7/1s"), "limit: 7")])
 def test_jobs_that_have_ended_do_not_wake_the_scheduler(smoke, option, told):
     """Snakemake's default limit on jobs a second is off, one that a user sets stays."""
     (smoke.root / "Watched").write_text(

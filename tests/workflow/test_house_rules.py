@@ -67,9 +67,7 @@ def rule_imports() -> list[str]:
     """Modules of the library that the Snakefile and the rules import."""
     found = set()
     for path in (ROOT / "Snakefile", ROOT / "workflow" / "Snakefile", *RULES):
-        for base, names in re.findall(
-            r"^from (subjectdp[\w.]*) import ([\w, ]+)$", path.read_text(), re.MULTILINE
-        ):
+        for base, names in re.findall(r"^from (subjectdp[\w.]*) import ([\w, ]+)$", path.read_text(), re.MULTILINE):
             found |= {base} | {f"{base}.{name.strip()}" for name in names.split(",")}
         found |= set(re.findall(r"^import (subjectdp[\w.]*)", path.read_text(), re.MULTILINE))
     return sorted(name for name in found if (LIBRARY / Path(*name.split("."))).with_suffix(".py").exists())
@@ -85,9 +83,7 @@ def test_scripts_are_thin(script):
         "logic is the library's"
     )
     assert "with job_log(snakemake.log[0]" in text
-    assert (
-        re.findall(r"^(?:import|from) subjectdp\S*", text, re.MULTILINE)[0] == "import subjectdp.io.job_start"
-    )
+    assert re.findall(r"^(?:import|from) subjectdp\S*", text, re.MULTILINE)[0] == "import subjectdp.io.job_start"
 
 
 @pytest.mark.parametrize("module", ALGORITHMS.values())
@@ -155,9 +151,7 @@ def test_what_fingerprints_rely_on():
         ]
         if path.name == "__init__.py":
             others = [node for node in module.body if not isinstance(node, defining) and not for_types(node)]
-            texts = [
-                node for node in others if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            ]
+            texts = [node for node in others if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
             running += [path] if others != texts else []
     assert not hidden, "write an import statement"
     assert not running
@@ -173,9 +167,7 @@ def test_no_file_names_a_path_of_a_machine():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     files = [ROOT / name for name in listed.splitlines() if Path(name).suffix not in {".png", ".safetensors"}]
     files = [file for file in files if file.is_file() and not file.is_symlink()] or MODULES
-    assert not [
-        file for file in files if re.search(homes, file.read_text(encoding="utf-8", errors="replace"))
-    ]
+    assert not [file for file in files if re.search(homes, file.read_text(encoding="utf-8", errors="replace"))]
 
 
 def test_every_script_is_used_and_every_used_script_exists():
@@ -190,9 +182,7 @@ def test_no_rule_runs_python_inline_or_retries_by_itself():
         assert not re.search(r"^\s+retries:", text, re.MULTILINE), (
             f"{path.name}: a cluster job would retry inside itself"
         )
-        assert not re.search(r"^checkpoint ", text, re.MULTILINE), (
-            f"{path.name}: the sweep is known when it is parsed"
-        )
+        assert not re.search(r"^checkpoint ", text, re.MULTILINE), f"{path.name}: the sweep is known when it is parsed"
 
 
 def test_time_and_memory_grow_with_the_attempt():
@@ -216,11 +206,7 @@ def test_time_and_memory_grow_with_the_attempt():
         (rule_imports(), "subjectdp", HEAVY),
         (modules_below("subjectdp.config"), "pydantic", HEAVY),
         (
-            [
-                m
-                for name in ("results", "figures", "scorecard", "report")
-                for m in modules_below(f"subjectdp.{name}")
-            ],
+            [m for name in ("results", "figures", "scorecard", "report") for m in modules_below(f"subjectdp.{name}")],
             "pandas",
             {"torch", "opacus"},
         ),

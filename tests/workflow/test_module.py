@@ -85,9 +85,7 @@ PREFIX = 'prefix: "dp"'
     [("", "results"), (PREFIX, "dp/results"), ('pathvars: {"results": "elsewhere"}', "elsewhere")],
     ids=["as it is", "prefix", "pathvars"],
 )
-def test_a_module_plans_a_run_where_it_is_told(
-    make_project: Callable, tmp_path: Path, more: str, place: str
-) -> None:
+def test_a_module_plans_a_run_where_it_is_told(make_project: Callable, tmp_path: Path, more: str, place: str) -> None:
     """The host's own rule comes first, stays the default target, and stays no local rule."""
     root = make_project(tmp_path / "subjectdp").root
     folder = host(tmp_path / "host", root, f"{place}/tiny/tables/runs_summary.csv", more, tiny="fed_avg")

@@ -88,7 +88,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project: Callable) -
         patch.chdir(root)
         for key, data in load_scenario_from_mapping(SCENARIO).datasets_by_key.items():
             code = fingerprint("script:prepare", f"prepare:{data.dataset}")
-            meta = {"made_from": {"content": source_content(data), "code": code}}
+            meta = {"input_fingerprint": {"content": source_content(data), "code": code}}
             (root / "results/data" / key / "prepared/meta.json").write_text(json.dumps(meta))
     project.snakemake("--touch", "--forceall", "--quiet", "all")
     return project
@@ -160,7 +160,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "another entry in the list of models": (
         Edit(
             LIBRARY / "models/catalogue.py",
-            '    "new": ModelFacts("text", "text.New", {}, 1),\n    "char',
+            '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char',
             '    "char',
         ),
         {},
@@ -233,9 +233,7 @@ def test_edits_that_change_no_result_cause_no_job(finished: Finished) -> None:
     [change for change in CHANGES.values() if change[1]],
     ids=[name for name, change in CHANGES.items() if change[1]],
 )
-def test_an_edit_causes_the_jobs_that_it_affects(
-    finished: Finished, edit: Edit, jobs: dict[str, int]
-) -> None:
+def test_an_edit_causes_the_jobs_that_it_affects(finished: Finished, edit: Edit, jobs: dict[str, int]) -> None:
     with kept(finished.root / edit.file):
         edit(finished.root)
         assert finished.jobs() == jobs

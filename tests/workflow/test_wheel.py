@@ -51,9 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     wanted = ("workflow/lib/", "pyproject.toml", "README.md", "LICENSE")
     names = [name for name in listed.split("\0") if name.startswith(wanted)]
     if not names:
@@ -114,9 +112,7 @@ def test_the_wheel_works_alone_in_an_empty_environment(wheel: Path, tmp_path: Pa
     counts.write_text("subject,silo,items\nann,north,30\nben,north,30\nann,south,60\n")
     command = tmp_path / "empty" / "bin" / "subjectdp"
     schedule = ("--rounds", 5, "--steps-per-round", 4, "--batch-size", 6, "--noise-multiplier", 2)
-    done = run(
-        command, "account", "--algorithm", "local_item_dp", "--counts", counts, *schedule, folder=tmp_path
-    )
+    done = run(command, "account", "--algorithm", "local_item_dp", "--counts", counts, *schedule, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "one subject, at all its silos" in done.stdout
     refused = run(command, "doctor", folder=tmp_path)

@@ -6,6 +6,4 @@ from subjectdp.scorecard.paper_accounting import write_paper_accounting
 from subjectdp.scorecard.targets import read_targets
 
 with job_log(snakemake.log[0]):
-    write_paper_accounting(
-        read_targets(snakemake.input[0]), snakemake.output[0], cache_dir=snakemake.params.cache
-    )
+    write_paper_accounting(read_targets(snakemake.input[0]), snakemake.output[0], cache_dir=snakemake.params.cache)

@@ -63,16 +63,12 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names[:shown]) + (f" and {more} more" if more else "")
 
 
-def expected(
-    key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError
-) -> SubjectDPError:
+def expected(key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
     """Builds the one error message form of the project: ``Expected KEY to be ALLOWED, got VALUE.``"""
     return error(f"Expected {key} to be {allowed}, got {in_words(value)}.")
 
 
-def unknown(
-    key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError
-) -> SubjectDPError:
+def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
     """An unknown name, with the nearest known one when there is one."""
     names = sorted(known)
     near = get_close_matches(value, names, n=1)

@@ -76,9 +76,7 @@ def _start(loss: PrivacyLoss, epsilon: float, delta: float) -> float:
 class _Search:
     """Secant steps on log ε against log σ inside a bracket; a coarse grid first, then the certifying one."""
 
-    def __init__(
-        self, loss: PrivacyLoss, epsilon: float, delta: float, accountant: str, final: float
-    ) -> None:
+    def __init__(self, loss: PrivacyLoss, epsilon: float, delta: float, accountant: str, final: float) -> None:
         self.loss, self.epsilon, self.delta, self.accountant = loss, epsilon, delta, accountant
         self.final = final if accountant == "pld" else FINAL
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution

@@ -80,9 +80,7 @@ def fixed_batch_size(q: float, items: int) -> int:
     return batch
 
 
-def unit_shift(
-    clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int
-) -> Shift:
+def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int) -> Shift:
     """How far one unit of one silo moves that silo's un-noised sum in one release.
 
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
@@ -130,9 +128,7 @@ def unit_shift(
     return Shift.of((_moved(clipping, sampling, unit, j, k) for j in range(own + 1)), weights).trimmed()
 
 
-def update_shift(
-    unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int
-) -> Shift:
+def update_shift(unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int) -> Shift:
     """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
 
     If any of the mini-batches holds it, the update moves by up to 2C (its direction may reverse), otherwise not at all.

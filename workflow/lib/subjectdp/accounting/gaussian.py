@@ -46,9 +46,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     low, high = 1e-12, 1.0
     while gdp_log_delta(high, epsilon) < goal:
         low, high = high, high * 2
-    return float(
-        optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13)
-    )
+    return float(optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13))
 
 
 def exact_mu(loss: PrivacyLoss) -> float | None:
@@ -76,9 +74,7 @@ def step_chi_square(sigma: float, shift: Shift) -> float:
     if isinstance(shift, Told):
         squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
         with np.errstate(over="ignore"):
-            return float(
-                sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares)
-            )
+            return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))
     if isinstance(shift, Joined):
         return max(steps * step_chi_square(sigma * ratio, part) for ratio, steps, part in shift.parts)
     return chi_square(shift.sensitivities, shift.probabilities, sigma)

@@ -36,9 +36,7 @@ class LedgerEntry:
     partition: str
 
 
-def composed_epsilon(
-    entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool, delta: float
-) -> float:
+def composed_epsilon(entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool, delta: float) -> float:
     """ε at δ of all runs together for one item, one subject at one silo, or (``every_silo``) one subject.
 
     Raises:
@@ -74,9 +72,7 @@ def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_sil
     same_items = len({entry.partition for entry in group}) == 1
     if not same_items or len({tuple(with_noise(loss, 1.0) for loss in losses) for losses in of_runs}) > 1:
         runs = ", ".join(entry.run_id for entry in group)
-        raise PrivacyError(
-            f"{runs} share draws of one seed but sample differently: give each run its own seed"
-        )
+        raise PrivacyError(f"{runs} share draws of one seed but sample differently: give each run its own seed")
 
     def of_all(parts: tuple[MixtureSteps, ...]) -> MixtureSteps:
         return replace(parts[0], noise_multiplier=sum(part.noise_multiplier**-2 for part in parts) ** -0.5)

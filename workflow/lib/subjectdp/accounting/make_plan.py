@@ -144,9 +144,7 @@ def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
 
 def with_noise_multipliers(plan: PrivacyPlan, noise: Sequence[float], by_size: bool = True) -> PrivacyPlan:
     """The plan with a noise multiplier for each silo; ``by_size``: the same one for groups of every size."""
-    silos = tuple(
-        replace(silo, noise_multiplier=sigma) for silo, sigma in zip(plan.silos, noise, strict=True)
-    )
+    silos = tuple(replace(silo, noise_multiplier=sigma) for silo, sigma in zip(plan.silos, noise, strict=True))
     plan = replace(plan, silos=silos)
     if not (by_size and plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH):
         return plan
@@ -175,9 +173,7 @@ def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
 
 
-def _schedule(
-    mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
-) -> SiloSchedule:
+def _schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
     if mechanism.samples_subjects:
         return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
@@ -220,9 +216,7 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
         raise expected("privacy.predicted_subjects", wanted, allowed)
 
 
-def _subject_schedule(
-    mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int
-) -> SiloSchedule:
+def _subject_schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
     """One silo's schedule, still without noise: its sampling probability is a subject's, q_s.
 
     The divisor is the public expected number of subjects in a step of the silo. With a common budget it is the silo's

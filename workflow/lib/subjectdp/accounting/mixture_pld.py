@@ -235,9 +235,7 @@ class _LogSum:
     def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
         """x with y(x) = value, inside ``bounds``: bracket from a table, then Newton steps kept in the bracket."""
         table = np.linspace(bounds[0], bounds[1], _TABLE)
-        heights = np.concatenate(
-            [self.value_and_slope(part)[0] for part in np.array_split(table, len(self.offsets))]
-        )
+        heights = np.concatenate([self.value_and_slope(part)[0] for part in np.array_split(table, len(self.offsets))])
         rising = bool(self.slopes.sum() > 0)
         ordered = heights if rising else heights[::-1]
         result = np.empty_like(values)

@@ -87,9 +87,7 @@ def _line(name: str, value: object) -> str:
 
 def _head(plan: PrivacyPlan) -> Iterable[str]:
     mechanism, settings = plan.mechanism, plan.settings
-    name = (
-        mechanism.algorithm if mechanism.variant is None else f"{mechanism.algorithm} ({mechanism.variant})"
-    )
+    name = mechanism.algorithm if mechanism.variant is None else f"{mechanism.algorithm} ({mechanism.variant})"
     mode = "as published" if settings.mode is AccountingMode.AS_PUBLISHED else "sound"
     fractions = [round(silo.sampling_probability, 7) for silo in plan.silos]
     yield f"Privacy report: {name}, {mode}"
@@ -179,9 +177,7 @@ def _published(record: dict[str, Any]) -> Iterable[str]:
     yield _line("  claim", record["claim"])
     if record["epsilon"] is not None:
         by = _ACCOUNTANTS.get(record["accountant"], record["accountant"])
-        yield _line(
-            "  accounted as", f"q = {record['sampling_probability']:.6g}, {record['steps']} steps, by {by}"
-        )
+        yield _line("  accounted as", f"q = {record['sampling_probability']:.6g}, {record['steps']} steps, by {by}")
     if record.get("epsilon_by_pld") is not None and record["accountant"] != "pld":
         yield _line("  the same claim", f"epsilon {record['epsilon_by_pld']:.4g} by {_ACCOUNTANTS['pld']}")
 

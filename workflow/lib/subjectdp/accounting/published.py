@@ -95,9 +95,7 @@ def group_noise(
 
     ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
     """
-    compute = partial(
-        group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact
-    )
+    compute = partial(group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
 

@@ -120,9 +120,7 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
 
-def quadrature_epsilon(
-    loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0
-) -> float:
+def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0) -> float:
     """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow.
 
     ``others``: the divergence of what else is composed, at the one order.
@@ -250,13 +248,9 @@ def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
     first, second = (end + scale for end in ends)
     halves = np.ones(count)
     halves[[0, -1]] = 0.5
-    terms = np.log(halves) + np.logaddexp(
-        order * first + (1 - order) * second, order * second + (1 - order) * first
-    )
+    terms = np.log(halves) + np.logaddexp(order * first + (1 - order) * second, order * second + (1 - order) * first)
     rest = 1.0 - float(halves @ (np.exp(first) + np.exp(second)))
-    return max(0.0, float(np.logaddexp(np.logaddexp.reduce(terms), math.log(max(rest, 1e-300))))) / (
-        order - 1
-    )
+    return max(0.0, float(np.logaddexp(np.logaddexp.reduce(terms), math.log(max(rest, 1e-300))))) / (order - 1)
 
 
 def _log_likelihood_ratio(points: Floats, sigma: float, shift: Shift) -> Floats:
@@ -400,9 +394,7 @@ class SkellamMechanism:
         return order * l2**2 / (2 * variance) + correction
 
 
-def sampled_divergences(
-    mechanism: SkellamMechanism, q: float, orders: tuple[int, ...] = SKELLAM_ORDERS
-) -> Floats:
+def sampled_divergences(mechanism: SkellamMechanism, q: float, orders: tuple[int, ...] = SKELLAM_ORDERS) -> Floats:
     """Divergences of one Poisson-sampled step at integer orders (Zhu and Wang, ICML 2019, theorem 6)."""
     inner = np.array([mechanism.divergence(j) for j in range(max(orders) + 1)])
     inner[0] = 0.0

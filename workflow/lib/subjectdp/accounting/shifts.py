@@ -53,9 +53,7 @@ class Shift:
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
             if value < 0 or probability < 0:
-                raise expected(
-                    "sensitivity and probability", (value, probability), "non-negative", PrivacyError
-                )
+                raise expected("sensitivity and probability", (value, probability), "non-negative", PrivacyError)
             mass[float(value)] = mass.get(float(value), 0.0) + float(probability)
         total = sum(mass.values())
         if abs(total - 1.0) > 1e-9:

@@ -268,9 +268,7 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
     return _unit_shift(clipping, unit, sampling, q, k, items)
 
 
-def _local_losses(
-    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool
-) -> list[PrivacyLoss]:
+def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """Every silo's steps are seen one by one: a subject's silos compose."""
 
     def run(silo: SiloRun) -> MixtureSteps:
@@ -324,9 +322,7 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
     return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * rounds)
 
 
-def _summed_losses(
-    plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool
-) -> list[PrivacyLoss]:
+def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
 
     Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet.
@@ -356,9 +352,7 @@ def expected_subjects(schedule: SiloSchedule) -> float:
     return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))
 
 
-def budget_losses(
-    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float
-) -> list[PrivacyLoss]:
+def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float) -> list[PrivacyLoss]:
     """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
 
     ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole

@@ -101,9 +101,7 @@ def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
     return stated
 
 
-def privacy_statements(
-    plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None
-) -> dict[str, Any]:
+def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
     ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
@@ -215,9 +213,7 @@ def sound_statement(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> d
     try:
         epsilon, accountant, losses = _epsilon(plan, unit, every_silo)
     except PrivacyError as error:
-        unknown = dict.fromkeys(
-            ("epsilon", "epsilon_if_constant", "mu_gdp", "accountant", "event", "dp_event")
-        )
+        unknown = dict.fromkeys(("epsilon", "epsilon_if_constant", "mu_gdp", "accountant", "event", "dp_event"))
         return {**statement, **unknown, "guarantee": False, "reason": str(error)}
     leaks = plan.mechanism.data_dependence
     finite = _finite(epsilon)
@@ -263,9 +259,7 @@ def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[fl
     return one
 
 
-def _accounted(
-    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool
-) -> tuple[float, str, list[PrivacyLoss]]:
+def _accounted(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
     losses = sound.unit_losses(plan, unit, every_silo)
     chosen = Accountant(plan.settings.accountant)

@@ -181,9 +181,7 @@ class _Losses:
     that ε is asked for (``_TOLERATED``, all exchanges together): less than what rounding losses up adds.
     """
 
-    def __init__(
-        self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float
-    ) -> None:
+    def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float) -> None:
         self._run, self._tolerated = run, _TOLERATED * delta
         losses = [(run(silo),) for silo in set(silos)]
         self._grid = max(comparing_grid(loss) for loss in losses)
@@ -215,9 +213,7 @@ def _rounded_up(silos: Sequence[SiloRun]) -> list[SiloRun]:
     """Silos whose sampling probabilities nearly agree share the largest of them, so that their steps compose as one."""
     result = list(silos)
     leader: SiloSchedule | None = None
-    for index in sorted(
-        range(len(silos)), key=lambda i: silos[i].schedule.sampling_probability, reverse=True
-    ):
+    for index in sorted(range(len(silos)), key=lambda i: silos[i].schedule.sampling_probability, reverse=True):
         schedule, rounds = silos[index]
         if leader is None or leader.sampling_probability > schedule.sampling_probability * _ALIKE:
             leader = schedule

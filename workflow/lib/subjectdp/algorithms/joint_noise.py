@@ -72,9 +72,7 @@ ALGORITHM = declare(
     rounds=(
         RoundRule(local_step, aggregate),
         RoundRule(integer_step, aggregate_integers, SiloTask.INTEGER_STEPS),
-        RoundRule(
-            plain_step, add_mean, SiloTask.NOISY_UPDATE, of_updates=True
-        ),  # DP-FedAvg, silos for clients
+        RoundRule(plain_step, add_mean, SiloTask.NOISY_UPDATE, of_updates=True),  # DP-FedAvg, silos for clients
     ),
     of_updates=replace(
         JOINT,

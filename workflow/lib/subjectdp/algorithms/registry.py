@@ -38,9 +38,7 @@ def algorithm(name: str, variant: str | None = None) -> Algorithm:
         raise unknown("algorithm.name", name, ALGORITHMS)
     found: Algorithm = import_module(ALGORITHMS[name]).ALGORITHM
     if variant is not None and variant not in found.variants:
-        raise unknown(
-            f"algorithm.variant of {name}", variant, [str(v) for v in found.variants if v is not None]
-        )
+        raise unknown(f"algorithm.variant of {name}", variant, [str(v) for v in found.variants if v is not None])
     return found
 
 

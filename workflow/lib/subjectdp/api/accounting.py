@@ -61,9 +61,7 @@ def account(
         DataError: counts that cannot be read.
         PrivacyError: a mechanism that cannot be accounted for.
     """
-    return _in_words_of_the_api(
-        lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta)
-    )
+    return _in_words_of_the_api(lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta))
 
 
 def calibrate(
@@ -182,15 +180,9 @@ def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> 
     )
 
 
-def _draft(
-    chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settings: PlanSettings
-) -> PrivacyPlan:
+def _draft(chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settings: PlanSettings) -> PrivacyPlan:
     draft = draft_plan(chosen, facts, settings)
-    return (
-        draft
-        if schedule.sampling_probability is None
-        else with_sampling(draft, schedule.sampling_probability)
-    )
+    return draft if schedule.sampling_probability is None else with_sampling(draft, schedule.sampling_probability)
 
 
 def _in_words_of_the_api(compute: Callable[[], Result]) -> Result:

@@ -91,9 +91,7 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.")
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
-    return _counted(
-        str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines)
-    )
+    return _counted(str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines))
 
 
 def as_counts(source: Source) -> Counts:
@@ -117,9 +115,7 @@ def _rows_of(source: Source) -> Iterable[Any]:
         if len(set(lengths.values())) > 1:
             raise expected("columns of the counts", lengths, "equally long", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
-    if isinstance(source, Mapping) or (
-        columns is None and hasattr(source, "index") and hasattr(source, "items")
-    ):
+    if isinstance(source, Mapping) or (columns is None and hasattr(source, "index") and hasattr(source, "items")):
         return ((*key, items) if isinstance(key, tuple) else None for key, items in source.items())
     if columns is not None or not isinstance(source, Iterable):
         allowed = f"a CSV file, a table with the columns {', '.join(COLUMNS)}, or triples of them"

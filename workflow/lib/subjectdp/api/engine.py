@@ -81,9 +81,7 @@ class PrivacySettings:
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
         if (self.clip, self.sample) == ("item", "subjects"):
-            raise expected(
-                "clip", "item", "subject where subjects are sampled: else nothing bounds a subject"
-            )
+            raise expected("clip", "item", "subject where subjects are sampled: else nothing bounds a subject")
         if self.subjects_per_step is not None and self.sample != "subjects":
             raise expected("subjects_per_step", self.subjects_per_step, 'left out without sample="subjects"')
         if self.noise_multiplier is not None and self.epsilon is not None:
@@ -163,9 +161,7 @@ class SubjectPrivacyEngine:
             PrivacyError: what cannot be accounted for.
         """
         if self._plan is not None:
-            raise ConfigError(
-                "Expected a new SubjectPrivacyEngine for each training, this one has made one private."
-            )
+            raise ConfigError("Expected a new SubjectPrivacyEngine for each training, this one has made one private.")
         settings.check()
         items, batch_size = check_loader(data_loader)
         positions, owners = self._kept(numbered(subjects, items), settings.max_items_per_subject)
@@ -242,9 +238,7 @@ class SubjectPrivacyEngine:
             PrivacyError: the state is that of another plan: its steps cannot be added to this one's.
         """
         if state["plan"] != _plain(self.plan):
-            raise PrivacyError(
-                "Expected the state of an engine with the same data, sampling, clipping and noise."
-            )
+            raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
         self._steps = max(self._steps, int(state["steps"]))
         self._draws = max(self._draws, int(state.get("draws", state["steps"])))
 
@@ -279,9 +273,7 @@ class SubjectPrivacyEngine:
             return add_secure_gaussian(total, std, key).div_(silo.divisor)
         return add_gaussian(total, std, key).div_(silo.divisor)
 
-    def _kept(
-        self, owners: NDArray[np.int64], cap: int | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _kept(self, owners: NDArray[np.int64], cap: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of the items to train on and their subjects, at most ``cap`` of each."""
         if cap is None:
             return np.arange(len(owners)), owners
@@ -342,9 +334,7 @@ def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettin
     chosen, items = settings.mechanism(), np.bincount(owners)
     held = np.flatnonzero(items)
     if not chosen.samples_subjects and batch_size > len(owners):
-        raise expected(
-            "batch_size of the data loader", batch_size, f"at most the {len(owners)} items to train on"
-        )
+        raise expected("batch_size of the data loader", batch_size, f"at most the {len(owners)} items to train on")
     rows = np.stack([np.arange(len(held)), np.zeros_like(held), items[held]], axis=1)
     counts = Counts(tuple(map(str, held)), (_SILO,), rows)
     schedule = Schedule(

@@ -142,9 +142,7 @@ def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     """
     length = getattr(loader.dataset, "__len__", None)
     if length is None or not hasattr(loader.dataset, "__getitem__"):
-        raise expected(
-            "data set", type(loader.dataset).__name__, "one with a length and items by position", DataError
-        )
+        raise expected("data set", type(loader.dataset).__name__, "one with a length and items by position", DataError)
     if loader.batch_size is None:
         raise expected("batch_size of the data loader", None, "given")
     items, sampler = int(length()), loader.sampler

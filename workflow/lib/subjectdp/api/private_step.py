@@ -115,9 +115,7 @@ class PrivateStep:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         own = self._output
         if own is None or self._batch is None:
-            raise PrivacyError(
-                "Expected the output of the model that make_private returned, for the batch at hand."
-            )
+            raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
         view = outputs.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
         if not (outputs is own or view) or own._version != self._version:
             raise PrivacyError(
@@ -236,9 +234,7 @@ class PlainPassGuard:
 
 def tensors_of(batch: Any) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a batch. Raises DataError for anything else."""
-    if not (
-        isinstance(batch, list | tuple) and len(batch) > 1 and all(isinstance(x, Tensor) for x in batch[:2])
-    ):
+    if not (isinstance(batch, list | tuple) and len(batch) > 1 and all(isinstance(x, Tensor) for x in batch[:2])):
         found = type(batch).__name__
         if isinstance(batch, list | tuple):
             found += f" of {', '.join(type(part).__name__ for part in batch)}"
@@ -324,9 +320,7 @@ class _Backward(torch.autograd.Function):
     """The mean loss; its backward pass is the step's, scaled before clipping as the loop scaled the loss."""
 
     @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor) -> Tensor:
         ctx.step, ctx.losses = step, losses  # in a list: autograd must not see them
         return mean.clone()
 

@@ -48,9 +48,7 @@ class Case:
     steps: int | None  # local steps T of a round; None: one epoch, 50
     runs: int  # of each world
     setting: str  # the silos, rounds and releases in words
-    unit: PrivacyUnit | None = (
-        None  # attacked, at the ε that the accountant states for it; None: the claimed one
-    )
+    unit: PrivacyUnit | None = None  # attacked, at the ε that the accountant states for it; None: the claimed one
     updates: bool = False  # whether whole updates are clipped and noised once
     subject: SubjectSettings = SubjectSettings()  # of algorithms that sample subjects
     trust: TrustModel | None = None  # None: the algorithm's own

@@ -108,14 +108,10 @@ def plans(audited: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan
     Raises ConfigError or PrivacyError where every plan is refused.
     """
     made, refused = 0, None
-    declared = [
-        m for m in audited.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)
-    ]
+    declared = [m for m in audited.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)]
     for own in (*declared, *([] if audited.of_updates is None else [audited.of_updates])):
         for trust in TrustModel if audited.reads_key("subject.trust") else (own.trust,):
-            for weights in (
-                BudgetWeights if audited.reads_key("subject.weights") else (BudgetWeights.UNIFORM,)
-            ):
+            for weights in BudgetWeights if audited.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
                 try:
                     plan = make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
                 except (ConfigError, PrivacyError) as problem:
@@ -217,9 +213,7 @@ class _Bench:
     def __init__(self, audited: Algorithm, plan: PrivacyPlan) -> None:
         self.audited, self.plan = audited, plan
         self.local = plan.mechanism.trust is TrustModel.LOCAL
-        gradients = torch.zeros(
-            SILOS, PARAMETERS
-        )  # a short one at each silo, or at the first where their sum is seen
+        gradients = torch.zeros(SILOS, PARAMETERS)  # a short one at each silo, or at the first where their sum is seen
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
         self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
         # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor

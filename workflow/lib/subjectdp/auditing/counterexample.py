@@ -77,9 +77,7 @@ TABLE_CASES = (
 CURVE_CASES = (Case(10, 2, 0.1, 0.754), Case(10, 5, 0.1, 0.832), Case(10, 20, 0.1, 1.002))
 """Other numbers of local steps at the noise of the paper's calibration, for the figure."""
 
-CASES = tuple(
-    sorted((*TABLE_CASES, *CURVE_CASES), key=lambda c: (c.sampling_probability, -c.silos, c.local_steps))
-)
+CASES = tuple(sorted((*TABLE_CASES, *CURVE_CASES), key=lambda c: (c.sampling_probability, -c.silos, c.local_steps)))
 
 
 class _Rounds:
@@ -188,9 +186,7 @@ def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELT
         "variance_measured": float(absent.var()),  # of releases without the target, in units of C²
         "epsilon_claimed": paper,  # the paper's accounting (Rényi, Mironov's conversion)
         "epsilon_claimed_tight": tight,  # the same claim by privacy loss distributions
-        "epsilon_released": cancelled_noise_epsilon(
-            case.silos, case.local_steps, q, sigma, delta
-        ),  # of the sum
+        "epsilon_released": cancelled_noise_epsilon(case.silos, case.local_steps, q, sigma, delta),  # of the sum
         "epsilon_own_noise": stepwise_epsilon(case, sigma, delta),  # holds for any number of local steps
         "lower_bound": counts_epsilon(hits, runs, alarms, runs, delta),  # Monte Carlo, 95 %
         "threshold": cut,  # in units of C; a release above it is a guess that the target takes part

@@ -98,8 +98,7 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
         return (there, gone) if direction == "present" else (-gone, -there)
 
     (_, threshold, direction) = max(
-        (*_best_threshold(*oriented(0, direction), delta, confidence), direction)
-        for direction in ("absent", "present")
+        (*_best_threshold(*oriented(0, direction), delta, confidence), direction) for direction in ("absent", "present")
     )
     positives, negatives = oriented(1, direction)
     hits, alarms = int((positives >= threshold).sum()), int((negatives >= threshold).sum())
@@ -113,9 +112,7 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
     )
 
 
-def _best_threshold(
-    positives: Scores, negatives: Scores, delta: float, confidence: float
-) -> tuple[float, float]:
+def _best_threshold(positives: Scores, negatives: Scores, delta: float, confidence: float) -> tuple[float, float]:
     """(bound, threshold) of the threshold with the largest bound on these runs."""
     ordered, right = np.sort(negatives), np.sort(positives)
     runs = len(ordered)  # numbers of false alarms to try: all small ones, then a geometric sequence

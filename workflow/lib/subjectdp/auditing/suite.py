@@ -159,9 +159,7 @@ def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
 
 def _leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound) -> Finding:
     claimed, true = cases.EPSILON, math.nan
-    return Finding(
-        audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, bound.rates
-    )
+    return Finding(audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, bound.rates)
 
 
 def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None) -> Iterator[Finding]:

@@ -62,9 +62,7 @@ class Observer:
     As published the server receives models; a sound plan is attacked at every step.
     """
 
-    def __init__(
-        self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]
-    ) -> None:
+    def __init__(self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]) -> None:
         self.plan, self.where = plan, where
         self.score = dict(zip(canaries.silos, scores, strict=True))
         self.scores = torch.zeros(canaries.count)

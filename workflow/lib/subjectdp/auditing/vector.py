@@ -247,16 +247,13 @@ def check_auditable(plan: PrivacyPlan) -> None:
         "adds integer noise": settings.noise_distribution is not NoiseDistribution.GAUSSIAN,
         "draws the silos of a round": settings.silos_per_round is not None,
         "fuses local steps": any(silo.fused_steps != 1 for silo in plan.silos),
-        "noises each silo's average at the server": summed
-        and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+        "noises each silo's average at the server": summed and mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
         "sums several local steps (see auditing.counterexample)": summed
         and any(releases(plan, silo) > 1 for silo in plan.silos),
     }
     for reason, holds in reasons.items():
         if holds:
-            raise PrivacyError(
-                f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}."
-            )
+            raise PrivacyError(f"{mechanism.algorithm} cannot be audited on a worst-case subject: it {reason}.")
 
 
 def claimed_unit(plan: PrivacyPlan) -> PrivacyUnit:
@@ -356,10 +353,7 @@ class MinibatchDistribution:
     def largest_group_cdf(self) -> Array:
         """P(largest other group ≤ z) for z = 0, 1, ... up to the largest size."""
         sizes = np.arange(max(self.other_sizes) + 1)
-        logs = [
-            count * stats.binom.logcdf(sizes, size, self.probability)
-            for size, count in self.other_sizes.items()
-        ]
+        logs = [count * stats.binom.logcdf(sizes, size, self.probability) for size, count in self.other_sizes.items()]
         return np.asarray(np.exp(np.sum(logs, axis=0)))
 
     def subject_count_probabilities(self) -> Array:

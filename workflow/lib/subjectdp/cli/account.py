@@ -72,18 +72,14 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
     }
 
 
-def _chosen(
-    plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None
-) -> tuple[PrivacyUnit, dict[str, Any]]:
+def _chosen(plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None) -> tuple[PrivacyUnit, dict[str, Any]]:
     """The unit that is wanted, else the one that the algorithm claims, else the item; and its statement."""
     claimed = plan.mechanism.claimed_unit
     unit = PrivacyUnit(wanted) if wanted is not None else claimed or PrivacyUnit.ITEM
     if plan.settings.mode is AccountingMode.SOUND:
         return unit, sound_statement(plan, unit, every_silo=True)
     if wanted is not None and unit != claimed:
-        raise PrivacyError(
-            f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound."
-        )
+        raise PrivacyError(f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound.")
     return unit, statements["as_published"]
 
 
@@ -110,10 +106,7 @@ def _text(record: dict[str, Any]) -> str:
     lines = [
         f"epsilon {epsilon}{target} at delta {record['delta']:g}, {level}",
         f"noise multiplier {record['noise']}",
-        *(
-            f"  Z = {size:3d}  {value:.6g}"
-            for size, value in enumerate(record["group_noise_multipliers"] or (), 1)
-        ),
+        *(f"  Z = {size:3d}  {value:.6g}" for size, value in enumerate(record["group_noise_multipliers"] or (), 1)),
         *([] if record["warning"] is None else [f"WARNING: {record['warning']}"]),
     ]
     return "\n".join([*lines, "", record["card"]])

@@ -16,9 +16,7 @@ def add_parser(commands: Any) -> None:
         description="Runs the training loop on known gradients, with and without an item, a subject or a silo, and "
         "compares sensitivity, noise, divisor and sampling with each plan of the algorithm.",
     )
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="a registered algorithm (default: all of them)"
-    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a registered algorithm (default: all of them)")
     parser.set_defaults(run=run)
 
 

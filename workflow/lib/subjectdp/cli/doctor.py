@@ -129,9 +129,7 @@ def _torch() -> Finding:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if not torch.cuda.is_available():
         build = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}, no device"
-        return Finding(
-            "devices", Level.GOOD, f"CPU, {cpus} cores; torch {torch.__version__} is built {build}"
-        )
+        return Finding("devices", Level.GOOD, f"CPU, {cpus} cores; torch {torch.__version__} is built {build}")
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     listed = ", ".join(f"cuda:{index} {name}" for index, name in enumerate(names))
     return Finding("devices", Level.GOOD, f"{listed}; {cpus} cores; torch {torch.__version__}")
@@ -150,9 +148,7 @@ def _data(files: Sequence[str] | None) -> Iterator[Finding]:
     """The data of the scenario; without one, the paths in environment variables ``SUBJECTDP_*``."""
     if files is None:
         named = {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith("SUBJECTDP_") and "/" in value
+            name: value for name, value in sorted(os.environ.items()) if name.startswith("SUBJECTDP_") and "/" in value
         }
         for name, value in named.items():
             yield _path(f"data ({name})", value)
@@ -209,9 +205,7 @@ def _writable(results: Path) -> Finding:
     there = _existing(results)
     if os.access(there, os.W_OK | os.X_OK):
         return Finding("results", Level.GOOD, f"{results} can be written")
-    return Finding(
-        "results", Level.FAIL, f"{there} cannot be written", "use --results or change its permissions"
-    )
+    return Finding("results", Level.FAIL, f"{there} cannot be written", "use --results or change its permissions")
 
 
 def _runs(results: Path) -> Iterator[Finding]:

@@ -32,9 +32,7 @@ def add_parser(commands: Any) -> None:
     for role in ("label", "subject", "silo"):
         parser.add_argument(f"--{role}", metavar="COLUMN", help=f"table: the column of the {role}")
     parser.add_argument("--test-fraction", type=float, help="test part of the split (default: 0.2, text 0.1)")
-    parser.add_argument(
-        "--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does"
-    )
+    parser.add_argument("--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does")
     add_json(parser)
     parser.set_defaults(run=run)
 

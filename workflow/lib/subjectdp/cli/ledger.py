@@ -92,9 +92,7 @@ _UNITS = {
 _GIVEN_SEED = -1  # of all trainings whose seed no record has
 
 
-def recorded_manifests(
-    files: Sequence[Path], manifests: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What a ledger reads of trainings outside the workflow: reports and states of ``SubjectPrivacyEngine`` as JSON.
 
     They are on the people of the ``manifests``. Seeds are in no record: trainings from given seeds count as of one.
@@ -106,18 +104,14 @@ def recorded_manifests(
     named = {(m["config"]["data"]["dataset"], m["config"]["data"]["source"]) for m in manifests}
     data = [{"dataset": dataset, "source": source} for dataset, source in named]
     if files and len(data) > 1:
-        raise expected(
-            "data sets beside JSON files", len(data), "one: the people whose data the files are of"
-        )
+        raise expected("data sets beside JSON files", len(data), "one: the people whose data the files are of")
     where = data[0] if data else {"dataset": "people of the files", "source": "json"}
     for file in files:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             plan = plan_from_dict(content["plan"])
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DataError(
-                f"Expected {file} to hold a report or a state of an engine: {problem}."
-            ) from problem
+            raise DataError(f"Expected {file} to hold a report or a state of an engine: {problem}.") from problem
         plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
         yield {
             "run_id": str(file),

@@ -67,9 +67,7 @@ def _refuse(missing: ModuleNotFoundError) -> None:
     package = (missing.name or "").partition(".")[0]
     if package in ("", "subjectdp"):
         raise missing
-    raise ConfigError(
-        f"Expected the package {package} for this: pip install 'subjectdp[pipeline]'."
-    ) from missing
+    raise ConfigError(f"Expected the package {package} for this: pip install 'subjectdp[pipeline]'.") from missing
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -24,9 +24,7 @@ def add_parser(commands: Any) -> None:
         "not start.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
-    parser.add_argument(
-        "--since", metavar="COMMIT", help="say only how many runs the code changed since then retrains"
-    )
+    parser.add_argument("--since", metavar="COMMIT", help="say only how many runs the code changed since then retrains")
     add_results(parser)
     add_json(parser, "print JSON, a row for runs that differ only in their seed")
     parser.set_defaults(run=run)

@@ -192,9 +192,7 @@ _SAMPLING = [method for method in values_of(SamplingMethod) if method != Samplin
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose plans: a scenario, a finished run, or a mechanism with its schedule."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for"
-    )
+    source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
     parser.add_argument("--results", default="results", help="results folder of --config and --run")
     _add_mechanism(parser)
@@ -213,15 +211,11 @@ def _add_mechanism(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unit", choices=values_of(PrivacyUnit), help="privacy unit (default: what the algorithm claims)"
     )
-    parser.add_argument(
-        "--trust", choices=values_of(TrustModel), help="trust model (default: the algorithm's)"
-    )
+    parser.add_argument("--trust", choices=values_of(TrustModel), help="trust model (default: the algorithm's)")
     parser.add_argument(
         "--horizontal", choices=values_of(Horizontal), default="rounds_over_sqrt_s", help="rule over silos"
     )
-    parser.add_argument(
-        "--sampling", choices=_SAMPLING, default="poisson", help="sampler (default: %(default)s)"
-    )
+    parser.add_argument("--sampling", choices=_SAMPLING, default="poisson", help="sampler (default: %(default)s)")
     parser.add_argument(
         "--accountant", choices=values_of(Accountant), default="pld", help="accountant (default: %(default)s)"
     )
@@ -233,18 +227,14 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="CSV file with the columns subject, silo, items: your federation, in place of equal silos",
     )
-    parser.add_argument(
-        "--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items"
-    )
+    parser.add_argument("--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items")
     parser.add_argument("--silos", type=int, help="number of silos (default: 1)")
     parser.add_argument(
         "--silos-per-subject",
         type=int,
         help="most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
     )
-    parser.add_argument(
-        "--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode"
-    )
+    parser.add_argument("--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode")
     parser.add_argument(
         "--steps-per-round",
         type=int,

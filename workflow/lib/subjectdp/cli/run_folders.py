@@ -62,9 +62,7 @@ def recorded_runs(results: Path) -> Iterator[RunFolder]:
     """All runs below ``results``, by id; DataError where there is no folder of runs."""
     folder = results / "runs"
     if not folder.is_dir():
-        raise DataError(
-            f"Expected {folder} to be a folder of runs; has anything been run (or use --results)?"
-        )
+        raise DataError(f"Expected {folder} to be a folder of runs; has anything been run (or use --results)?")
     for run in sorted(path for path in folder.iterdir() if path.is_dir()):
         yield read_run_folder(run)
 

@@ -55,13 +55,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
-    parser.add_argument(
-        "--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1"
-    )
+    parser.add_argument("--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1")
     parser.add_argument("--seed", type=int, help="only runs of this seed")
-    parser.add_argument(
-        "--sort", choices=tuple(_SORTS), help="largest first (default: as in the scenario, or by id)"
-    )
+    parser.add_argument("--sort", choices=tuple(_SORTS), help="largest first (default: as in the scenario, or by id)")
     parser.add_argument(
         "--watch", action="store_true", help="show the runs again every few seconds, until all are done"
     )
@@ -101,9 +97,7 @@ def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
     if options.sort is None:
         return listed
     value = _SORTS[options.sort]
-    return sorted(
-        listed, key=lambda run: -math.inf if value(run) is None else value(run) or 0.0, reverse=True
-    )
+    return sorted(listed, key=lambda run: -math.inf if value(run) is None else value(run) or 0.0, reverse=True)
 
 
 def _summary(runs: list[RunFolder]) -> str:
@@ -224,9 +218,7 @@ class Watcher:
             total=len(folders),
             seconds_left=seconds_left(folders, at_once),
             newest=tuple(
-                f"{run.label} {100 * run.test_accuracy:.1f} %"
-                for run in newest
-                if run.test_accuracy is not None
+                f"{run.label} {100 * run.test_accuracy:.1f} %" for run in newest if run.test_accuracy is not None
             ),
         )
 

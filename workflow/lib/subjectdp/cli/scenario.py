@@ -80,9 +80,7 @@ def _print(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
     varying = _varying(runs)
     names = [key.rpartition(".")[2] for key in varying]
     header = [name if names.count(name) == 1 else key for key, name in zip(varying, names, strict=True)]
-    print_table(
-        ("run", *header), [(run.run_id, *(values.get(key) for key in varying)) for run, values in _flat(runs)]
-    )
+    print_table(("run", *header), [(run.run_id, *(values.get(key) for key in varying)) for run, values in _flat(runs)])
 
 
 def _flat(runs: tuple[RunConfig, ...]) -> list[tuple[RunConfig, dict[str, Any]]]:
@@ -95,6 +93,4 @@ def _varying(runs: tuple[RunConfig, ...]) -> list[str]:
     for run, flat in _flat(runs):
         for key, value in flat.items():
             values.setdefault((key, run.data.dataset, run.algorithm.label), set()).add(repr(value))
-    return list(
-        dict.fromkeys(key for (key, _, _), found in values.items() if len(found) > 1 and key != "seed")
-    )
+    return list(dict.fromkeys(key for (key, _, _), found in values.items() if len(found) > 1 and key != "seed"))

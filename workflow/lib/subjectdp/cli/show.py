@@ -140,11 +140,7 @@ def _assumptions(privacy: Mapping[str, Any]) -> list[str]:
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
     defaults = dict(flattened(RunConfig().model_dump(mode="json")))
-    return [
-        (key, value)
-        for key, value in flattened(dict(config))
-        if key not in defaults or defaults[key] != value
-    ]
+    return [(key, value) for key, value in flattened(dict(config)) if key not in defaults or defaults[key] != value]
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:

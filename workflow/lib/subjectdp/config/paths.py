@@ -15,9 +15,7 @@ RESULTS = "results"
 PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")
 """Files of a prepared data set."""
 
-RUN_FILES = (
-    *("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log"),
-)
+RUN_FILES = (*("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log"),)
 """Files of a finished run."""
 
 PROGRESS = "progress.json"

@@ -147,9 +147,7 @@ def expand_variables(path: str) -> str:
     def value_of(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
         if not name.startswith("SUBJECTDP_") and name not in VARIABLES:
-            allowed = (
-                f"a path with no variables but SUBJECTDP_* and {', '.join(VARIABLES)} (${name} is not read)"
-            )
+            allowed = f"a path with no variables but SUBJECTDP_* and {', '.join(VARIABLES)} (${name} is not read)"
             raise expected("data.path", path, allowed)
         value = os.environ.get(name)
         if default is not None:
@@ -205,9 +203,7 @@ def data_key(data: DataConfig) -> str:
 def partition_id(run: RunSections) -> str:
     """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
     partition = run.partition
-    shape = str(partition.distribution) + (
-        f"{partition.alpha:g}" if partition.distribution == "power" else ""
-    )
+    shape = str(partition.distribution) + (f"{partition.alpha:g}" if partition.distribution == "power" else "")
     digest = _digest([run.seed, _data(run.data), partition.model_dump(exclude_defaults=True)])
     return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
 
@@ -247,9 +243,7 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
     Settings with the name and the meaning of a key are taken from it; the others are translated here.
     """
     joint, training = run.joint, run.training
-    by_subject = (
-        algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
-    )
+    by_subject = algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
     integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
     steps = 1 if training.local_steps is None else training.local_steps
     return PlanSettings(

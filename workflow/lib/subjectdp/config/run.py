@@ -75,9 +75,7 @@ def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
-    name: known
-    for name in ALGORITHMS
-    if (known := tuple(v for v in algorithm(name).variants if v is not None))
+    name: known for name in ALGORITHMS if (known := tuple(v for v in algorithm(name).variants if v is not None))
 }
 """Variants of the algorithms that have any; the first is the default."""
 
@@ -142,9 +140,7 @@ def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
     facts, given = MODELS[str(name)], run.model.parameters
     for key, value in given.items():
         if key not in facts.parameters:
-            yield unknown_key(
-                f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters]
-            )
+            yield unknown_key(f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters])
         elif not facts.parameters[key].allows(value):
             allowed = f"{facts.parameters[key].allowed} when model.name is {name}"
             yield expected(f"model.parameters.{key}", value, allowed)

@@ -91,9 +91,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _overrides(
-    layer: Mapping[str, Any], dataset: str, name: str, variant: str | None
-) -> Iterator[Mapping[str, Any]]:
+def _overrides(layer: Mapping[str, Any], dataset: str, name: str, variant: str | None) -> Iterator[Mapping[str, Any]]:
     # what one file says about a run of the data set and algorithm, later over earlier
     run, datasets, algorithms = (_mapping(layer.get(key)) for key in ("run", "datasets", "algorithms"))
     yield run
@@ -268,9 +266,7 @@ class Scenario(Section):
         """Raises ConfigError for a figure that the scenario does not draw."""
         if figure not in self.figures:
             drawn = ", ".join(self.figures) or "no figure"
-            raise expected(
-                "the figure", figure, f"one of the scenario {self.name} ({drawn}), or listed under figures"
-            )
+            raise expected("the figure", figure, f"one of the scenario {self.name} ({drawn}), or listed under figures")
 
     @cached_property
     def datasets_by_key(self) -> dict[str, DataConfig]:
@@ -289,9 +285,7 @@ class Scenario(Section):
         return partitions
 
 
-def load_scenario(
-    paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None
-) -> Scenario:
+def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None) -> Scenario:
     """Reads, checks and expands scenario files, each an overlay over those before it; ``given`` is a last overlay.
 
     Raises ConfigError as :func:`load_scenario_from_layers`, with file and line.

@@ -124,9 +124,7 @@ class DataConfig(Section):
     """FEMNIST: repeat the first image of every writer but the first, as LEAF does."""
     embedded: EmbeddedConfig = EmbeddedConfig()
     """Size of the generated data (embedded)."""
-    expected: dict[
-        Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], Count
-    ] = {}
+    expected: dict[Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], Count] = {}
     """Counts that the whole source must have, before data.subjects trims it; a mismatch stops the run. users (writers,
     characters), items, classes, groups (plays), vocabulary, users_after_split (with training and test items)."""
 
@@ -192,9 +190,9 @@ class PrivacyConfig(Section):
     noise_multiplier: NonNegative | None = None
     """Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: calibrated to
     epsilon and delta."""
-    accountant: Literal[
-        Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV
-    ] = Accountant.PLD
+    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV] = (
+        Accountant.PLD
+    )
     """Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, which the
     subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's."""
     noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = NoiseSource.REPRODUCIBLE

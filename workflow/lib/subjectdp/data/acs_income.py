@@ -84,12 +84,8 @@ def read_region(path: Path) -> pd.DataFrame:
         people = pd.read_csv(io.BytesIO(content), usecols=list(COLUMNS), dtype=np.float64)
     except (ValueError, UnicodeDecodeError) as error:  # a column is missing, a cell is no number, no CSV
         reason = str(error).splitlines()[0][:200]
-        raise DataError(
-            f"{path}: expected the census' columns {', '.join(COLUMNS)} of numbers ({reason})."
-        ) from None
-    kept = people[
-        (people["AGEP"] > 16) & (people["PINCP"] > 100) & (people["WKHP"] > 0) & (people["PWGTP"] >= 1)
-    ]
+        raise DataError(f"{path}: expected the census' columns {', '.join(COLUMNS)} of numbers ({reason}).") from None
+    kept = people[(people["AGEP"] > 16) & (people["PINCP"] > 100) & (people["WKHP"] > 0) & (people["PWGTP"] >= 1)]
     if kept.empty:
         raise DataError(f"{path} holds nobody whom the task keeps.")
     return kept
@@ -97,9 +93,7 @@ def read_region(path: Path) -> pd.DataFrame:
 
 def encode(people: pd.DataFrame) -> NDArray[np.float32]:
     """(people, WIDTH) features; a code that is missing or unknown is all zeros."""
-    parts = [
-        (people[name] / most).fillna(0.0).clip(0, 1).to_numpy()[:, None] for name, most in SCALES.items()
-    ]
+    parts = [(people[name] / most).fillna(0.0).clip(0, 1).to_numpy()[:, None] for name, most in SCALES.items()]
     parts += [people[name].to_numpy()[:, None] == np.array(codes) for name, codes in CODES.items()]
     parts.append((people["OCCP"].to_numpy() // 500)[:, None] == np.arange(OCCUPATIONS))
     places = people["POBP"].fillna(1e9).to_numpy()

@@ -75,9 +75,7 @@ class Archive:
     def read(self, member: Member) -> bytes:
         """The member's bytes, of the size that the archive states."""
         with self.open(member) as stream:
-            content = stream.read(
-                member.size + 1
-            )  # one more: a longer file is noticed, and its checksum verified
+            content = stream.read(member.size + 1)  # one more: a longer file is noticed, and its checksum verified
         if len(content) != member.size:
             raise DataError(f"{self.path}: {member.name} is truncated or damaged (its size differs).")
         return content
@@ -98,9 +96,7 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
         try:
             packed = zipfile.ZipFile(stack.enter_context(_PositionedFile(path)))
         except _BROKEN as error:
-            raise DataError(
-                f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt."
-            ) from None
+            raise DataError(f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt.") from None
         yield Archive(path, _checked(path, _list_zip(path, packed), largest), packed)
 
 
@@ -116,9 +112,7 @@ def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
             content = stream.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again."
-        ) from None
+        raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
     if len(content) > largest:
         raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
     return content
@@ -137,9 +131,7 @@ def find_text(folder: Path, names: Iterable[str]) -> Path:
     for endings in ((".txt", ".txt.gz"), (".zip",)):
         found = found or sorted(file for file in folder.iterdir() if file.name.endswith(endings))
     if len(found) != 1:
-        raise DataError(
-            f"{folder}: expected one text (100.txt, .txt.gz or .zip), found {len(found)} candidates."
-        )
+        raise DataError(f"{folder}: expected one text (100.txt, .txt.gz or .zip), found {len(found)} candidates.")
     return found[0]
 
 

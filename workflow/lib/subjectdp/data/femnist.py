@@ -105,9 +105,7 @@ def list_by_class(archive: Archive) -> list[Labelled]:
         if len(parts) == 3 and len(parts[0]) == 2 and "hsf" in parts[1] and "mit" not in parts[1]:
             listed.append(Labelled(member, relabel(parts[0], member.name)))
     if not listed:
-        raise DataError(
-            f"{archive.path} holds no image by_class/<hex class>/hsf_N/<image>: not NIST's by_class."
-        )
+        raise DataError(f"{archive.path} holds no image by_class/<hex class>/hsf_N/<image>: not NIST's by_class.")
     return listed
 
 
@@ -119,9 +117,7 @@ def list_by_write(archive: Archive) -> list[Written]:
         if len(parts) == 4:
             listed.append(Written(member, parts[1]))
     if not listed:
-        raise DataError(
-            f"{archive.path} holds no image by_write/hsf_N/<writer>/<type>/<image>: not NIST's by_write."
-        )
+        raise DataError(f"{archive.path} holds no image by_write/hsf_N/<writer>/<type>/<image>: not NIST's by_write.")
     return listed
 
 

@@ -176,9 +176,7 @@ def _receive(
     missing = int(length) if length.isdecimal() else None
     free = shutil.disk_usage(part.parent).free
     if free < (missing or 0) + options.spare_bytes:
-        raise DownloadError(
-            f"{part.parent}: {free} bytes are free, {missing or 0} and some to spare are needed"
-        )
+        raise DownloadError(f"{part.parent}: {free} bytes are free, {missing or 0} and some to spare are needed")
     progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], missing, "MB", 1e6)
     with part.open("wb") as file:
         for chunk in response.iter_content(1 << 16):
@@ -198,9 +196,7 @@ def _check_body(part: Path, mirror: Mirror) -> None:
 def refuse_web_page(start: bytes, name: str) -> None:
     """DownloadError if a file that starts like this is a web page (an error page, a login form)."""
     if start[:512].lstrip(b"\xef\xbb\xbf \r\n\t").lower().startswith(_HTML_STARTS):
-        raise DownloadError(
-            f"{name}: a web page came instead of the file (an error page, or a login is needed)"
-        )
+        raise DownloadError(f"{name}: a web page came instead of the file (an error page, or a login is needed)")
 
 
 def _advice(source: SourceFile) -> str:
@@ -266,9 +262,7 @@ def _find_local(path: Path, source: SourceFile) -> Path:
     if path.is_file() and (source.format == "text" or path.name == source.name):
         return path
     if not path.is_dir():
-        raise DownloadError(
-            f"data.path {path} does not exist: expected {source.name} or a folder that holds it."
-        )
+        raise DownloadError(f"data.path {path} does not exist: expected {source.name} or a folder that holds it.")
     if source.format == "text":
         try:
             return archives.find_text(path, (source.name,))

@@ -47,11 +47,7 @@ def load_upstream(folder: Path) -> Content:
         labels=np.concatenate(labels),
         classes=CLASSES,
         dark_on_light=False,
-        notes={
-            "images_of_files": {
-                part: len(part_labels) for part, part_labels in zip(PARTS, labels, strict=True)
-            }
-        },
+        notes={"images_of_files": {part: len(part_labels) for part, part_labels in zip(PARTS, labels, strict=True)}},
         **single_items(len(features)),
     )
 
@@ -71,7 +67,5 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     values = np.frombuffer(content, dtype=np.uint8, offset=start)
     if len(content) > _LARGEST or len(values) != np.prod(shape, dtype=object):
-        raise expected(
-            f"{path}: values", len(values), f"{' x '.join(map(str, shape))} as its header says", DataError
-        )
+        raise expected(f"{path}: values", len(values), f"{' x '.join(map(str, shape))} as its header says", DataError)
     return values.reshape(shape)

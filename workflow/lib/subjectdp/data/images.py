@@ -84,9 +84,7 @@ def _declared_side(png: bytes, name: str) -> int:
         raise DataError(f"{name} is not a readable PNG image (it starts with {png[:8]!r}).")
     width, height = (int.from_bytes(side) for side in start.groups())
     if width != height or not SIDE <= width <= _LARGEST_SIDE:
-        raise DataError(
-            f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}."
-        )
+        raise DataError(f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}.")
     return width
 
 
@@ -131,8 +129,7 @@ def _map_chunks(archive: Archive, members: list[Member], decode: bool, workers: 
     with ProcessPoolExecutor(workers, context, initializer=_use_archive, initargs=(archive,)) as pool:
         for batch in range(0, len(chunks), 8 * workers):  # bounded, so that results do not pile up
             futures = [
-                pool.submit(_read_chunk_of_worker, chunk, decode)
-                for chunk in chunks[batch : batch + 8 * workers]
+                pool.submit(_read_chunk_of_worker, chunk, decode) for chunk in chunks[batch : batch + 8 * workers]
             ]
             for future in futures:
                 yield _result(future, archive.path)

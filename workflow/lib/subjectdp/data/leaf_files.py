@@ -38,9 +38,7 @@ def find_files(archive: Archive) -> list[LeafFile]:
         raise DataError(
             f"{archive.path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
         )
-    found.sort(
-        key=lambda file: (STAGES[0].index(file.stage) if file.stage in STAGES[0] else 0, _natural(file))
-    )
+    found.sort(key=lambda file: (STAGES[0].index(file.stage) if file.stage in STAGES[0] else 0, _natural(file)))
     for stages in STAGES:
         chosen = [file for file in found if file.stage in stages]
         if chosen:

@@ -147,14 +147,10 @@ def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint
         raise expected(f"{where}: pixels", f"{pixels.min()}..{pixels.max()}", "in [0, 1]", DataError)
     levels = np.rint(255 * pixels)
     if np.abs(255 * pixels - levels).max() > _TOLERANCE:
-        raise DataError(
-            f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?"
-        )
+        raise DataError(f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?")
     labels = _numbers(y, (len(y),), f"{where}: y")
     if labels.dtype.kind == "f" or labels.min() < 0 or labels.max() >= CLASSES:
-        raise expected(
-            f"{where}: labels", f"{labels.min()}..{labels.max()}", f"whole, 0..{CLASSES - 1}", DataError
-        )
+        raise expected(f"{where}: labels", f"{labels.min()}..{labels.max()}", f"whole, 0..{CLASSES - 1}", DataError)
     return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), labels.astype(np.uint8)
 
 
@@ -165,9 +161,7 @@ def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[A
         array = np.asarray(None)
     if array.shape != shape or array.dtype.kind not in "fiu":
         sizes = " x ".join(map(str, shape))
-        raise DataError(
-            f"{where}: expected {sizes} numbers; found other lengths, or entries that are no numbers."
-        )
+        raise DataError(f"{where}: expected {sizes} numbers; found other lengths, or entries that are no numbers.")
     return array
 
 
@@ -175,9 +169,7 @@ def _image_content(users: _Users, notes: dict[str, Any]) -> Content:
     if not users.parts:
         raise DataError("The LEAF files hold no user with an image.")
     parts = [part for user_parts in users.parts.values() for part in user_parts]
-    items = np.array(
-        [sum(len(p[1]) for p in user_parts) for user_parts in users.parts.values()], dtype=np.int64
-    )
+    items = np.array([sum(len(p[1]) for p in user_parts) for user_parts in users.parts.values()], dtype=np.int64)
     return Content(
         dataset="femnist",
         kind=IMAGE,
@@ -218,9 +210,7 @@ def _join(texts: list[str], user: str) -> str:
     for text in texts[1:]:
         overlap = next((n for n in (WINDOW, 1) if joined.endswith(text[:n])), None)
         if overlap is None:
-            raise DataError(
-                f"User {user!r}: the train and the test part are not one text; give all_data.json."
-            )
+            raise DataError(f"User {user!r}: the train and the test part are not one text; give all_data.json.")
         joined += text[overlap:]
     return joined
 

@@ -47,9 +47,7 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
         if look in seen and seen[look] == name:
             raise DataError(f"{where}: {kind} are not unique, {in_words(name)} is there twice.")
         if look in seen:
-            raise DataError(
-                f"{where}: {kind} {in_words(seen[look])} and {in_words(name)} cannot be told apart."
-            )
+            raise DataError(f"{where}: {kind} {in_words(seen[look])} and {in_words(name)} cannot be told apart.")
         seen[look] = name
 
 
@@ -97,9 +95,7 @@ def numbered(subjects: Any, items: int) -> NDArray[np.int64]:
         DataError: a subject that is missing, or that names nobody (:func:`person`).
     """
     if isinstance(subjects, str | bytes | Mapping | Set) or getattr(subjects, "ndim", 1) != 1:
-        raise expected(
-            "subjects", type(subjects).__name__, "a list with the subject of each item, by position"
-        )
+        raise expected("subjects", type(subjects).__name__, "a list with the subject of each item, by position")
     if len(subjects) != items:
         raise expected("subjects", len(subjects), f"one for each of the {items} items")
     plain = subjects.tolist() if hasattr(subjects, "tolist") else subjects

@@ -130,9 +130,7 @@ class Partition:
         )
 
 
-def partition_subjects(
-    splits: Splits, subject_ids: Sequence[str], settings: PartitionSettings, seed: int
-) -> Partition:
+def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: PartitionSettings, seed: int) -> Partition:
     """Spreads the train items of ``splits`` over the silos.
 
     ``subject_ids`` are those of the prepared data that ``splits`` index. The partition's subjects are those
@@ -169,9 +167,7 @@ def partition_subjects(
     return partition
 
 
-def _silos_of_items(
-    splits: Splits, ids: list[str], items: Integers, settings: PartitionSettings, seed: int
-) -> Silos:
+def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: PartitionSettings, seed: int) -> Silos:
     if settings.distribution == EQUAL:
         return deal_items(seed, len(splits.train_items), settings.silos)
     if settings.distribution != INHERENT:
@@ -216,9 +212,7 @@ def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_
         },
         "silo_items": np.diff(partition.train_offsets).tolist(),
         "silo_subjects": np.bincount(silo, minlength=settings.silos).tolist(),
-        "silo_largest_subject": np.maximum.reduceat(
-            sizes, np.searchsorted(silo, range(settings.silos))
-        ).tolist(),
+        "silo_largest_subject": np.maximum.reduceat(sizes, np.searchsorted(silo, range(settings.silos))).tolist(),
         "most_silos_of_a_subject": int(np.bincount(subject).max()),
         "silos_per_subject_limit": limit,
     }

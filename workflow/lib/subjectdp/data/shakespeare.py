@@ -114,9 +114,7 @@ def encode(text: str) -> NDArray[np.uint8]:
         more = "" if len(unknown) <= 10 else f" and {len(unknown) - 10} more"
         raise DataError(f"The text has symbols outside of LEAF's {len(VOCABULARY)}: {listed}{more}.")
     table = np.zeros(128, dtype=np.uint8)
-    table[np.frombuffer(VOCABULARY.encode("ascii"), dtype=np.uint8)] = np.arange(
-        len(VOCABULARY), dtype=np.uint8
-    )
+    table[np.frombuffer(VOCABULARY.encode("ascii"), dtype=np.uint8)] = np.arange(len(VOCABULARY), dtype=np.uint8)
     return table[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
 
 
@@ -125,9 +123,7 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 def split_plays(text: str) -> tuple[list[Play], int]:
     """The plays with more than one character, and the number of non-blank lines that no rule took up."""
-    lines = text.split("\n")[
-        1:
-    ]  # splitlines() ends lines at form feeds and other symbols too, and loses what follows
+    lines = text.split("\n")[1:]  # splitlines() ends lines at form feeds and other symbols too, and loses what follows
     start = _first_play_line(lines)
     plays: list[Play] = []
     speaker: str | None = None

@@ -79,9 +79,7 @@ class Pools:
         return cls(np.array([len(pool) for pool in members]), members)
 
 
-def split_items(
-    prepared: PreparedData, seed: int, test_fraction: float, validation_fraction: float
-) -> Splits:
+def split_items(prepared: PreparedData, seed: int, test_fraction: float, validation_fraction: float) -> Splits:
     """Splits each subject's items into train, validation and test.
 
     Test: LEAF's split by sample with train fraction ``1 - test_fraction``. Images: at random, keyed by seed
@@ -125,9 +123,7 @@ def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
     return first, items - first
 
 
-def sizes_after_split(
-    items: Integers, test_fraction: float, kind: str
-) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+def sizes_after_split(items: Integers, test_fraction: float, kind: str) -> tuple[Integers, Integers, NDArray[np.bool_]]:
     """Train and real test items (after the gap) of each subject, and which subjects LEAF keeps."""
     train, test = part_sizes(items, test_fraction)
     if kind == TEXT:

@@ -63,9 +63,7 @@ def deal_items(seed: int, items: int, silos: int) -> Silos:
     return dealt
 
 
-def spread_items(
-    seed: int, subject_ids: Sequence[str], items: Integers, settings: PartitionSettings
-) -> Silos:
+def spread_items(seed: int, subject_ids: Sequence[str], items: Integers, settings: PartitionSettings) -> Silos:
     """The silo of every train item: int16 (sum(items),), ordered by subject.
 
     ``silos_per_subject`` = m places a subject's items at the first m silos of its own order only (rank floor(m x)).

@@ -113,9 +113,7 @@ def comparison_settings() -> list[Setting]:
     printed = [s for s in paper_settings() if s.dataset == "femnist" and s.published != Published()]
     others = [sizes for sizes in SubjectSizes if sizes is not SubjectSizes.REAL_WRITERS]
     return [
-        replace(s, name=f"{s.name}_{sizes}", rounds=min(s.rounds, 5), sizes=sizes)
-        for sizes in others
-        for s in printed
+        replace(s, name=f"{s.name}_{sizes}", rounds=min(s.rounds, 5), sizes=sizes) for sizes in others for s in printed
     ]
 
 
@@ -205,9 +203,7 @@ def simulate_batches(
         owner = np.repeat(np.arange(len(row), dtype=np.int32), row)
         generator = numpy_generator(seed, Purpose.STATISTICS, setting, draw.value, silo)
         steps = rounds * math.ceil(len(owner) / batch_size)
-        found = [
-            batch_statistics(owner[_draw(generator, len(owner), batch_size, draw)]) for _ in range(steps)
-        ]
+        found = [batch_statistics(owner[_draw(generator, len(owner), batch_size, draw)]) for _ in range(steps)]
         blocks.append(_frame(silo, np.array(found, dtype=np.int32)))
     frame = pd.concat(blocks, ignore_index=True)
     frame.insert(0, "setting", pd.Series([setting] * len(frame), dtype="category"))

@@ -91,9 +91,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             for cells in reader:
                 yield f"{path}, line {reader.line_num}", cells
         except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(
-                f"{path}, line {reader.line_num + 1}: not a line of UTF-8 CSV ({error})."
-            ) from None
+            raise DataError(f"{path}, line {reader.line_num + 1}: not a line of UTF-8 CSV ({error}).") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -128,9 +126,7 @@ def _roles(where: str, names: list[str], label: str, subject: str | None, silo: 
 def _read_row(columns: _Columns, roles: _Roles, where: str, cells: Sequence[object]) -> None:
     if len(cells) != len(roles.names):
         raise DataError(f"{where}: expected {len(roles.names)} columns, got {len(cells)}.")
-    columns.features.extend(
-        _number(cells[place], f"{where}, {roles.names[place]}") for place in roles.features
-    )
+    columns.features.extend(_number(cells[place], f"{where}, {roles.names[place]}") for place in roles.features)
     columns.labels.append(_name(cells[roles.label], "a label", where))
     if roles.subject is not None:
         columns.subjects.append(_name(cells[roles.subject], "a subject's name", where))
@@ -159,9 +155,7 @@ def _content(path: Path, columns: _Columns, roles: _Roles) -> Content:
     classes = _in_order(set(columns.labels))
     if not 2 <= len(classes) <= MOST_CLASSES:
         column = roles.names[roles.label]
-        raise DataError(
-            f"{path}: expected 2 to {MOST_CLASSES} classes in {in_words(column)}, got {len(classes)}."
-        )
+        raise DataError(f"{path}: expected 2 to {MOST_CLASSES} classes in {in_words(column)}, got {len(classes)}.")
     silos = _in_order(set(columns.silos))
     if len(silos) > _MOST_SILOS:
         raise DataError(f"{path}: expected at most {_MOST_SILOS} silos, got {len(silos)}.")

@@ -44,9 +44,7 @@ class Clip:
     grouping: Grouping  # what is clipped as one, in the order of the pass's items
     clip_norm: float | Tensor  # C, one for all or one a group
     weights: Tensor | None = None  # (B,), None for all ones
-    grouped: bool = (
-        False  # a group's gradient is that of its weighted items; else items are weighted after clipping
-    )
+    grouped: bool = False  # a group's gradient is that of its weighted items; else items are weighted after clipping
 
 
 @dataclass(frozen=True)
@@ -169,9 +167,7 @@ class ClippingEngine:
             total = self._add_gradients(inputs[part], labels[part], part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
-    def _add_clipped(
-        self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _add_clipped(self, inputs: Tensor, labels: Tensor, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
         linear = self._one_linear(inputs, labels)
         if linear is not None:
             linear.weight(clip.weights if clip.grouped else None)
@@ -197,9 +193,7 @@ class ClippingEngine:
             raise expected("loss", tuple(losses.shape), allowed, ModelError)
         return losses
 
-    def add_recorded(
-        self, tape: Tape, losses: Tensor, clip: Clip, total: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def add_recorded(self, tape: Tape, losses: Tensor, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
         """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
 
         ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
@@ -209,9 +203,7 @@ class ClippingEngine:
             loss = _total(losses, clip.weights if clip.grouped else None)
         return self._add_captured(self._captured(tape, loss), clip, total)
 
-    def _add_captured(
-        self, captured: dict[str, Captured], clip: Clip, total: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _add_captured(self, captured: dict[str, Captured], clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             if clip.grouped and clip.weights is not None:
                 _zero_out(captured, clip.weights == 0.0, None)
@@ -248,9 +240,7 @@ class ClippingEngine:
         gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
-    def _add_gradients(
-        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, total: Tensor | None
-    ) -> Tensor:
+    def _add_gradients(self, inputs: Tensor, labels: Tensor, weights: Tensor | None, total: Tensor | None) -> Tensor:
         parameters = dict(self.flat.model.named_parameters())
         for parameter in parameters.values():
             parameter.requires_grad_(True)
@@ -283,9 +273,7 @@ class ClippingEngine:
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         edges = [edge for taped in tape.values() for edge in taped.edges]
-        gradients = (
-            torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
-        )
+        gradients = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
         deltas = iter(gradients or [None] * len(edges))
         captured = {}
         with torch.no_grad():
@@ -338,14 +326,10 @@ def _named(layer: str) -> Iterator[None]:
         raise
     except Exception as problem:  # whatever a module of anyone's raises
         first = (str(problem).splitlines() or [""])[0][:200]
-        raise ModelError(
-            f"Layer {layer!r} cannot be trained privately: {type(problem).__name__}: {first}"
-        ) from problem
+        raise ModelError(f"Layer {layer!r} cannot be trained privately: {type(problem).__name__}: {first}") from problem
 
 
-def _only_input(
-    name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int
-) -> Tensor:
+def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):
@@ -413,9 +397,7 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
             raise ModelError(
                 f"Expected each parameter in one layer, {first!r} and {name!r} are one (tied): give each its own."
             )
-    return [
-        (name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None
-    ]
+    return [(name, m) for name, m in model.named_modules() if next(m.parameters(recurse=False), None) is not None]
 
 
 def _refuse_unusual(name: str, module: nn.Module) -> None:
@@ -437,9 +419,7 @@ def _rule_of(name: str, module: nn.Module) -> LayerRule:
     if type(module) is nn.LSTM and recurrent.supports(module):
         return LSTMRule()
     if isinstance(module, nn.RNNBase):
-        raise ModelError(
-            f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}."
-        )
+        raise ModelError(f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}.")
     if type(module) is nn.Conv2d and convolution.supports(module):
         return ConvolutionRule()
     exact: dict[type[nn.Module], LayerRule] = {

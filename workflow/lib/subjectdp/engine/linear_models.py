@@ -75,9 +75,7 @@ class OneLinear:
         return norms, finite
 
 
-def without_backward(
-    model: Callable[[Tensor], Tensor], layer: Any, inputs: Tensor, labels: Tensor
-) -> OneLinear | None:
+def without_backward(model: Callable[[Tensor], Tensor], layer: Any, inputs: Tensor, labels: Tensor) -> OneLinear | None:
     """A pass of ``inputs`` (B, ...) with ``labels`` (B,) int64; None if the model is more than one linear layer.
 
     ``layer``: the only nn.Linear of the model that has parameters.

@@ -112,9 +112,7 @@ def _check_with_loop(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targ
     return unused
 
 
-def _loop(
-    model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor
-) -> tuple[list[Tensor], list[str]]:
+def _loop(model: nn.Module, item_loss: ItemLoss, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], list[str]]:
     """Each parameter's gradients (B, ...) by item, and the parameters without any.
 
     Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
@@ -133,10 +131,7 @@ def _loop(
         gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
         used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
         rows.append(
-            [
-                torch.zeros_like(p) if g is None else g
-                for g, p in zip(gradients, parameters.values(), strict=True)
-            ]
+            [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, parameters.values(), strict=True)]
         )
     each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
     return each, [name for name in parameters if name not in used]

@@ -170,9 +170,7 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame,
     return parts.dataset_panel(runs, quantity, draw, values, words, scale=scale)
 
 
-def _draw(
-    axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: Collection[str]
-) -> None:
+def _draw(axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: Collection[str]) -> None:
     """Marks at the places of the sweep, hollow where the column ``hollow`` says so; ``across``: lines instead."""
     aside = parts.shifts(in_order(values["series"]))
     for name in aside:
@@ -246,9 +244,7 @@ def _mark_predicted(axes: Axes, values: pd.DataFrame) -> None:
     axes.text(0.99, 0.02, "predicted noise: an experiment", transform=axes.transAxes, **look)
 
 
-def _rounds_panel(
-    runs: pd.DataFrame, epsilon: float, rounds: pd.DataFrame, styles: dict[str, Style]
-) -> Panel:
+def _rounds_panel(runs: pd.DataFrame, epsilon: float, rounds: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     values = parts.plotted(
         curve_values(runs, rounds, "test_accuracy", "name"), quantity=f"accuracy_epsilon_{epsilon:g}"
     )

@@ -73,9 +73,7 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     last = table[table["last"] & (table["quantity"] == POPULATION)]
     order = in_order(last["label"])
     tables = [
-        bands(last[last[column].notna()], ["dataset", "label"], column).assign(
-            quantity=f"population_{column}"
-        )
+        bands(last[last[column].notna()], ["dataset", "label"], column).assign(quantity=f"population_{column}")
         for column in MARKS
     ]
     values = pd.concat(tables).rename(columns={"label": "series"})
@@ -87,9 +85,7 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
 def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> None:
     for name, place in parts.draw_rows(axes, order).items():
         part, color = values[values["series"] == name], styles[name].color
-        axes.plot(
-            [part["mean"].min(), part["mean"].max()], [place] * 2, color=color, linewidth=2.0, alpha=0.35
-        )
+        axes.plot([part["mean"].min(), part["mean"].max()], [place] * 2, color=color, linewidth=2.0, alpha=0.35)
         for _, row in part.iterrows():
             _draw_mark(axes, row, place, color)
     axes.set_xscale("log")

@@ -46,9 +46,7 @@ def counts_by_value(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> p
     )
     half = t_half_width(table.std(axis=1, ddof=1).to_numpy(), table.shape[1])
     mean = table.mean(axis=1).to_numpy()
-    values = pd.DataFrame(
-        {"x": table.index.astype(float), "mean": mean, "low": mean - half, "high": mean + half}
-    )
+    values = pd.DataFrame({"x": table.index.astype(float), "mean": mean, "low": mean - half, "high": mean + half})
     facts = {"quantity": f"minibatches_by_{quantity}", "series": runs["label"].iloc[0]}
     facts |= {"dataset": runs["dataset"].iloc[0], "seeds": table.shape[1]}
     return plotted(values, **facts).rename_axis(str(width))

@@ -214,9 +214,7 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
     table = rounds[["run_id", "round", *METRICS]].merge(facts, on="run_id", validate="many_to_one")
     panels = []
     for metric, (quantity, _, factor) in METRICS.items():
-        values = _standard_errors(
-            table.assign(value=factor * table[metric], x=table["round"], quantity=quantity)
-        )
+        values = _standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
         draw = partial(draw_curves, values=values, metric=metric, styles=styles)
         panels.append(parts.dataset_panel(table, quantity, draw, values, scale=quantity))
     by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]

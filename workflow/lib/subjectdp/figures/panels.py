@@ -76,11 +76,7 @@ class Sheet:
     def lines(self) -> list[tuple[list[Panel], float]]:
         """The panels of each line of the picture and its height in inches: rows wider than a page are broken."""
         heights = self.row_heights or (self.row_height,) * len(self.rows)
-        return [
-            (line, height)
-            for row, height in zip(self.rows, heights, strict=True)
-            for line in self._broken(row)
-        ]
+        return [(line, height) for row, height in zip(self.rows, heights, strict=True) for line in self._broken(row)]
 
     def _broken(self, row: Sequence[Panel]) -> list[list[Panel]]:
         broken: list[list[Panel]] = [[]]
@@ -111,9 +107,7 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
     folder = Path(folder)
     letters = ascii_lowercase[: len(sheet.panels)]
-    values = pd.concat(
-        [p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)]
-    )
+    values = pd.concat([p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)])
     with figure_style():
         figure, _ = _combined(sheet, letters)
         paths = _save(figure, folder / sheet.name, source)

@@ -162,9 +162,7 @@ def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) ->
     values = bands(runs, ["dataset", "label", "alpha"], "value")
     values = parts.plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
     draw = partial(_draw_sweep, values=values, styles=styles, label=_SWEPT[quantity])
-    return parts.dataset_panel(
-        runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None
-    )
+    return parts.dataset_panel(runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None)
 
 
 def _draw_sweep(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], label: str) -> None:

@@ -136,9 +136,7 @@ def draw_rows(axes: Axes, names: Sequence[str]) -> dict[str, int]:
     return places
 
 
-def write_beside(
-    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **more: Any
-) -> None:
+def write_beside(axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **more: Any) -> None:
     """A small text beside a mark, ``offset`` in points."""
     look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": GREY}
     axes.annotate(text, place, xytext=offset, textcoords="offset points", **look | more)

@@ -109,8 +109,7 @@ def _statements_panel(runs: pd.DataFrame) -> Panel:
         raise expected(f"privacy statements of {dataset}", "none", "at least one ε in the runs", DataError)
     conditional = {str(name) for name, part in named.groupby("series") if is_conditional(part)}
     looks = {
-        name: (styles[label].color, CONDITIONAL_MARK if name in conditional else "")
-        for name, label in series.items()
+        name: (styles[label].color, CONDITIONAL_MARK if name in conditional else "") for name, label in series.items()
     }
     return parts.dataset_panel(runs, "epsilon", partial(_draw_statements, values=values, looks=looks), values)
 
@@ -178,9 +177,7 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     marked = (CONDITIONAL_NOTE,) if is_conditional(runs) else ()
     return Sheet(
         name,
-        tuple(
-            tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs)
-        ),
+        tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs)),
         _accuracy_legend(runs, styles),
         (told, strip, *marked, *notes),
         tuple(runs["run_id"]),
@@ -205,9 +202,7 @@ def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> 
     values = _accuracy_values(runs, unit)
     facts = runs.groupby("series").first()
     looks = {str(name): (styles[row["label"]], row["mode"] == "sound") for name, row in facts.iterrows()}
-    conditional = {
-        str(name) for name, part in runs.groupby("series") if unit == "subject" and is_conditional(part)
-    }
+    conditional = {str(name) for name, part in runs.groupby("series") if unit == "subject" and is_conditional(part)}
     draw = partial(_draw_accuracy, values=values, looks=looks, conditional=conditional)
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}", scale=scale)
@@ -242,9 +237,7 @@ def _draw_accuracy(
         for (_, row), x in zip(part.iterrows(), places, strict=True):
             _draw_mark(axes, row, looks[str(series)], x, aside[str(series), str(row["quantity"])])
             if series in conditional and row["quantity"] == _SOUND_MARK and math.isfinite(row["x"]):
-                parts.write_beside(
-                    axes, CONDITIONAL_MARK, (x, row["mean"]), (4, 4), va="baseline", fontsize=8
-                )
+                parts.write_beside(axes, CONDITIONAL_MARK, (x, row["mean"]), (4, 4), va="baseline", fontsize=8)
         if len(part) > 1:  # from the claim to what holds
             axes.plot(places, part["mean"], color=looks[str(series)][0].color, linewidth=1.0, alpha=0.45)
     _join_targets(axes, values, looks)

@@ -24,9 +24,7 @@ MARKS = 8
 _LOG_RATIO = 30.0  # largest ratio of losses on a linear axis
 
 
-def curve_values(
-    runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str = "label"
-) -> pd.DataFrame:
+def curve_values(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str = "label") -> pd.DataFrame:
     """Bands of ``metric`` by round for each value of the runs' column ``series`` (one data set)."""
     facts = runs[["run_id", "dataset", series]]
     table = rounds.merge(facts, on="run_id", how="inner", validate="many_to_one")
@@ -56,17 +54,12 @@ def curve_panel(
     return dataset_panel(runs, draw=draw, values=values, **facts)
 
 
-def _seed_lines(
-    runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str
-) -> list[tuple[str, pd.DataFrame]]:
+def _seed_lines(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str) -> list[tuple[str, pd.DataFrame]]:
     """The series and the rounds (columns x, value) of each run, if a series has several seeds."""
     several = runs[runs.groupby(series)["seed"].transform("nunique") > 1]
     factor = METRICS[metric][2]
     parts = [(name, rounds[rounds["run_id"] == run]) for run, name in several[["run_id", series]].to_numpy()]
-    return [
-        (str(name), pd.DataFrame({"x": part["round"], "value": part[metric] * factor}))
-        for name, part in parts
-    ]
+    return [(str(name), pd.DataFrame({"x": part["round"], "value": part[metric] * factor})) for name, part in parts]
 
 
 def draw_curves(

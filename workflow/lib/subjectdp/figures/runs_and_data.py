@@ -49,9 +49,7 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
     return parts.dataset_panel(runs, quantity, draw, values)
 
 
-def _draw_cost(
-    axes: Axes, values: pd.DataFrame, axis: str, order: list[str], styles: dict[str, Style]
-) -> None:
+def _draw_cost(axes: Axes, values: pd.DataFrame, axis: str, order: list[str], styles: dict[str, Style]) -> None:
     places = parts.draw_rows(axes, order)
     for name, mean, low, high in values[["series", "mean", "low", "high"]].to_numpy():
         place, style = places[name], styles[name]

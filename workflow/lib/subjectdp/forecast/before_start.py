@@ -24,9 +24,7 @@ from subjectdp.results.shown_runs import setting_columns, shown_rows
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
-def check_before_start(
-    scenario: Scenario, results: str = paths.RESULTS, files: Sequence[Path | str] = ()
-) -> None:
+def check_before_start(scenario: Scenario, results: str = paths.RESULTS, files: Sequence[Path | str] = ()) -> None:
     """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure.
 
     ``files`` are the scenario's; the error names the place in them.
@@ -53,9 +51,7 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
     for run in scenario.runs:
         train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
         place = (run.data_key, run.partition.model_dump_json(), batch)
-        by_size = (
-            run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
-        )
+        by_size = run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
         planned = Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file()
         if place in seen or not by_size or planned:  # the plan counts its silos exactly
             continue
@@ -83,7 +79,5 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
 def _row(run: RunConfig) -> dict[str, Any]:
     columns = setting_columns(run.model_dump(mode="json"))
     if run.training.sampling_fraction is not None:
-        columns["batch_size"] = round(
-            run.training.sampling_fraction * expected_items(run).train / run.partition.silos
-        )
+        columns["batch_size"] = round(run.training.sampling_fraction * expected_items(run).train / run.partition.silos)
     return {**columns, "label": run_label(run.algorithm.label, run.privacy.predicted_subjects)}

@@ -31,12 +31,8 @@ LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
-_GRES = re.compile(
-    r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$"
-)  # gpu, gpu:a100, gpu:1g.10gb
-_STYLES = (
-    "gpu (--gpus=N), gpu:MODEL (--gpus=MODEL:N), gres=NAME or gres=NAME:TYPE (--gres=NAME:TYPE:N) or none"
-)
+_GRES = re.compile(r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$")  # gpu, gpu:a100, gpu:1g.10gb
+_STYLES = "gpu (--gpus=N), gpu:MODEL (--gpus=MODEL:N), gres=NAME or gres=NAME:TYPE (--gres=NAME:TYPE:N) or none"
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,7 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
     prepared = load_prepared(paths.prepared_dir(run.data_key, results))
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
-    splits = split_items(
-        prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction
-    )
+    splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
     return partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed), PREPARED
 
 

@@ -174,11 +174,7 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
         f"{_span(longest.hours_a_run)} ({longest.label}, {longest.dataset})",
         "",
         *_notes(rows),
-        *(
-            line
-            for problem in undrawable_figures(scenario)
-            for line in wrap(f"Will not start: {problem}", _WIDTH)
-        ),
+        *(line for problem in undrawable_figures(scenario) for line in wrap(f"Will not start: {problem}", _WIDTH)),
         *scenario.repetitions,
     ]
     return "\n".join(lines) + "\n"
@@ -225,9 +221,7 @@ def _noisy(rows: Sequence[Forecast]) -> list[str]:
     }
     if not ratios:
         return []
-    named = ", ".join(
-        f"{name} {ratio:.2g}" for name, ratio in sorted(ratios.items(), key=lambda each: -each[1])
-    )
+    named = ", ".join(f"{name} {ratio:.2g}" for name, ratio in sorted(ratios.items(), key=lambda each: -each[1]))
     return [
         "WARNING: the noise of all rounds on a weight exceeds the scale of the weights before training, and will "
         f"drown the model; times the scale: {named}. Lower the rate or the number of steps, or take a smaller model."

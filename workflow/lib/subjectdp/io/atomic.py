@@ -48,9 +48,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.stem}.", suffix=f".tmp{target.suffix}"
-        )
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=f".tmp{target.suffix}")
         os.close(handle)
         temporary = Path(name)
         yield temporary

@@ -48,18 +48,14 @@ def build_model(
         raise unknown("model.name", name, MODELS, ModelError)
     facts = MODELS[name]
     if facts.kind != kind:
-        raise ModelError(
-            f"Expected model.name to fit {kind} data ({', '.join(model_names(kind))}), got {name!r}."
-        )
+        raise ModelError(f"Expected model.name to fit {kind} data ({', '.join(model_names(kind))}), got {name!r}.")
     module, _, builder_name = facts.builder.partition(".")
     builder: Callable[..., nn.Module] = getattr(_MODULES[module], builder_name)
     overrides = dict(parameters or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)
         try:
-            return builder(
-                classes, SHAPES[kind] if shape is None else shape, **model_parameters(name, overrides)
-            )
+            return builder(classes, SHAPES[kind] if shape is None else shape, **model_parameters(name, overrides))
         except ModelError:
             raise
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:

@@ -49,9 +49,7 @@ class FixedFeatureModel(nn.Module):
             self.head.weight.copy_(torch.zeros(()) if start is None else start)
 
     def forward(self, items: Tensor) -> Tensor:
-        computed = (
-            items.dim() == 2 and items.is_floating_point()
-        )  # images have four dimensions, text is int64
+        computed = items.dim() == 2 and items.is_floating_point()  # images have four dimensions, text is int64
         logits: Tensor = self.head(items if computed else self.features(items))
         return logits
 
@@ -164,9 +162,7 @@ def scattering_head(
     return FixedFeatureModel(features, features.width, classes)
 
 
-def handwriting_head(
-    classes: int, shape: tuple[int, ...], from_synthetic: bool, typefaces: bool
-) -> FixedFeatureModel:
+def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool, typefaces: bool) -> FixedFeatureModel:
     """A head on 128 features learned from synthetic characters; 7,936 weights for 62 classes.
 
     ``from_synthetic``: the head starts from the one fitted to the synthetic characters, which is as public as the

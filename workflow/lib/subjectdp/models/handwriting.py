@@ -44,9 +44,7 @@ class HandwritingNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         first, second, third = _WIDTHS
-        self.layers = nn.Sequential(
-            *_block(1, first, 5), nn.MaxPool2d(2), *_block(first, second, 3), nn.MaxPool2d(2)
-        )
+        self.layers = nn.Sequential(*_block(1, first, 5), nn.MaxPool2d(2), *_block(first, second, 3), nn.MaxPool2d(2))
         self.layers.extend([*_block(second, third, 3), nn.MaxPool2d(2), nn.Flatten()])
 
     def forward(self, images: Tensor) -> Tensor:

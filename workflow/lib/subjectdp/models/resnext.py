@@ -55,9 +55,7 @@ def load_checkpoint(path: Path) -> dict[str, Tensor]:
 def _check(path: Path, weights: Mapping[str, Any]) -> None:
     wanted = set(_names(weights))
     if missing := sorted(wanted - weights.keys()):
-        raise ModelError(
-            f"{path} lacks {missing[0]} and {len(missing) - 1} more: expected a ResNeXt of three stages."
-        )
+        raise ModelError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: expected a ResNeXt of three stages.")
     if not all(isinstance(weights[name], Tensor) and torch.isfinite(weights[name]).all() for name in wanted):
         raise ModelError(f"{path}: expected finite numbers in all layers.")
     if len(weights[f"{_blocks(weights, 3)[-1]}.bn_expand.weight"]) != FEATURES:

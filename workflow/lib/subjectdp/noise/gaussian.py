@@ -125,9 +125,7 @@ def _double_round(x: Any) -> Any:
 
 
 @compiled
-def cipher_blocks(
-    key: NDArray[np.uint32], counter: np.uint32, nonce: np.uint32, words: NDArray[np.uint32]
-) -> None:
+def cipher_blocks(key: NDArray[np.uint32], counter: np.uint32, nonce: np.uint32, words: NDArray[np.uint32]) -> None:
     """Fills ``words`` (16, lanes): column l is the ChaCha8 block of ``counter`` + l under ``key`` (8,).
 
     The four double rounds are written out because a loop over them prevents vectorisation.
@@ -228,9 +226,7 @@ def redraw_tails(
     for i in range(first.shape[0]):
         if radii[i] < uint32(_RARE):
             cipher_blocks(key, uint32(uint32(offset) + uint32(i)), uint32(_TAILS), words)
-            uniform = (
-                float(words[0, 0] >> uint32(5)) * 67108864.0 + float(words[1, 0] >> uint32(6)) + 0.5
-            ) / 2.0**53
+            uniform = (float(words[0, 0] >> uint32(5)) * 67108864.0 + float(words[1, 0] >> uint32(6)) + 0.5) / 2.0**53
             longer = math.sqrt(-2.0 * (math.log(uniform) - 24.0 * math.log(2.0)))
             length = math.sqrt(-2.0 * math.log((float(radii[i]) + 0.5) / 2.0**32))
             first[i] = float32(first[i] * (longer / length))

@@ -34,9 +34,7 @@ class Ring:
 
     def __post_init__(self) -> None:
         if not 2 <= self.modulus <= 2**LARGEST_BITS:
-            raise expected(
-                "modulus of the ring", self.modulus, f"between 2 and 2^{LARGEST_BITS}", ConfigError
-            )
+            raise expected("modulus of the ring", self.modulus, f"between 2 and 2^{LARGEST_BITS}", ConfigError)
 
     @classmethod
     def of_bits(cls, bits: int) -> Ring:
@@ -156,9 +154,7 @@ def largest_sum(
     for silo in silos:
         items = silo.items
         if silo.sampling_probability < 1.0:
-            quantile = stats.binom.isf(
-                failure_probability / (2.0 * batches), items, silo.sampling_probability
-            )
+            quantile = stats.binom.isf(failure_probability / (2.0 * batches), items, silo.sampling_probability)
             items = min(items, int(quantile))
         signals.append(silo.steps * items * silo.largest_entry)
     variances = sorted((silo.steps * silo.noise_variance for silo in silos), reverse=True)

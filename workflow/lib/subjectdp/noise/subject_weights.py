@@ -20,9 +20,7 @@ from subjectdp.plan.plan import BudgetWeights, TrustModel
 Weights = NDArray[np.float64]
 
 
-def budget_weights(
-    counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int
-) -> Weights:
+def budget_weights(counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int) -> Weights:
     """w (silos, subjects) float64 within the budget; 0 where a silo holds no item of a subject.
 
     Args:
@@ -53,9 +51,7 @@ def check_budget(weights: Weights, trust: TrustModel) -> None:
     """Raises PrivacyError if a subject's weights (silos, subjects) are negative or exceed the budget of 1."""
     used = (weights**2 if trust is TrustModel.LOCAL else weights).sum(axis=0)
     if not (np.all(weights >= 0) and np.all(used <= 1 + 1e-12)):
-        raise expected(
-            "budget of a subject over its silos", float(used.max(initial=0)), "at most 1", PrivacyError
-        )
+        raise expected("budget of a subject over its silos", float(used.max(initial=0)), "at most 1", PrivacyError)
 
 
 def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:

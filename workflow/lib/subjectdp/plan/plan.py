@@ -278,28 +278,18 @@ class PlanSettings:
     clip_norm: ClipNorm
     rounds: Count  # R before the horizontal rule
     local_steps: Count | None  # None: one epoch
-    batch_size: (
-        int  # expected batch size B, checked against the silos' items; unread beside a sampling_fraction
-    )
-    sampling_fraction: Probability | None = (
-        None  # Poisson probability q of an item at every silo; None: B / items
-    )
+    batch_size: int  # expected batch size B, checked against the silos' items; unread beside a sampling_fraction
+    sampling_fraction: Probability | None = None  # Poisson probability q of an item at every silo; None: B / items
     silos_per_round: Count | None = None
     silo_choice: SiloChoice = SiloChoice.IN_TURN
-    noise_multiplier: NonNegative | None = (
-        None  # override of the calibration; of the sum (accounting.sound.shares)
-    )
+    noise_multiplier: NonNegative | None = None  # override of the calibration; of the sum (accounting.sound.shares)
     accountant: Accountant = Accountant.PLD
     cache_dir: str | None = None
-    own_noise_only: bool = (
-        False  # joint noise, sound: account for each silo's own noise alone (any local steps)
-    )
+    own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
     colluding_silos: NaturalNumber = 0  # joint noise: silos whose noise does not count
     linear_updates: bool = True  # joint noise: a silo's update is linear in its noisy gradients (not Adam)
     noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
-    gradient_bits: GradientBits = (
-        16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
-    )
+    gradient_bits: GradientBits = 16  # Skellam: steps of the integer grid in the largest clip norm, as a power of 2
     fused_steps: tuple[Count, ...] = ()  # joint noise: each silo's local steps for one noise; (): 1
     subject: SubjectSettings = SubjectSettings()  # read where subjects are sampled
     predicted_subjects: Count | None = None  # noise on the average as this many subjects would have it

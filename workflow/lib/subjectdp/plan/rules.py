@@ -53,9 +53,7 @@ def check_ranges(settings: PlanSettings) -> None:
         raise ConfigError("\n".join(_lines(problem))) from None
 
 
-def problems(
-    mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool
-) -> Iterator[SubjectDPError]:
+def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> Iterator[SubjectDPError]:
     """Every rule that the settings break; arguments as for :func:`check`."""
     yield from _silos(settings, silos)
     yield from _observers(mechanism, settings)
@@ -107,11 +105,7 @@ def _least_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
 def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     updates = mechanism.clipping is Clipping.PER_UPDATE
     if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
-        chosen = (
-            f"algorithm.name is {mechanism.algorithm}"
-            if mechanism.beyond_papers
-            else "joint.clipping is update"
-        )
+        chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
         allowed = f"sound when {chosen} (no paper of this project publishes it)"
         yield expected("privacy.mode", settings.mode, allowed, PrivacyError)
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
@@ -132,11 +126,7 @@ def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
 def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     by_subject = settings.sampling is SamplingMethod.POISSON_SUBJECTS
     if by_subject != mechanism.samples_subjects:
-        wanted = (
-            "poisson, a coin for each subject,"
-            if mechanism.samples_subjects
-            else "poisson or fixed_batch_size"
-        )
+        wanted = "poisson, a coin for each subject," if mechanism.samples_subjects else "poisson or fixed_batch_size"
         allowed = f"{wanted} when algorithm.name is {mechanism.algorithm}"
         yield expected("training.sampling", settings.sampling, allowed, PrivacyError)
     if settings.sampling_fraction is not None and settings.sampling is not SamplingMethod.POISSON:
@@ -151,9 +141,7 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
 def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
     if skellam and settings.accountant not in (Accountant.RDP_INTEGER, Accountant.MIRONOV):
-        allowed = (
-            "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
-        )
+        allowed = "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
@@ -183,9 +171,7 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
     if Accountant(settings.accountant).only_claims:
-        allowed = (
-            "one that bounds ε from above for any mechanism when privacy.mode is sound (pld, rdp or prv)"
-        )
+        allowed = "one that bounds ε from above for any mechanism when privacy.mode is sound (pld, rdp or prv)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
     if mechanism.counts_items and not cap_enforced:
         allowed = (
@@ -197,11 +183,7 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
 
 def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     """What the silos' noise must fulfil to protect every silo's items together."""
-    if (
-        mechanism.trust is not TrustModel.SECURE_AGGREGATION
-        or mechanism.noised_after_steps
-        or settings.own_noise_only
-    ):
+    if mechanism.trust is not TrustModel.SECURE_AGGREGATION or mechanism.noised_after_steps or settings.own_noise_only:
         return
     where = f"when algorithm.name is {mechanism.algorithm} and privacy.mode is sound"
     instead = "or set joint.clipping: update, or joint.own_noise_only"
@@ -210,7 +192,5 @@ def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subje
         allowed = f"1 {where} ({reason}; {instead})"
         yield expected("training.local_steps", settings.local_steps, allowed, PrivacyError)
     if not settings.linear_updates:
-        allowed = (
-            f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
-        )
+        allowed = f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
         yield expected("training.optimizer.name", "adam", allowed, PrivacyError)

@@ -141,9 +141,7 @@ def _data_words(manifest: Mapping[str, Any]) -> str:
 
 def _versions(environment: Mapping[str, Any]) -> str:
     packages = environment.get("packages") or {}
-    versions = [
-        f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)
-    ]
+    versions = [f"{name} {packages[name]}" for name in ("torch", "opacus", "dp-accounting") if packages.get(name)]
     return ", ".join([f"Python {environment.get('python', 'unknown')}", *versions])
 
 

@@ -42,9 +42,7 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
-    runs = runs.assign(
-        local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch")
-    )
+    runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch"))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     rows = [
@@ -59,9 +57,7 @@ def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
     """Sampling at the papers' scale beside the papers' numbers, with the difference in per cent of theirs."""
     table = summary_table(statistics)
     if table.empty:
-        raise expected(
-            "settings of the statistics", "none known", "at least one of the papers' settings", DataError
-        )
+        raise expected("settings of the statistics", "none known", "at least one of the papers' settings", DataError)
     for quantity in ("subjects", "largest_group"):
         published = table[f"{quantity}_published"]
         table[f"{quantity}_difference_percent"] = 100 * (table[f"{quantity}_mean"] / published - 1)

@@ -71,9 +71,7 @@ def epsilon_of(statement: Any) -> float:
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError) as problem:
-        raise expected(
-            "epsilon of a privacy statement", value, "a number, inf or null", DataError
-        ) from problem
+        raise expected("epsilon of a privacy statement", value, "a number, inf or null", DataError) from problem
 
 
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
@@ -102,13 +100,9 @@ def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str
         row = setting_columns(manifest["config"]) | _facts(manifest) | _epsilons(manifest["privacy"])
         row["batch_size"] = _mean_batch(manifest, row["batch_size"])
     except (KeyError, TypeError) as problem:
-        raise DataError(
-            f"Expected {path} to be a whole run manifest, got one without {problem}."
-        ) from problem
+        raise DataError(f"Expected {path} to be a whole run manifest, got one without {problem}.") from problem
     last = rounds.iloc[-1]
-    return row | {
-        f"final_{name}": float(last[name]) for name in ("test_accuracy", "test_loss", "validation_accuracy")
-    }
+    return row | {f"final_{name}": float(last[name]) for name in ("test_accuracy", "test_loss", "validation_accuracy")}
 
 
 def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:

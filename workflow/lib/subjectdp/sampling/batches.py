@@ -109,9 +109,7 @@ def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int
     return chosen
 
 
-def subjects_of_round(
-    subjects: int, probability: float, seed: int, round_: int, *place: int
-) -> NDArray[np.bool_]:
+def subjects_of_round(subjects: int, probability: float, seed: int, round_: int, *place: int) -> NDArray[np.bool_]:
     """(subjects,) bool: who takes part: each subject whose coin says so.
 
     Args:

@@ -95,9 +95,7 @@ def paper_facts(setting: Setting) -> FederationFacts:
     )
 
 
-def paper_plan_settings(
-    algorithm: str, setting: Setting, accountant: str, cache_dir: str | None
-) -> PlanSettings:
+def paper_plan_settings(algorithm: str, setting: Setting, accountant: str, cache_dir: str | None) -> PlanSettings:
     """The privacy settings of a target's paper; C = 1, since only the noise multiplier is accounted.
 
     Raises DataError if the paper's rounds, mini-batch size, ε or δ are not given.
@@ -161,9 +159,7 @@ def _plan(
 
 
 @cache
-def _claim(
-    algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None
-) -> dict[str, Any]:
+def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None) -> dict[str, Any]:
     """Published and sound ε of the plan as published at ``unit`` (None: the claimed one), and what ε is at least.
 
     The federation has k = 8 items of every subject at every silo (D-07 has 9). The noise is what Opacus' RDP accountant
@@ -173,9 +169,7 @@ def _claim(
     """
     silos = setting.silos or SILOS
     facts = federation(silos, silos)
-    plan, tight = (
-        _plan(algorithm, facts, setting, each, cache_dir) for each in (Accountant.OPACUS, Accountant.PLD)
-    )
+    plan, tight = (_plan(algorithm, facts, setting, each, cache_dir) for each in (Accountant.OPACUS, Accountant.PLD))
     judged = unit or plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]
     own, by_pld = (sound_statement(each, judged, every_silo=True) for each in (plan, tight))

@@ -59,9 +59,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
         return None
     if target.metric in _OF_DATA:
         row = first.runs.iloc[0]
-        value = float(
-            row["subjects"] if target.metric == "subjects" else row["train_items"] / row["subjects"]
-        )
+        value = float(row["subjects"] if target.metric == "subjects" else row["train_items"] / row["subjects"])
         return Measured.exact(value, _data_words(row), at_setting=first.at_setting, synthetic=first.synthetic)
     if not target.versus:
         return measured_on(mean_interval(_values(first, target.metric)), first, [], first.at_setting)

@@ -50,9 +50,7 @@ def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | Non
 def measure_table1(target: Target, table1: pd.DataFrame) -> Measured | None:
     """Measures a target of the joint-noise paper by its recomputed Table 1; None if it has no such row."""
     setting = target.setting
-    rows = table1[
-        (table1["local_steps"].astype(str) == setting.local_steps) & (table1["parties"] == setting.silos)
-    ]
+    rows = table1[(table1["local_steps"].astype(str) == setting.local_steps) & (table1["parties"] == setting.silos)]
     if rows.empty:
         return None
     row = rows.iloc[0]

@@ -59,9 +59,7 @@ def read_inputs(
     return RunInputs(run, plan_run(run, partition, cache_dir), prepared, partition)
 
 
-def make_federation(
-    inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None
-) -> Federation:
+def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
     ``cache_dir`` keeps a model's fixed features for other runs; None: they are computed for this run alone.
@@ -75,9 +73,9 @@ def make_federation(
     if secure != (inputs.secret is not None):
         raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
     name = str(run.model.name)
-    model = build_model(
-        name, prepared.classes, prepared.kind, run.seed, run.model.parameters, prepared.shape
-    ).to(device)
+    model = build_model(name, prepared.classes, prepared.kind, run.seed, run.model.parameters, prepared.shape).to(
+        device
+    )
     data = _items_on_device(inputs, model, device, cache_dir)
     item, _ = data.batch(partition.train_items[:1])
     _check_shapes(model, name, item, prepared.classes)
@@ -118,8 +116,6 @@ def _check_shapes(model: torch.nn.Module, name: str, item: Tensor, classes: int)
         with torch.no_grad():
             shape = tuple(model(item).shape)
     except (RuntimeError, IndexError, ValueError) as error:
-        raise ModelError(
-            f"Expected model.name {name!r} to take items of shape {tuple(item.shape)}: {error}"
-        ) from None
+        raise ModelError(f"Expected model.name {name!r} to take items of shape {tuple(item.shape)}: {error}") from None
     if shape != (1, classes):
         raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")

@@ -151,9 +151,7 @@ class Checkpoints:
             raise DataError(f"{path} was changed after it was written.")
         differ = [key for key, value in self.identity.items() if identity.get(key) != value]
         if differ or identity.keys() != self.identity.keys():
-            what = ", ".join(
-                f"{key} {identity.get(key)!r} instead of {self.identity[key]!r}" for key in differ
-            )
+            what = ", ".join(f"{key} {identity.get(key)!r} instead of {self.identity[key]!r}" for key in differ)
             raise DataError(f"{path} belongs to another run: {what or 'other facts are recorded'}.")
         return dict(record)
 
@@ -190,9 +188,7 @@ def forget_secret(checkpoints: Path) -> None:
     try:
         (checkpoints / SECRET).unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(
-            f"{checkpoints / SECRET} cannot be deleted ({error.strerror}): delete it."
-        ) from None
+        raise StorageError(f"{checkpoints / SECRET} cannot be deleted ({error.strerror}): delete it.") from None
 
 
 def _read_secret(path: Path) -> bytes | None:

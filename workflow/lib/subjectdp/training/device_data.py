@@ -94,9 +94,7 @@ class DeviceDataset:
     With ``features`` items come out as these, float32 (n, width), computed here once.
     """
 
-    def __init__(
-        self, prepared: PreparedData, device: torch.device, features: FixedFeatures | None = None
-    ) -> None:
+    def __init__(self, prepared: PreparedData, device: torch.device, features: FixedFeatures | None = None) -> None:
         self.kind = prepared.kind
         self.window = prepared.window
         self.device = device

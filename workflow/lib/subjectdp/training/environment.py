@@ -55,9 +55,7 @@ def choose_device(name: str) -> torch.device:
     wanted = torch.device("cuda" if name == "auto" else name)
     index = 0 if wanted.index is None else wanted.index
     if wanted.type != "cuda" or index >= there:
-        raise expected(
-            "performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})"
-        )
+        raise expected("performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})")
     return torch.device("cuda", index)
 
 

@@ -81,14 +81,10 @@ class Federation:
     partition: Partition  # the items of each silo and their subjects
     data: DeviceDataset
     engine: ClippingEngine  # its model is the initial one until the first round
-    seed: int = field(
-        repr=False
-    )  # root of every draw: the run's seed, or its secret (``privacy.noise_source``)
+    seed: int = field(repr=False)  # root of every draw: the run's seed, or its secret (``privacy.noise_source``)
     noise_name: str  # tells the noise of runs apart
     optimiser: OptimizerConfig  # of a silo's local steps, and of a server that descends
-    averaged_rounds: float | None = (
-        None  # last part of the rounds whose mean model is reported; None: the last model
-    )
+    averaged_rounds: float | None = None  # last part of the rounds whose mean model is reported; None: the last model
 
     def __post_init__(self) -> None:
         check_linear(self.plan, self.optimiser)

@@ -102,9 +102,7 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
     model = engine.flat.model
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):  # vmap does not support them
         items = range(len(labels))
-        return torch.stack(
-            [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items]
-        )
+        return torch.stack([engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items])
 
     def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
         output = functional_call(model, parameters, (item.unsqueeze(0),))

@@ -169,9 +169,7 @@ class RoundServer:
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024
-) -> Score:
+def evaluate(model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024) -> Score:
     """Scores a model on the items at ``addresses``, batch by batch, added up in their order."""
     if len(addresses) == 0:
         return Score(float("nan"), float("nan"))

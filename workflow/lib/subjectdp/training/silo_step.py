@@ -190,9 +190,7 @@ class SiloStep:
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
-        total, self._clipped_fraction = rounded_sum(
-            self.engine, batch, self._grid, self._clip_norm(), generator
-        )
+        total, self._clipped_fraction = rounded_sum(self.engine, batch, self._grid, self._clip_norm(), generator)
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:

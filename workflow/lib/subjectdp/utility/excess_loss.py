@@ -209,9 +209,7 @@ def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
 
 def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bounds.Schedule:
     settings, probability = plan.settings, plan.silos[0].sampling_probability
-    return bounds.Schedule(
-        learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant
-    )
+    return bounds.Schedule(learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant)
 
 
 def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:

@@ -76,9 +76,7 @@ _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
 
 
-def draw_writer(
-    seed: int, writer: int, items_per_subject: int, fields: StrokeFields | None = None
-) -> WriterItems:
+def draw_writer(seed: int, writer: int, items_per_subject: int, fields: StrokeFields | None = None) -> WriterItems:
     """Draws one writer: about ``items_per_subject`` items (70 to 130 %), at least two.
 
     :param seed: seed of the embedded data set.
@@ -135,9 +133,7 @@ def _draw_style(generator: np.random.Generator, fields: StrokeFields) -> WriterS
     )
 
 
-def _draw_images(
-    generator: np.random.Generator, style: WriterStyle, labels: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _draw_images(generator: np.random.Generator, style: WriterStyle, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Draws items of one writer: (n, PAPER, PAPER), True where there is ink."""
     count = len(labels)
     source_x, source_y, scale = _source_coordinates(generator, style, labels)

@@ -69,9 +69,7 @@ def writer_name(writer: int) -> str:
 def _writer_files(writer: int, items: WriterItems) -> Iterator[tuple[str, int, bytes]]:
     """Path below the part, label and PNG bytes of each of a writer's items, field by field as on the form."""
     name = writer_name(writer)
-    fields = [
-        _field(int(label), bool(printed)) for label, printed in zip(items.labels, items.printed, strict=True)
-    ]
+    fields = [_field(int(label), bool(printed)) for label, printed in zip(items.labels, items.printed, strict=True)]
     numbers: Counter[str] = Counter()
     for index in sorted(range(len(fields)), key=lambda i: fields[i]):
         stem = fields[index] + name[1:]
@@ -120,9 +118,7 @@ def encode_png(image: NDArray[np.bool_]) -> bytes:
     if image.shape != (PAPER, PAPER):
         raise expected("shape of an image", image.shape, f"({PAPER}, {PAPER})", DataError)
     rows = np.packbits(~image, axis=1)
-    lines = np.concatenate(
-        [np.zeros((PAPER, 1), dtype=np.uint8), rows], axis=1
-    )  # filter type 0 before each row
+    lines = np.concatenate([np.zeros((PAPER, 1), dtype=np.uint8), rows], axis=1)  # filter type 0 before each row
     header: Any = struct.pack(">IIBBBBB", PAPER, PAPER, 1, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in chunks)

@@ -64,8 +64,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     first = 0
     for play, cast in enumerate(casts):
         roles = [
-            _draw_role(seed, first + k, name, sizes[first + k])
-            for k, name in enumerate(_cast_names(seed, play, cast))
+            _draw_role(seed, first + k, name, sizes[first + k]) for k, name in enumerate(_cast_names(seed, play, cast))
         ]
         odd = play == 1  # the first play follows the verses, as in the e-text, and must be an ordinary one
         title = ODD_PLAY if odd else _title(seed, play)
@@ -107,9 +106,7 @@ def _cast_names(seed: int, play: int, count: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "cast", play))
     names = dice.shuffled(words.NAMES)
     rounds = -(-count // len(names))
-    return [
-        name + suffix for suffix in ["", *(f" {_letters(k)}" for k in range(1, rounds))] for name in names
-    ][:count]
+    return [name + suffix for suffix in ["", *(f" {_letters(k)}" for k in range(1, rounds))] for name in names][:count]
 
 
 def _letters(number: int) -> str:
@@ -181,9 +178,7 @@ def _preamble(seed: int) -> list[str]:
 
 def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool) -> list[str]:
     """A whole play: heading, cast, five acts of scenes, THE END."""
-    blank_lines = (
-        1 + play % 4 if play == 0 else 1 + play % 6
-    )  # the title stands 2..7 lines above the author's line
+    blank_lines = 1 + play % 4 if play == 0 else 1 + play % 6  # the title stands 2..7 lines above the author's line
     lines = [str(1590 + play), "", title, *[""] * blank_lines, AUTHOR_LINE, "", "", "DRAMATIS PERSONAE", ""]
     indent = "" if odd else "  "
     lines += [f"{indent}{role.name}, of {title.split(' OF ')[-1].title()}" for role in roles]
@@ -219,9 +214,7 @@ def _scenes(roles: list[Role], dice: Dice) -> list[list[tuple[int, int]]]:
     return [order[start : start + length] for start in range(0, total, length)]
 
 
-def _scene_lines(
-    roles: list[Role], scene: list[tuple[int, int]], dice: Dice, odd: bool, bit_part: bool
-) -> list[str]:
+def _scene_lines(roles: list[Role], scene: list[tuple[int, int]], dice: Dice, odd: bool, bit_part: bool) -> list[str]:
     """One scene; ``bit_part`` puts in the play's one speaker of a single line, whom LEAF's rules drop."""
     names = sorted({roles[role].name for role, _ in scene})
     lines = [f"Enter {' and '.join(names[:3])}", ""]
@@ -244,9 +237,7 @@ def _speech_lines(role: Role, speech: list[str], dice: Dice, odd: bool) -> list[
     name = role.name.title() if dice.roll() < 0.03 else role.name
     paragraphs = speech if role.manner.verse else [" ".join(speech)]
     lead, indent = ("", "  ") if odd else ("  ", "    ")
-    text = [
-        line for p in paragraphs for line in textwrap.wrap(p, _LINE_WIDTH - len(name), break_on_hyphens=False)
-    ]
+    text = [line for p in paragraphs for line in textwrap.wrap(p, _LINE_WIDTH - len(name), break_on_hyphens=False)]
     lines = [f"{lead}{name}. {text[0]}", *(indent + line for line in text[1:])]
     if dice.roll() < 0.02:
         lines[-1] += "  "  # the e-text has stray blanks at the ends of lines

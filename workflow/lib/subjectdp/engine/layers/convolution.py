@@ -34,9 +34,7 @@ class ConvolutionRule:
 
     def forward(self, module: nn.Conv2d, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
-        convolved = F.conv2d(
-            inputs, module.weight, module.bias, module.stride, module.padding, module.dilation
-        )
+        convolved = F.conv2d(inputs, module.weight, module.bias, module.stride, module.padding, module.dilation)
         output = wanted(convolved)
         return output, [output], inputs.detach()
 

@@ -80,9 +80,7 @@ class EmbeddingRule:
 
     def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
         delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
-        return EmbeddingCaptured(
-            kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx
-        )
+        return EmbeddingCaptured(kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx)
 
 
 @dataclass

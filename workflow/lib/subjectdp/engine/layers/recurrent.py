@@ -65,9 +65,7 @@ class Recurrence(torch.autograd.Function):
         gates, cells, squashed, weight = ctx.saved_tensors
         steps, batch, width = gates.shape
         hidden = width // 4
-        sigmoid, tanh = (
-            getattr(torch.ops.aten, f"{name}_backward").grad_input for name in ("sigmoid", "tanh")
-        )
+        sigmoid, tanh = (getattr(torch.ops.aten, f"{name}_backward").grad_input for name in ("sigmoid", "tanh"))
         of_cell, of_state = gates.new_zeros(batch, hidden), gates.new_zeros(batch, hidden)
         of_i, of_f, of_g, product = (torch.empty_like(of_cell) for _ in range(4))
         for t in range(steps - 1, -1, -1):
@@ -111,9 +109,7 @@ class _NoStates:
 class LSTMRule:
     """nn.LSTM in one direction, without projection and without dropout between layers."""
 
-    def forward(
-        self, module: nn.LSTM, inputs: Tensor
-    ) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
+    def forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
         current = inputs.transpose(0, 1) if module.batch_first else inputs
         projections, kept = [], []
         for layer in range(module.num_layers):
@@ -148,15 +144,12 @@ class LSTMCaptured:
     bias: bool
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        return summed(
-            [joined([self._of_run(number, run) for run in grouping.runs]) for number in self._numbers]
-        )
+        return summed([joined([self._of_run(number, run) for run in grouping.runs]) for number in self._numbers])
 
     def _of_run(self, number: int, run: Run) -> Squares:
         layer = self.layers[number]
         delta, inputs, previous = (
-            grouped(values.transpose(0, 1), run)
-            for values in (self.deltas[number], layer.inputs, layer.previous)
+            grouped(values.transpose(0, 1), run) for values in (self.deltas[number], layer.inputs, layer.previous)
         )
         return product_squares(delta, [inputs, previous], 2.0 * self.bias)
 
@@ -165,9 +158,7 @@ class LSTMCaptured:
         for number in self._numbers:
             layer = self.layers[number]
             self.deltas[number] = self.deltas[number].masked_fill(by_item, 0.0)
-            self.layers[number] = _Layer(
-                layer.inputs.masked_fill(by_item, 0.0), layer.states.masked_fill(by_item, 0.0)
-            )
+            self.layers[number] = _Layer(layer.inputs.masked_fill(by_item, 0.0), layer.states.masked_fill(by_item, 0.0))
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for number in self._numbers:

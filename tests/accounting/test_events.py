@@ -234,6 +234,7 @@ def test_a_chance_to_be_absent_that_is_nearly_nothing(silos: int, probability: f
         assert expected * (1 - 1e-7) - 1e-9 <= delta <= expected * (1 + 1e-4) + 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [

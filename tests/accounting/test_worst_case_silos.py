@@ -30,6 +30,8 @@ from subjectdp.accounting.worst_case_silos import SiloRun
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.sampling.batches import silos_of_round
 
+pytestmark = pytest.mark.slow
+
 
 def unequal(kinds: list[tuple[float, int, float]], held: int, **changes: object) -> PrivacyPlan:
     """A plan whose silos have these sampling probabilities, steps a round and noise multipliers."""

@@ -11,6 +11,8 @@ import pytest
 import subjectdp
 from subjectdp.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 SCHEDULE = subjectdp.Schedule(rounds=3, batch_size=20)
 
 

@@ -21,6 +21,8 @@ from subjectdp.cli.main import main
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training import silo_step
 
+pytestmark = pytest.mark.slow
+
 CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name))]
 RARE_CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name), RARE)]
 

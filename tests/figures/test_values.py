@@ -26,6 +26,8 @@ from subjectdp.figures.parts import privacy_footnote
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
 
+pytestmark = pytest.mark.slow
+
 Made = Callable[[str], FigureInputs]
 
 

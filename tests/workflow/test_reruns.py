@@ -88,7 +88,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project: Callable) -
         patch.chdir(root)
         for key, data in load_scenario_from_mapping(SCENARIO).datasets_by_key.items():
             code = fingerprint("script:prepare", f"prepare:{data.dataset}")
-            meta = {"made_from": {"content": source_content(data), "code": code}}
+            meta = {"input_fingerprint": {"content": source_content(data), "code": code}}
             (root / "results/data" / key / "prepared/meta.json").write_text(json.dumps(meta))
     project.snakemake("--touch", "--forceall", "--quiet", "all")
     return project
@@ -160,7 +160,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "another entry in the list of models": (
         Edit(
             LIBRARY / "models/catalogue.py",
-            '    "new": ModelFacts("text", "text.New", {}, 1),\n    "char',
+            '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char',
             '    "char',
         ),
         {},

@@ -10,5 +10,5 @@ from subjectdp.io.job_log import job_log
 with job_log(snakemake.log[0]):
     data = DataConfig.model_validate_json(snakemake.params.data)
     source, prepared = Path(snakemake.input[0]).parent, Path(snakemake.output[0]).parent
-    made_from = {"content": snakemake.params.content, "code": snakemake.params.code}
-    prepare_dataset(data, source, prepared, made_from)
+    input_fingerprint = {"content": snakemake.params.content, "code": snakemake.params.code}
+    prepare_dataset(data, source, prepared, input_fingerprint)

@@ -229,6 +229,6 @@ def input_fingerprint(data: DataConfig, results: str = RESULTS) -> dict[str, str
     """The ``content`` and ``code`` that the prepared data were made from; empty if there are none."""
     try:
         meta = json.loads(Path(prepared_file(data_key(data), "meta.json", results)).read_text())
-        return dict(meta["made_from"])
+        return dict(meta["input_fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -29,7 +29,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True)
-class DatasetFacts:
+class DatasetSpec:
     """One data set.
 
     ``reader`` is a module with ``load_upstream(folder) -> Content``, which reads the files that config/datasets.yaml
@@ -51,13 +51,13 @@ class DatasetFacts:
     sources: tuple[Source, ...] = (Source.UPSTREAM,)
     generator: str = ""
     silos: int = 0  # that the source names; 0: none
-    own_subjects: bool = False  # the data name nobody: each item is its own subject
+    own_subjects: bool = False  # no subject ids: each item is its own subject
 
 
 _LEAF = (Source.EMBEDDED, Source.LEAF_JSON, Source.UPSTREAM)
 
-DATASETS: dict[str, DatasetFacts] = {
-    "femnist": DatasetFacts(
+DATASETS: dict[str, DatasetSpec] = {
+    "femnist": DatasetSpec(
         label="FEMNIST",
         reader="subjectdp.data.femnist",
         kind="image",
@@ -69,7 +69,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=_LEAF,
         generator="subjectdp.data.embedded.nist_layout",
     ),
-    "shakespeare": DatasetFacts(
+    "shakespeare": DatasetSpec(
         label="Shakespeare",
         reader="subjectdp.data.shakespeare",
         kind="text",
@@ -82,7 +82,7 @@ DATASETS: dict[str, DatasetFacts] = {
         sources=_LEAF,
         generator="subjectdp.data.embedded.plays",
     ),
-    "fashion_mnist": DatasetFacts(
+    "fashion_mnist": DatasetSpec(
         label="Fashion-MNIST",
         reader="subjectdp.data.idx",
         kind="image",
@@ -95,7 +95,7 @@ DATASETS: dict[str, DatasetFacts] = {
         generator="subjectdp.data.embedded.garments",
         own_subjects=True,
     ),
-    "cifar10": DatasetFacts(
+    "cifar10": DatasetSpec(
         label="CIFAR-10 features",
         reader="subjectdp.data.cifar10",
         kind="vector",
@@ -108,7 +108,7 @@ DATASETS: dict[str, DatasetFacts] = {
         generator="subjectdp.data.embedded.pictures",
         own_subjects=True,
     ),
-    "acs_income": DatasetFacts(
+    "acs_income": DatasetSpec(
         label="ACS Income",
         reader="subjectdp.data.acs_income",
         kind="vector",
@@ -122,7 +122,7 @@ DATASETS: dict[str, DatasetFacts] = {
         silos=51,
         own_subjects=True,
     ),
-    "table": DatasetFacts(
+    "table": DatasetSpec(
         label="Table",
         reader="subjectdp.data.table",
         kind="vector",

@@ -24,7 +24,7 @@ class Content:
 
     ``first_items`` and ``items`` are (subjects,) int64: subject i has the addresses ``first_items[i] ..
     first_items[i] + items[i] - 1`` in LEAF's order. ``groups`` names the play of a character, or is empty.
-    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`. ``own_subjects``: the data name nobody, and each
+    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`. ``own_subjects``: without subject ids, each
     item is its own subject. ``silo_names`` and ``silos`` (one an item) say where the items lie, if the source does.
     """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from subjectdp.data import leaf_json, table
-from subjectdp.data.catalogue import DATASETS, DatasetFacts, Source
+from subjectdp.data.catalogue import DATASETS, DatasetSpec, Source
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import FetchOptions, fetch_file
@@ -59,12 +59,12 @@ def prepare_dataset(
     data: DataOptions,
     source_folder: Path,
     prepared_folder: Path,
-    made_from: Mapping[str, str] | None = None,
+    input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Parses the fetched files, checks ``data.expected``, writes the prepared folder, returns its meta.
 
-    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``). ``made_from`` is
-    recorded as it is: content and code, as the workflow compares them.
+    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``).
+    ``input_fingerprint`` is recorded as it is: content and code, as the workflow compares them.
     DataError if the files are not those that ``fetch_sources`` recorded, or cannot be parsed, or their counts
     differ.
     """
@@ -73,7 +73,7 @@ def prepare_dataset(
     fraction = chosen_test_fraction(data)
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), data.expected)
-    meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, made_from)
+    meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, input_fingerprint)
     counts, seconds = meta["counts"], time.monotonic() - started
     group = facts_of(data.dataset).group
     groups = f", {counts['groups']} {group}" if group != "" else ""
@@ -191,7 +191,7 @@ class DataOptions(Protocol):
     def expected(self) -> Mapping[Any, int]: ...
 
 
-def facts_of(dataset: str) -> DatasetFacts:
+def facts_of(dataset: str) -> DatasetSpec:
     """The catalogue's entry of ``dataset``; DataError with the nearest name if there is none."""
     if dataset not in DATASETS:
         raise unknown("data.dataset", dataset, DATASETS, DataError)

@@ -93,7 +93,7 @@ class PreparedData:
 
     @property
     def own_subjects(self) -> bool:
-        """Whether the data name nobody, and each item is its own subject."""
+        """Whether the data have no subject ids: each item is its own subject."""
         return bool(self.meta["own_subjects"])
 
     @property
@@ -145,9 +145,9 @@ def write_prepared(
     source: str,
     inputs: list[InputFile],
     test_fraction: float,
-    made_from: Mapping[str, str] | None = None,
+    input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``made_from`` as it is given."""
+    """Checks ``content`` and writes the folder; returns its meta, with ``input_fingerprint`` as it is given."""
     check_content(content)
     meta = {
         "format": FORMAT_VERSION,
@@ -166,7 +166,7 @@ def write_prepared(
         "copies": most_copies(content),
         "notes": dict(content.notes),
         "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
-        "made_from": dict(made_from or {}),
+        "input_fingerprint": dict(input_fingerprint or {}),
     }
     arrays = {"features": content.features, "labels": content.labels, "silos": content.silos}
     return write_folder(folder / _INDEX, {**arrays, "subjects": _subjects_frame(content)}, meta)

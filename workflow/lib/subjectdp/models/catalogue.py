@@ -45,7 +45,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class ModelSpec:
     """One model.
 
     Attributes:
@@ -71,14 +71,14 @@ class ModelFacts:
 
 _POOLS = (1, 2, 4, 7, 8, 14, 16, 28, 32)  # divisors of usual images' sides
 _EMBEDDING = Parameter(8, most=4096)
-MODELS: dict[str, ModelFacts] = {
-    "leaf_cnn": ModelFacts("image", "image.LeafCNN", {"hidden": Parameter(2048)}, 34_423_808),
-    "small_cnn": ModelFacts(
+MODELS: dict[str, ModelSpec] = {
+    "leaf_cnn": ModelSpec("image", "image.LeafCNN", {"hidden": Parameter(2048)}, 34_423_808),
+    "small_cnn": ModelSpec(
         "image", "image.SmallCNN", {"width": Parameter(16, least=4, most=4096, multiple_of=4)}, 6_583_680
     ),
-    "tanh_cnn": ModelFacts("image", "image.TanhCNN", {}, 792_448),
-    "logistic": ModelFacts("image", "linear.Logistic", {"pool": Parameter(2, choices=_POOLS)}, 24_428),
-    "scattering_head": ModelFacts(
+    "tanh_cnn": ModelSpec("image", "image.TanhCNN", {}, 792_448),
+    "logistic": ModelSpec("image", "linear.Logistic", {"pool": Parameter(2, choices=_POOLS)}, 24_428),
+    "scattering_head": ModelSpec(
         "image",
         "fixed.scattering_head",
         {
@@ -91,37 +91,37 @@ MODELS: dict[str, ModelFacts] = {
         fixed_features=True,
         not_both=("components", "directions"),
     ),
-    "handwriting_head": ModelFacts(
+    "handwriting_head": ModelSpec(
         "image",
         "fixed.handwriting_head",
         {"from_synthetic": Parameter(True), "typefaces": Parameter(False)},
         15_872,
         fixed_features=True,
     ),
-    "leaf_lstm": ModelFacts(
+    "leaf_lstm": ModelSpec(
         "text",
         "text.LeafLSTM",
         {"embedding": _EMBEDDING, "hidden": Parameter(256, most=8192), "dense": Parameter(256, most=8192)},
         127_311_872,
     ),
-    "small_lstm": ModelFacts(
+    "small_lstm": ModelSpec(
         "text",
         "text.LeafLSTM",
         {"embedding": _EMBEDDING, "hidden": Parameter(64, most=8192), "dense": Parameter(64, most=8192)},
         8_210_432,
     ),
-    "char_ngram": ModelFacts(
+    "char_ngram": ModelSpec(
         "text",
         "text.CharacterNGram",
         {"singles": Parameter(4, least=0, most=80), "pairs": Parameter(2, least=0, most=79)},
         0,
         not_all_zero=("singles", "pairs"),
     ),
-    "english_head": ModelFacts(
+    "english_head": ModelSpec(
         "text", "english.english_head", {"from_public": Parameter(True)}, 20_640, fixed_features=True
     ),
-    "linear": ModelFacts("vector", "linear.Linear", {}, 292),
-    "mlp": ModelFacts("vector", "linear.Perceptron", {"hidden": Parameter(64)}, 9_600),
+    "linear": ModelSpec("vector", "linear.Linear", {}, 292),
+    "mlp": ModelSpec("vector", "linear.Perceptron", {"hidden": Parameter(64)}, 9_600),
 }
 """The first model of each kind is the default; of images and text it is LEAF's."""
 

@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import subjectdp
+from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import call, of_items
+from subjectdp.engine.layout import layout_of
 
 ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
 SUBJECTS = ["a", "b", "b", "c", "c", "c"]
@@ -198,6 +201,27 @@ def test_words(run: Any, steps: int) -> None:
         {"words": words} if run is tied_by_hand else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
     )
     check_beside_a_loop(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
+
+
+def folded(m: Any, x: Tensor) -> Tensor:
+    """As GPT-2's layers: all positions of all items in one dimension; then attention, which has the batch second."""
+    flat = torch.addmm(m.shift, m.words(x).view(-1, WIDTH), m.matrix).view(*x.shape, WIDTH)
+    result: Tensor = m.head(m.attend(flat, flat, flat)[0].mean(1))
+    return result
+
+
+def test_lengths_may_change_after_the_places_are_learned() -> None:
+    torch.manual_seed(3)
+    parts = {"words": nn.Embedding(11, WIDTH), "matrix": parameter(WIDTH, WIDTH), "shift": parameter(WIDTH)}
+    model = Code(folded, **parts, attend=attention(), head=nn.Linear(WIDTH, CLASSES))
+    short, long = torch.randint(0, 11, (ITEMS, STEPS)), torch.randint(0, 11, (4, 10))
+    targets = torch.arange(4)
+    wanted = subjectdp.clip_sum(model, long, targets, 0.1)
+    layout = layout_of(model, [name for name, _ in model.named_parameters()], short)
+    flat = FlatParameters(model)
+    total, _ = ClippingEngine(flat, layout=layout).clipped_sum(long, targets, 0.1)
+    for name, value in flat.views(total).items():
+        assert torch.allclose(value, wanted[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("trained", ["head", "bias", "body.layers.1"])

@@ -43,26 +43,35 @@ class Key(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the items of a tensor are: entry (o, i, k) of dimension ``dim`` is item i's, k below ``inner``."""
+    """Where the items of a tensor are: entry (o, i, k) of dimension ``dim`` is item i's.
+
+    ``inner``: how many k there are; None where there is one o, so that k may be any number (the length of a text).
+    """
 
     dim: int
-    inner: int
+    inner: int | None
+
+    def shape(self, whole: Sequence[int], items: int) -> tuple[int, ...]:
+        """The shape (..., o, i, k, ...). Raises ModelError where the items do not fit."""
+        size = whole[self.dim]
+        inner = size // items if self.inner is None else self.inner
+        if size % items or (inner and size % (items * inner)):
+            raise ModelError(f"Expected a model that keeps its items apart: {items} are in a tensor of {tuple(whole)}.")
+        outer = size // (items * inner) if inner else 1
+        return (*whole[: self.dim], outer, items, inner, *whole[self.dim + 1 :])
 
     def parts(self, tensor: Tensor, items: int) -> Tensor:
         """(items, ...): each item's part of the tensor."""
-        outer = tensor.shape[self.dim] // (items * self.inner)
-        shape = (*tensor.shape[: self.dim], outer, items, self.inner, *tensor.shape[self.dim + 1 :])
-        split = tensor.reshape(shape).movedim(self.dim + 1, 0)
+        split = tensor.reshape(self.shape(tensor.shape, items)).movedim(self.dim + 1, 0)
         return split.flatten(self.dim + 1, self.dim + 2)
 
     def alone(self, parts: Tensor, whole: torch.Size) -> Tensor:
         """(items, *whole): tensors that are zero but for each item's own part."""
-        items, outer = len(parts), whole[self.dim] // (len(parts) * self.inner)
+        items, shape = len(parts), self.shape(whole, len(parts))
         result = parts.new_zeros(items, *whole)
-        before, after = whole[: self.dim], whole[self.dim + 1 :]
-        view = result.view(items, *before, outer, items, self.inner, *after).movedim(2 + self.dim, 1)
+        view = result.view(items, *shape).movedim(2 + self.dim, 1)
         every = torch.arange(items, device=parts.device)
-        view[every, every] = parts.reshape(items, *before, outer, self.inner, *after)
+        view[every, every] = parts.reshape(items, *shape[: self.dim + 1], *shape[self.dim + 2 :])
         return result
 
 
@@ -326,10 +335,11 @@ def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Pl
     for inner in (size for size in range(each, 0, -1) if each % size == 0):
         first = torch.zeros(each // inner, more, inner, dtype=torch.bool, device=differs.device)
         first[:, 0] = True
+        place = Place(dims[0], None if inner == each else inner)
         if torch.equal(differs, first.flatten()):
-            return Place(dims[0], inner)
+            return place
         if not bool((differs & ~first.flatten()).any()):
-            possible.append(Place(dims[0], inner))
+            possible.append(place)
     if not possible:
         raise ModelError(f"Expected a model that keeps its items apart: in {name!r} one item changes what others see.")
     return possible[0]

@@ -363,6 +363,22 @@ def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
     whole = {id(value): value for n, value in use.values.items() if n not in split}
     own = [n for n in split if n in use.values]  # derived values that hold a part for each item
     part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, known, strict=True))
+    values = [value.tensor.detach() for value in whole.values()]
+    run = _again(use, list(whole), list(split), own)
+    found = _item_gradients(run, values, list(split.values()), [list(split).index(n) for n in own], part_deltas)
+    for value, gradient in zip(whole.values(), found, strict=False):
+        value.pieces.append(gradient)
+    for n, gradient in zip(own, found[len(values) :], strict=True):
+        place = places[n]
+        if place is not None:
+            use.values[n].pieces.append(place.alone(gradient, use.arguments[n].shape))
+
+
+Run = Callable[[list[Tensor], list[Tensor], list[Tensor]], tuple[Tensor, ...]]
+
+
+def _again(use: _Use, whole: list[int], split: list[int], own: list[int]) -> Run:
+    """The use's function of the values that it has whole, of those that it has by items, and of an item's arguments."""
 
     def run(values: list[Tensor], aligned: list[Tensor], parts: list[Tensor]) -> tuple[Tensor, ...]:
         stand = dict(zip(whole, values, strict=True))
@@ -375,19 +391,11 @@ def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
         outputs = tree_leaves(use.func(*args, **kwargs))
         return tuple(outputs[n] for n in use.outputs)
 
-    values = [value.tensor.detach() for value in whole.values()]
-    parts = list(split.values())
-    found = _item_gradients(run, values, parts, [list(split).index(n) for n in own], part_deltas)
-    for value, gradient in zip(whole.values(), found, strict=False):
-        value.pieces.append(gradient)
-    for n, gradient in zip(own, found[len(values) :], strict=True):
-        place = places[n]
-        if place is not None:
-            use.values[n].pieces.append(place.alone(gradient, use.arguments[n].shape))
+    return run
 
 
 def _item_gradients(
-    run: Callable[..., tuple[Tensor, ...]],
+    run: Run,
     values: list[Tensor],
     parts: list[Tensor],
     own: list[int],

@@ -17,6 +17,7 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import call, of_items
 from subjectdp.engine.layout import layout_of
+from subjectdp.errors import ModelError
 
 ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
 SUBJECTS = ["a", "b", "b", "c", "c", "c"]
@@ -309,3 +310,26 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
         {"input_ids": words, "attention_mask": mask},
         words if next_symbol else torch.arange(ITEMS) % CLASSES,
     )
+
+
+def packed(m: Any, x: Tensor) -> Tensor:
+    lengths = torch.arange(1, len(x) + 1).clamp(max=x.shape[1])
+    rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return nn.utils.rnn.pad_packed_sequence(m.rnn(rows)[0], batch_first=True)[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda: Code(packed, rnn=nn.GRU(WIDTH, WIDTH, batch_first=True)),
+        lambda: nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH)),
+        lambda: nn.GRU(WIDTH, WIDTH, 2, batch_first=True, dropout=0.5),
+    ],
+    ids=["packed", "spectral norm", "dropout between layers"],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_is_not_supported_is_refused_and_never_ends_bare(body: Any) -> None:
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    with pytest.raises(ModelError):
+        subjectdp.clip_sum(Headed(body()), inputs, targets, 1.0)

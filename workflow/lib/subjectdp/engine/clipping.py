@@ -24,10 +24,10 @@ from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_p
 from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.dense import GenericRule
-from subjectdp.engine.layout import Layout, refuse_by_name, rule_of
+from subjectdp.engine.layout import Layout, in_words, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.uses import Uses, captured_of
-from subjectdp.errors import ModelError, PrivacyError, SubjectDPError, expected
+from subjectdp.errors import ModelError, PrivacyError, expected
 
 ItemLoss = Callable[[Any, Any], Tensor]
 """The loss of each item (B,), from the model's output for B items and their targets; an item's depends on it alone."""
@@ -312,7 +312,7 @@ class ClippingEngine:
                     loss.new_zeros(shape) if delta is None else delta
                     for shape, delta in zip(taped.shapes, own, strict=True)
                 ]
-                with _named(name):
+                with in_words(f"Layer {name!r}"):
                     captured[name] = rule.captured(module, taped.kept, written)
             if tape.uses is not None:
                 for value in tape.uses.take(list(deltas)):
@@ -327,7 +327,7 @@ class ClippingEngine:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
             alone = _only_input(name, module, inputs, options, items)
-            with _named(name):
+            with in_words(f"Layer {name!r}"):
                 output, wanted, kept = rule.forward(module, alone)
             edges = [get_gradient_edge(tensor) for tensor in wanted]
             shapes = [tensor.shape for tensor in wanted]
@@ -341,17 +341,6 @@ class ClippingEngine:
         finally:
             for module, _ in self.rules.values():
                 del module.forward
-
-
-@contextmanager
-def _named(layer: str) -> Iterator[None]:
-    try:
-        yield
-    except (SubjectDPError, torch.OutOfMemoryError):
-        raise
-    except Exception as problem:  # whatever a module of anyone's raises
-        first = (str(problem).splitlines() or [""])[0][:200]
-        raise ModelError(f"Layer {layer!r} cannot be trained privately: {type(problem).__name__}: {first}") from problem
 
 
 def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:

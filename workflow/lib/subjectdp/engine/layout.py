@@ -24,7 +24,7 @@ from subjectdp.engine.layers.convolution import ConvolutionRule
 from subjectdp.engine.layers.dense import EmbeddingRule, GroupNormRule, LayerNormRule, LinearRule
 from subjectdp.engine.layers.recurrent import LSTMRule
 from subjectdp.engine.uses import Key, Places, Uses, learned
-from subjectdp.errors import ModelError
+from subjectdp.errors import ModelError, SubjectDPError
 
 _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: LinearRule(),
@@ -76,13 +76,25 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     for part in (slice(0, _FEWEST), slice(0, items), [1, *range(1, items)]):
         uses = Uses(parameters, _constants(model, parameters), _FEWEST if part == slice(0, _FEWEST) else items)
         torch.manual_seed(1)
-        with torch.no_grad(), _watched(layers, uses) as unfit, uses:
+        with in_words("The module"), torch.no_grad(), _watched(layers, uses) as unfit, uses:
             call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
     followed = [uses.without(owned) for uses, _ in passes]
     return Layout(frozenset(trained), ruled, learned(*followed))
+
+
+@contextmanager
+def in_words(what: str) -> Iterator[None]:
+    """Turns what a module of anyone's raises in the block into a ModelError that says what could not be trained."""
+    try:
+        yield
+    except (SubjectDPError, torch.OutOfMemoryError):
+        raise
+    except Exception as problem:
+        first = (str(problem).splitlines() or [""])[0][:200]
+        raise ModelError(f"{what} cannot be trained privately: {type(problem).__name__}: {first}") from problem
 
 
 def refuse_by_name(model: nn.Module) -> None:

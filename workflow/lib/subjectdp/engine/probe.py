@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import Inputs, call, number_of, of_items
-from subjectdp.engine.layout import Layout
+from subjectdp.engine.layout import Layout, in_words
 from subjectdp.errors import ModelError
 
 TRIED = 5
@@ -53,7 +53,7 @@ def check_model(
             over items finds; a pass changes parameters or buffers; a model that cannot be copied.
     """
     trial = _Trial(model, item_loss, inputs, targets, layout)
-    with generators_kept(), torch.enable_grad():
+    with in_words("The module"), generators_kept(), torch.enable_grad():
         trial.check_left_alone()
         unused = trial.check_with_loop()
         trial.check_among_copies()

@@ -32,7 +32,7 @@ class Loop:
     def __init__(self, module: nn.Module | None = None, seed: int | None = 3, **options: Any) -> None:
         torch.manual_seed(0)
         self.module = nn.Linear(6, 3) if module is None else module
-        self.optimizer: Any = torch.optim.SGD(self.module.parameters(), lr=1.0)
+        self.optimizer: Any = torch.optim.SGD([p for p in self.module.parameters() if p.requires_grad], lr=1.0)
         self.engine = subjectdp.SubjectPrivacyEngine(seed)
         settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
         given = {
@@ -487,3 +487,67 @@ def test_an_epsilon_that_rests_on_the_data_says_so() -> None:
     assert loose.engine.report().subject.conditional and not capped.engine.report().subject.conditional
     assert "none: the papers" in str(loose.engine.report()), "no claim of a paper"
     assert loose.engine.plan.total_subjects == 6
+
+
+class Scaled(nn.Linear):
+    """A layer with a number and a flag beside its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.passes = 0
+
+    def forward(self, inputs: Tensor, scale: float = 1.0, halve: bool = False) -> Tensor:
+        self.passes += 1
+        return super().forward(inputs * (0.5 * scale if halve else scale))
+
+
+def test_numbers_read_from_the_items_are_refused_and_flags_stay_as_they_were() -> None:
+    """One item's value would scale the gradients of all others."""
+    loop = Loop(Scaled())
+    (inputs, targets), *_ = loop.loader.take(1)
+    with pytest.raises(PrivacyError, match="may have been read from the items"):
+        loop.private(inputs, scale=float(inputs.abs().max()))
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs, halve=True), targets).backward()
+        loop.optimizer.step()
+    (inputs, targets), *_ = loop.loader.take(1)
+    with pytest.raises(PrivacyError, match="same flags in each step"):
+        loop.private(inputs, halve=bool(inputs.mean() > 9))
+    outputs = loop.private(inputs, halve=True)
+    with pytest.raises(PrivacyError, match="as outputs"):
+        loop.loss((outputs, float(inputs.max())), targets)
+
+
+def test_trying_a_module_leaves_module_and_generators_as_they_are() -> None:
+    module = Scaled()
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0)
+    assert torch.equal(torch.rand(1), expected) and module.passes == 0
+    torch.manual_seed(0)  # as Loop does
+    expected = torch.rand(1)
+    loop = Loop(module)
+    assert torch.equal(torch.rand(1), expected) and module.passes == 0 and loop.engine.steps == 0
+
+
+class FrozenStatistics(nn.Sequential):
+    """Batch statistics that stay as they are in training."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+        self[1].requires_grad_(False)
+
+    def train(self, mode: bool = True) -> FrozenStatistics:
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_batch_statistics_may_be_frozen_and_not_thawed() -> None:
+    loop = Loop(FrozenStatistics().train())
+    loop.step()
+    loop.module[1].train()  # type: ignore[index]
+    (inputs, _), *_ = loop.loader.take(1)
+    with pytest.raises(ModelError, match="mixes the items of a batch"):
+        loop.private(inputs)

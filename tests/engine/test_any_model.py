@@ -16,7 +16,7 @@ import subjectdp
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import call, of_items
-from subjectdp.engine.layout import layout_of
+from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
 
 ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
@@ -218,7 +218,7 @@ def test_lengths_may_change_after_the_places_are_learned() -> None:
     short, long = torch.randint(0, 11, (ITEMS, STEPS)), torch.randint(0, 11, (4, 10))
     targets = torch.arange(4)
     wanted = subjectdp.clip_sum(model, long, targets, 0.1)
-    layout = layout_of(model, [name for name, _ in model.named_parameters()], short)
+    layout = find_layout(model, [name for name, _ in model.named_parameters()], short)
     flat = FlatParameters(model)
     total, _ = ClippingEngine(flat, layout=layout).clipped_sum(long, targets, 0.1)
     for name, value in flat.views(total).items():
@@ -333,3 +333,35 @@ def test_what_is_not_supported_is_refused_and_never_ends_bare(body: Any) -> None
     inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
     with pytest.raises(ModelError):
         subjectdp.clip_sum(Headed(body()), inputs, targets, 1.0)
+
+
+def minor(m: Any, x: Tensor) -> Tensor:
+    """A factor of each position, folded with the items second: alike wherever no position is masked."""
+    mask = (x.abs().sum(2) > 0).float().t().reshape(-1, 1)
+    result: Tensor = (mask * m.shift).view(x.shape[1], len(x), WIDTH).transpose(0, 1) + x
+    return result
+
+
+def test_items_that_are_alike_where_it_matters_are_not_guessed_apart() -> None:
+    """By a guess item-major, an item's gradient would be of another's mask once there is one."""
+    torch.manual_seed(3)
+    model, targets = Headed(Code(minor, shift=parameter(WIDTH))), torch.arange(ITEMS) % CLASSES
+    inputs = torch.randn(ITEMS, STEPS, WIDTH)
+    with pytest.raises(ModelError, match="Expected items that differ"):
+        subjectdp.clip_sum(model, inputs, targets, 1.0)
+    for item in range(ITEMS):
+        inputs[item, : item % STEPS] = 0.0
+    check_beside_a_loop(model, inputs, targets)
+
+
+@pytest.mark.parametrize("start", ["zeros", "inputs"])
+def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
+    def written(m: Any, x: Tensor) -> Tensor:
+        into = torch.zeros(len(x), STEPS, WIDTH) if start == "zeros" else x.clone()
+        into[:, 0] = m.first
+        return into + x
+
+    torch.manual_seed(3)
+    model = Headed(Code(written, first=parameter(WIDTH)))
+    with pytest.raises(ModelError, match="first"):
+        subjectdp.clip_sum(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.1)

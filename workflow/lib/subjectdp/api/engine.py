@@ -36,8 +36,7 @@ from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import number_of, of_items, tensors_in
-from subjectdp.engine.layout import layout_of
-from subjectdp.engine.probe import check_model, copied, tried_positions
+from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -173,7 +172,7 @@ class SubjectPrivacyEngine:
         _check_module(module, optimizer)
         losses, trained = item_losses(criterion), _trained(module)
         tried = _tried_batch(data_loader, next(iter(trained.values())).device)
-        layout = layout_of(module, trained, tried[0])
+        layout = find_layout(module, trained, tried[0])
         engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
         _warn_of_unused(check_model(module, losses, *tried, layout))
@@ -326,7 +325,7 @@ def clip_sum(
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
     some, wanted = (of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets))
-    layout = layout_of(module, _trained(module), some)
+    layout = find_layout(module, _trained(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
     check_model(module, losses, some, wanted, layout)

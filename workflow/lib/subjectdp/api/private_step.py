@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Part
-from subjectdp.engine.inputs import Call, call, number_of, of_items, tensors_in
+from subjectdp.engine.inputs import Call, call, leaves_of, number_of, of_items, tensors_in
+from subjectdp.engine.layout import refuse_by_name
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 
@@ -58,6 +59,7 @@ class PrivateStep:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
         self.parameters = list(engine.flat.parameters.values())
+        self._flags: dict[str, list[Any]] = {}
         self.abandon()
         for parameter in self.parameters:  # plain training afterwards stays possible
             parameter.requires_grad_(True)
@@ -136,6 +138,7 @@ class PrivateStep:
                 "into the module or into the criterion, where it is tried item by item."
             )
         self._check_loaded(targets, "targets")
+        self._check_flags(outputs, "outputs", leaves_of(self._output))
         return self.engine.losses(outputs, targets)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
@@ -206,11 +209,23 @@ class PrivateStep:
                 raise PrivacyError(
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
+        refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
         if torch.is_autocast_enabled(self.engine.flat.vector.device.type):
             raise ModelError("Expected float32, autocast is on: mixed precision is not supported.")
 
+    def _check_flags(self, given: Any, kind: str, own: Sequence[Any]) -> None:
+        """A number may be read from the items, such as their largest value; flags are as in the first step."""
+        others = [each for each in leaves_of(given) if not isinstance(each, Tensor) and not any(each is o for o in own)]
+        wrong = [each for each in others if not (each is None or isinstance(each, bool | str))]
+        if wrong or self._flags.setdefault(kind, others) != others:
+            raise PrivacyError(
+                f"Expected tensors that the private loader drew, and the same flags in each step, as {kind}, got "
+                f"{(wrong or others)[0]!r}: it may have been read from the items. Put constants into the module."
+            )
+
     def _check_loaded(self, given: Any, kind: str) -> None:
         """The loop may move, convert and reshape what the loader drew; what mixes, sorts or drops items is refused."""
+        self._check_flags(given, kind, ())
         loaded = self._batch or []
         for tensor in tensors_in(given):
             if not any(tensor is each or _equal(tensor, each) for each in loaded):

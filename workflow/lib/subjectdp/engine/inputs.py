@@ -39,10 +39,14 @@ def laid_out(inputs: Any) -> Any:
     return inputs.contiguous(memory_format=torch.channels_last) if image else inputs
 
 
+def leaves_of(values: Any) -> list[Any]:
+    """All values of a structure."""
+    return tree_leaves(dict(values) if isinstance(values, Mapping) else values)
+
+
 def tensors_in(values: Any) -> list[Tensor]:
     """All tensors of a structure."""
-    plain = dict(values) if isinstance(values, Mapping) else values
-    return [each for each in tree_leaves(plain) if isinstance(each, Tensor)]
+    return [each for each in leaves_of(values) if isinstance(each, Tensor)]
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:

@@ -56,10 +56,10 @@ def rule_of(module: nn.Module) -> LayerRule | None:
 
 
 def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
-    """Learns from some items, in the mode that the model is in; the model and its parameters are left as they are.
+    """Learns from some items, in the mode that the model is in.
 
     Args:
-        model: any; it must not draw random numbers of a shape that depends on the items' values.
+        model: any, without dropout; what it keeps of a pass is changed (:func:`subjectdp.engine.probe.find_layout`).
         trained: names of the parameters.
         inputs: at least three items that differ.
 
@@ -69,14 +69,12 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     items = number_of(inputs)
     if items <= _FEWEST:
         raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
-    refuse_by_name(model)
     parameters = {name: p for name, p in model.named_parameters() if name in trained}
     layers = _candidates(model, parameters)
     passes = []
-    for part in (slice(0, _FEWEST), slice(0, items), [1, *range(1, items)]):
-        uses = Uses(parameters, _constants(model, parameters), _FEWEST if part == slice(0, _FEWEST) else items)
-        torch.manual_seed(1)
-        with in_words("The module"), torch.no_grad(), _watched(layers, uses) as unfit, uses:
+    for part in ([*range(_FEWEST)], [*range(items)], [items - 1, *range(items - 1)]):
+        uses = Uses(parameters, _constants(model, parameters), len(part))
+        with torch.no_grad(), _watched(layers, uses) as unfit, uses:
             call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import Inputs, call, number_of, of_items
-from subjectdp.engine.layout import Layout, in_words
+from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 
 TRIED = 5
@@ -53,15 +53,33 @@ def check_model(
             over items finds; a pass changes parameters or buffers; a model that cannot be copied.
     """
     trial = _Trial(model, item_loss, inputs, targets, layout)
-    with in_words("The module"), generators_kept(), torch.enable_grad():
+    with in_words("The module"), _generators_kept(), torch.enable_grad():
         trial.check_left_alone()
         unused = trial.check_with_loop()
         trial.check_among_copies()
     return unused
 
 
+def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
+    """The layout of a model in training, by a copy; the model and all generators are left as they are.
+
+    Args:
+        model: any.
+        trained: names of its trained parameters.
+        inputs: at least three items, which differ.
+
+    Raises:
+        ModelError: a layer that cannot be trained, a model that mixes items, that takes another path for other items,
+            or that cannot be copied.
+    """
+    with in_words("The module"), _generators_kept():
+        trial = copied(model)
+        refuse_by_name(trial)
+        return layout_of(_without_dropout(trial, inputs), trained, inputs)
+
+
 @contextmanager
-def generators_kept() -> Iterator[None]:
+def _generators_kept() -> Iterator[None]:
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a model of anyone's may use
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     try:

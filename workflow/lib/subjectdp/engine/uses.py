@@ -75,6 +75,14 @@ class Place(NamedTuple):
         return result
 
 
+class Seen(NamedTuple):
+    """A function's tensors in one of the passes from which places are learned."""
+
+    arguments: list[Tensor | None]
+    outputs: list[Tensor | None]
+    shared: set[int]  # which arguments depend on no item
+
+
 Places = tuple[list[Place | None], list[Place | None]]
 """Of a function's arguments and of its outputs."""
 
@@ -162,7 +170,7 @@ class Uses(TorchFunctionMode):
         super().__init__()
         self.roots = [Value((name,), parameter) for name, parameter in parameters.items()]
         self.items, self.places = items, places
-        self.seen: dict[Key, tuple[list[Any], list[Any]]] = {}
+        self.seen: dict[Key, Seen] = {}
         self.owners: dict[str, set[str]] = {}
         self.inside: list[str] = [""]
         self._values = {id(value.tensor): value for value in self.roots}
@@ -229,7 +237,8 @@ class Uses(TorchFunctionMode):
         kept = [each.detach() if isinstance(each, Tensor) else each for each in arguments]
         versions = [each._version for each in kept if isinstance(each, Tensor)]
         if self.places is None:
-            self.seen[key] = _copies(kept), _copies([outputs[n] for n in which])
+            shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
+            self.seen[key] = Seen(_copies(kept), _copies([outputs[n] for n in which]), shared)
             return tree_unflatten(outputs, shape)
         if key not in self.places:
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
@@ -270,6 +279,8 @@ class Uses(TorchFunctionMode):
         return self.roots
 
 
+_ROUNDING = 1e-4  # of the largest number of a tensor
+
 _OUT_OF_PLACE = {
     "__iadd__": Tensor.__add__,
     "__isub__": Tensor.__sub__,
@@ -304,45 +315,61 @@ def _copies(values: list[Any]) -> list[Any]:
 # --- where the items are ------------------------------------------------------------------------------------
 
 
-def learned(fewer: Uses, more: Uses, changed: Uses) -> dict[Key, Places]:
-    """The places of all functions' items, from passes of fewer and of more items, and one with another first item.
+def learned(fewer: Uses, more: Uses, moved: Uses) -> dict[Key, Places]:
+    """The places of all functions' items, from passes of fewer and of more items, and one of the same moved on by one.
 
     Raises:
-        ModelError: a model that takes another path, or where an item's part of a tensor depends on other items.
+        ModelError: a model that takes another path, or that does not keep its items apart.
     """
-    if not fewer.seen.keys() == more.seen.keys() == changed.seen.keys():
+    if not fewer.seen.keys() == more.seen.keys() == moved.seen.keys():
         raise ModelError("Expected a model that takes the same path whatever the number of items and their values.")
-
-    def side(key: Key, which: int) -> list[Place | None]:
-        columns = zip(*(uses.seen[key][which] for uses in (fewer, more, changed)), strict=True)
-        return [_place(str(key), values, fewer.items, more.items) for values in columns]
-
-    return {key: (side(key, 0), side(key, 1)) for key in more.seen}
+    passes = (fewer, more, moved)
+    return {key: _places(key, [uses.seen[key] for uses in passes], fewer.items, more.items) for key in more.seen}
 
 
-def _place(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> Place | None:
-    small, large, changed = values
+def _places(key: Key, passes: list[Seen], fewer: int, more: int) -> Places:
+    """Where one place is possible, that one; else that of a tensor beside it whose dimension has the same size."""
+    tensors = list(zip(*([*seen.arguments, *seen.outputs] for seen in passes), strict=True))
+    possible = [_possible(str(key), values, fewer, more) for values in tensors]
+    sizes = [values[1].shape[each[0].dim] if each else 0 for each, values in zip(possible, tensors, strict=True)]
+    sure = {(each[0].dim, size): each[0] for each, size in zip(possible, sizes, strict=True) if len(each) == 1}
+    chosen: list[Place | None] = []
+    for n, (each, size) in enumerate(zip(possible, sizes, strict=True)):
+        beside = sure.get((each[0].dim, size)) if each else None
+        if len(each) > 1 and beside is None and n not in passes[1].shared:
+            raise ModelError(
+                f"Expected items that differ, to see how the model keeps them apart: those tried are alike in '{key}'."
+            )
+        chosen.append(beside or each[0] if each else None)
+    count = len(passes[1].arguments)
+    return chosen[:count], chosen[count:]
+
+
+def _possible(name: str, values: tuple[Any, Any, Any], fewer: int, more: int) -> list[Place]:
+    """The places by which each item's part moves as the items do, item-major first; none: the tensor has no items."""
+    small, large, moved = values
     if large is None or small.shape == large.shape:
-        return None
+        return []
     dims = [d for d, (s, m) in enumerate(zip(small.shape, large.shape, strict=True)) if s != m]
     if len(dims) != 1 or small.shape[dims[0]] * more != large.shape[dims[0]] * fewer:
         raise ModelError(
             f"Expected a model that keeps its items apart: {name!r} sees tensors of {tuple(small.shape)} for {fewer} "
             f"items and of {tuple(large.shape)} for {more}."
         )
-    differs = (large != changed).movedim(dims[0], 0).flatten(1).any(1)
-    each, possible = len(differs) // more, []
-    for inner in (size for size in range(each, 0, -1) if each % size == 0):
-        first = torch.zeros(each // inner, more, inner, dtype=torch.bool, device=differs.device)
-        first[:, 0] = True
-        place = Place(dims[0], None if inner == each else inner)
-        if torch.equal(differs, first.flatten()):
-            return place
-        if not bool((differs & ~first.flatten()).any()):
-            possible.append(place)
-    if not possible:
-        raise ModelError(f"Expected a model that keeps its items apart: in {name!r} one item changes what others see.")
-    return possible[0]
+    each = large.shape[dims[0]] // more
+    places = [Place(dims[0], None if inner == each else inner) for inner in range(each, 0, -1) if each % inner == 0]
+    found = [place for place in places if _alike(place.parts(moved, more), place.parts(large, more).roll(1, 0))]
+    if not found:
+        raise ModelError(
+            f"Expected a model that treats items one by one: in {name!r} one item changes what others see."
+        )
+    return found
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, but for rounding that depends on places in a batch."""
+    one, other = one.double().nan_to_num(), other.double().nan_to_num()
+    return bool((one - other).abs().amax() <= _ROUNDING * other.abs().amax()) if one.numel() else True
 
 
 # --- gradients ----------------------------------------------------------------------------------------------
@@ -453,15 +480,15 @@ def _product(weight: int, data: int, bias: int | None, turned: bool) -> Callable
     """x Wᵀ + b (``turned``: x W + b) by the places of its arguments."""
 
     def kept(use: _Use, delta: Tensor, items: int) -> bool:
-        end = use.places[1][0]
-        if weight not in use.values or use.values[weight].tensor.dim() != 2 or end is None or len(use.arguments) > 3:
+        end, inputs = use.places[1][0], _positions(use, data, items)
+        matrix, shift = use.values.get(weight), None if bias is None else use.values.get(bias)
+        if inputs is None or end is None or end.dim == delta.dim() - 1 or len(use.arguments) > 3:
             return False
-        inputs = _positions(use, data, items)
-        shift = use.values.get(bias) if bias is not None else None
-        if inputs is None or end.dim == delta.dim() - 1 or (shift is not None and shift.tensor.dim() != 1):
+        if use.arguments[weight].dim() != 2 or (shift is not None and shift.tensor.dim() != 1):
             return False
         rows = end.parts(delta, items).flatten(1, -2)
-        use.values[weight].pieces.append(Outer(inputs, rows) if turned else Outer(rows, inputs))
+        if matrix is not None:
+            matrix.pieces.append(Outer(inputs, rows) if turned else Outer(rows, inputs))
         if shift is not None:
             shift.pieces.append(rows.sum(1))
         return True

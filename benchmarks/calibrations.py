@@ -53,6 +53,9 @@ def epsilon_of(sigma: float) -> float:
 
 
 def _subjectdp(epsilon: float) -> float:
+    for name, module in list(sys.modules.items()):
+        for value in vars(module).values() if name.startswith("subjectdp.accounting") else ():
+            getattr(value, "cache_clear", lambda: None)()  # each round starts anew
     steps = MixtureSteps(1.0, sampled_gaussian(SAMPLING_PROBABILITY), STEPS)
     return calibrate_noise_multiplier((steps,), epsilon, DELTA)
 

@@ -30,7 +30,8 @@ def time_dry_runs(sizes: Sequence[int], rounds: int) -> dict[int, Outcome]:
 def _dry_run(folder: Path, runs: int) -> None:
     scenario = folder / f"sweep-{runs}.json"
     sweep = {"seed": list(range(runs // len(_ALGORITHMS))), "algorithm": _ALGORITHMS}
-    scenario.write_text(json.dumps({"name": "sweep", "sweep": [sweep], "figures": ["figure1"]}))
+    run = {"training": {"batch_size": 64}}  # a silo holds 288 items
+    scenario.write_text(json.dumps({"name": "sweep", "run": run, "sweep": [sweep], "figures": ["figure1"]}))
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--quiet", "rules", "--cores", "1"]
     command += ["--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(folder)]
     done = subprocess.run(

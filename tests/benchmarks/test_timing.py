@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.dry_runs import time_dry_runs
 from benchmarks.thresholds import Interval
 from benchmarks.timing import interleave, ratio
 
@@ -97,3 +98,9 @@ def test_ratio_is_numpys_median_and_quartiles(rounds):
 
 def test_one_round_has_no_spread():
     assert ratio([3.0], [2.0]) == Interval(1.5, 1.5, 1.5)
+
+
+@pytest.mark.long
+def test_a_dry_run_of_twenty_runs_ends_well() -> None:
+    (outcome,) = time_dry_runs([20], 1).values()
+    assert 0 < outcome.cpu[0] < 60

@@ -24,7 +24,7 @@ from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_p
 from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
 from subjectdp.engine.layers.dense import GenericRule
-from subjectdp.engine.layout import Layout, in_words, refuse_by_name, rule_of
+from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -194,7 +194,8 @@ class ClippingEngine:
         """The model's output for some items, and what :meth:`add_recorded` needs of the pass."""
         items = number_of(inputs)
         tape = Tape({}, self._uses(items))
-        with torch.enable_grad(), self._recording(tape.layers, items), tape.uses or nullcontext():
+        alone = kept_alone(self.flat.model, () if self.layout is None else self.layout.alone)
+        with torch.enable_grad(), alone, self._recording(tape.layers, items), tape.uses or nullcontext():
             return call(self.flat.model, inputs), tape
 
     def _uses(self, items: int) -> Uses | None:

@@ -32,7 +32,8 @@ from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import number_of, of_items, tensors_in
+from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
+from subjectdp.engine.layout import replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
@@ -60,6 +61,7 @@ class PrivacySettings:
             clipped and items sampled.
         subjects_per_step: expected number of subjects of a step, with ``sample="subjects"``; None: the loader's
             ``batch_size``, which then counts subjects.
+        fix: replaces BatchNorm, whose statistics mix items, by GroupNorm with its scale and shift, and says so.
     """
 
     clip: str = "subject"
@@ -71,6 +73,7 @@ class PrivacySettings:
     steps: int | None = None
     max_items_per_subject: int | None = None
     subjects_per_step: int | None = None
+    fix: bool = False
 
     def check(self) -> None:
         """Raises ConfigError where the settings do not say what to do."""
@@ -166,6 +169,8 @@ class SubjectPrivacyEngine(Spending):
         positions, owners = self._kept(numbered(subjects, items)[0], settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
+        if settings.fix:
+            _warn_of_replaced(replace_batch_norm(module))
         _check_module(module, optimizer)
         losses, trained = item_losses(criterion), trained_parameters(module)
         tried = tried_batch(data_loader, next(iter(trained.values())).device)
@@ -176,7 +181,8 @@ class SubjectPrivacyEngine(Spending):
         _warn_of_slow(engine.followed)
 
         def try_again() -> None:
-            if self._steps in _TRIED_AGAIN:
+            mixed = autocast_on(engine.flat.vector.device)
+            if self._steps in _TRIED_AGAIN or (mixed and not self._steps):
                 check_model(module, losses, *tried, layout)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
@@ -431,6 +437,11 @@ def _warn_of_unused(names: list[str]) -> None:
             f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.",
             stacklevel=3,
         )
+
+
+def _warn_of_replaced(layers: list[str]) -> None:
+    if layers:
+        warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
 
 
 def _warn_of_slow(names: list[str]) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
-from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
+from subjectdp.engine.inputs import Inputs, autocast_on, call, laid_out, number_of, of_items
+from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
 from subjectdp.engine.layers.dense import GenericRule
 from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
@@ -195,8 +196,9 @@ class ClippingEngine:
         items = number_of(inputs)
         tape = Tape({}, self._uses(items))
         alone = kept_alone(self.flat.model, () if self.layout is None else self.layout.alone)
-        with torch.enable_grad(), alone, self._recording(tape.layers, items), tape.uses or nullcontext():
-            return call(self.flat.model, inputs), tape
+        with torch.enable_grad(), alone, self._recording(tape.layers, items), _uncheckpointed():
+            with tape.uses or nullcontext():
+                return call(self.flat.model, inputs), tape
 
     def _uses(self, items: int) -> Uses | None:
         if not self.followed or self.layout is None:
@@ -219,9 +221,10 @@ class ClippingEngine:
         ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
         """
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
-        with torch.enable_grad():
-            loss = _total(losses, clip.weights if clip.grouped else None)
-        return self._add_captured(self._captured(tape, loss), clip, total)
+        with torch.autocast(losses.device.type, enabled=False):
+            with torch.enable_grad():
+                loss = _total(losses.float(), clip.weights if clip.grouped else None)
+            return self._add_captured(self._captured(tape, loss), clip, total)
 
     def _add_captured(self, captured: dict[str, Captured], clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -278,7 +281,7 @@ class ClippingEngine:
 
     @torch.no_grad()
     def _one_linear(self, inputs: Inputs, labels: Any) -> OneLinear | None:
-        if not self._may_be_one_linear or not isinstance(inputs, Tensor):
+        if not self._may_be_one_linear or not isinstance(inputs, Tensor) or autocast_on(inputs.device):
             return None
         ((layer, _),) = self.rules.values()
         linear = without_backward(self.flat.model, layer, laid_out(inputs), labels)
@@ -314,7 +317,7 @@ class ClippingEngine:
                     for shape, delta in zip(taped.shapes, own, strict=True)
                 ]
                 with in_words(f"Layer {name!r}"):
-                    captured[name] = rule.captured(module, taped.kept, written)
+                    captured[name] = rule.captured(module, in_float32(taped.kept), in_float32(written))
             if tape.uses is not None:
                 for value in tape.uses.take(list(deltas)):
                     if value.pieces:
@@ -369,6 +372,33 @@ def check_output(output: Any, items: int) -> None:
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise expected("output of the model", shape, f"one tensor ({items}, ...)", ModelError)
+
+
+@contextmanager
+def _uncheckpointed() -> Iterator[None]:
+    """Parts under torch's gradient checkpoints run plainly in the block.
+
+    Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
+    """
+    plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
+    own = {name: getattr(torch.utils.checkpoint, name) for name in plain}
+    for name, each in plain.items():
+        setattr(torch.utils.checkpoint, name, each)
+    try:
+        yield
+    finally:
+        for name, each in own.items():
+            setattr(torch.utils.checkpoint, name, each)
+
+
+def _once(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+class _PlainFunction:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *arguments: Any) -> Any:
+        return function(*arguments)
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:

@@ -63,3 +63,8 @@ def number_of(inputs: Inputs) -> int:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
         raise ModelError(f"Expected inputs whose tensors have the items in their first dimension, got {shapes}.")
     return len(tensors[0])
+
+
+def autocast_on(device: torch.device) -> bool:
+    """Whether torch computes in mixed precision here."""
+    return torch.is_autocast_enabled(device.type)

@@ -103,7 +103,7 @@ def _within(name: str, other: str) -> bool:
 def kept_alone(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
     """Each item goes through these modules by itself, in the passes of the block that ``Uses`` sees."""
     modules = {name: model.get_submodule(name) for name in names}
-    own = {name: vars(module).get("forward") for name, module in modules.items()}
+    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
     for name, module in modules.items():
         module.forward = Alone(name, module).forward
     try:
@@ -155,7 +155,7 @@ def refuse_by_name(model: nn.Module) -> None:
     for name, module in model.named_modules():
         problem = None
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            problem = "mixes the items of a batch, so that no item can be bounded: use GroupNorm or LayerNorm"
+            problem = "mixes the items of a batch, so that no item can be bounded: use GroupNorm (fix=True in PrivacySettings), or LayerNorm"
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
         elif getattr(module, "max_norm", None) is not None:
@@ -164,6 +164,23 @@ def refuse_by_name(model: nn.Module) -> None:
             problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
         if problem is not None:
             raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
+
+
+def replace_batch_norm(model: nn.Module) -> list[str]:
+    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; returns their names."""
+    replaced = []
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, _BatchNorm) or not name or not (module.training or module.running_mean is None):
+            continue
+        channels = module.num_features
+        few = isinstance(module, nn.BatchNorm1d)  # perhaps one number a channel: a group of one would be 0
+        groups = 1 if few else max(n for n in range(1, 33) if channels % n == 0 and (n == 1 or channels // n > 3))
+        normed = nn.GroupNorm(groups, channels, module.eps, module.affine).train(module.training)
+        normed.weight, normed.bias = module.weight, module.bias
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, normed)
+        replaced.append(f"{name} ({groups} groups)")
+    return replaced
 
 
 def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:

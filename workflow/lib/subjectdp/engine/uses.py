@@ -17,7 +17,7 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -29,7 +29,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from subjectdp.engine.layers.base import Captured, wanted
+from subjectdp.engine.layers.base import Captured, in_float32, wanted
 from subjectdp.engine.layers.dense import EmbeddingCaptured, ItemGradients, LinearCaptured, TiedCaptured
 from subjectdp.errors import ModelError
 
@@ -79,7 +79,8 @@ class Place(NamedTuple):
     def whole(self, parts: Tensor) -> Tensor:
         """The tensor of which these are the items' :meth:`parts`."""
         inner = parts.shape[self.dim + 1] if self.inner is None else self.inner
-        split = parts.unflatten(self.dim + 1, (-1, max(1, inner)))
+        shape = parts.shape
+        split = parts.reshape(*shape[: self.dim + 1], -1, max(1, inner), *shape[self.dim + 2 :])
         return split.movedim(0, self.dim + 1).flatten(self.dim, self.dim + 2)
 
     def alone(self, parts: Tensor, whole: torch.Size) -> Tensor:
@@ -177,7 +178,7 @@ class Alone:
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """In place of the module's own, in a pass that :class:`Uses` sees."""
-        parameters = list(self._holder.module.parameters())
+        parameters: list[Tensor] = list(self._holder.module.parameters())
         return handle_torch_function(self, parameters, parameters, arguments, named, seed=None)
 
     def __call__(self, parameters: list[Tensor], arguments: Any, named: Any, seed: Tensor | None) -> Any:
@@ -314,7 +315,8 @@ class Uses(TorchFunctionMode):
         """Raises ModelError where a module gives an item another output by itself than among the others."""
         for key, run in self._alone.items():
             outputs = [each for each in run(places[key], self.items)[0] if isinstance(each, Tensor)]
-            if not all(_alike(one, other) for one, other in zip(outputs, self.seen[key].outputs, strict=True)):
+            among = [each for each in self.seen[key].outputs if each is not None]
+            if not all(_alike(one, other) for one, other in zip(outputs, among, strict=True)):
                 raise ModelError(
                     f"Expected a model that treats items one by one: in {key.function!r} one item changes what others "
                     "see."
@@ -340,8 +342,8 @@ class Uses(TorchFunctionMode):
             if use.versions != [each._version for each in use.arguments if isinstance(each, Tensor)]:
                 raise ModelError(f"Expected a model that does not change in place what '{use.key}' has read.")
             zeros = next(iter(use.values.values())).tensor
-            deltas = [zeros.new_zeros(s) if d is None else d for d, s in zip(own, use.shapes, strict=True)]
-            _add(use, deltas, self.items)
+            deltas = [zeros.new_zeros(s) if d is None else d.float() for d, s in zip(own, use.shapes, strict=True)]
+            _add(replace(use, arguments=in_float32(use.arguments)), deltas, self.items)
         for node in reversed(self._derived):
             _lead_back(node)
         return self.roots

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.groups import Grouping, Run
@@ -124,6 +125,12 @@ class LayerRule(Protocol):
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
         """Combines what was kept with the gradients of the wanted tensors."""
         ...
+
+
+def in_float32(values: Any) -> Any:
+    """The values of a structure, with the lower precisions of autocast in float32: norms and sums are."""
+    half = torch.bfloat16, torch.float16
+    return tree_map(lambda each: each.float() if isinstance(each, Tensor) and each.dtype in half else each, values)
 
 
 def wanted(output: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import subjectdp
@@ -336,7 +337,7 @@ def routed(m: Any, x: Tensor) -> Tensor:
     for number, expert in enumerate(m.experts):
         rows, places = torch.where(chosen == number)
         if len(rows):
-            total = total.index_add(0, rows, expert(flat[rows]) * weights[rows, places, None])
+            total = total.index_add(0, rows, (expert(flat[rows]) * weights[rows, places, None]).to(total.dtype))
     return total.view_as(x)
 
 
@@ -435,3 +436,71 @@ def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
     model = Headed(Code(written, first=parameter(WIDTH)))
     with pytest.raises(ModelError, match="first"):
         subjectdp.clip_sum(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.1)
+
+
+class Checkpointed(nn.Module):
+    """Two layers and attention under torch's gradient checkpoints."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.first, self.layer, self.head = nn.Linear(WIDTH, WIDTH), encoder(), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        run = torch.utils.checkpoint.checkpoint
+        hidden = run(lambda h: self.layer(self.first(h).tanh()), x, use_reentrant=self.reentrant)
+        result: Tensor = self.head(hidden.mean(1))
+        return result
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradient_checkpoints(reentrant: bool) -> None:
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    if reentrant:  # torch itself trains nothing there unless the inputs require a gradient
+        inputs.requires_grad_()
+    check_beside_a_loop(Checkpointed(reentrant), inputs, targets)
+    assert torch.utils.checkpoint.CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
+
+
+def adapted() -> nn.Module:
+    """A frozen half-precision layer beside a trained product of low rank, as LoRA has it."""
+    base = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False)
+    return Code(
+        lambda m, x: m.base(x) + m.up(m.down(x)),
+        base=base,
+        down=nn.Linear(WIDTH, 2, bias=False),
+        up=nn.Linear(2, WIDTH, bias=False),
+    )
+
+
+MIXED: dict[str, Callable[[], nn.Module]] = {
+    "LoRA on bfloat16": adapted,
+    "encoder": BODIES["encoder"],
+    "class token": BODIES["class token, positions, temperature"],
+    "weight norm": BODIES["weight norm"],
+    "LSTM": BODIES["LSTM"],
+    "GRU": BODIES["GRU"],
+    "a matrix": BODIES["a matrix"],
+    "convolution": lambda: Code(lambda m, x: m.conv(x.unsqueeze(1))[:, 0], conv=nn.Conv2d(1, 1, 3, padding=1)),
+    "norms": lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GroupNorm(1, STEPS)),
+    "routed experts": ALONE["routed experts"],
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_precision(name: str) -> None:
+    """As float32 to the 8 bits of bfloat16; and whatever those round, an item moves the float32 sum by at most C."""
+    torch.manual_seed(3)
+    model = Headed(MIXED[name]())
+    inputs, targets, clip_norm = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.05
+    with torch.autocast("cpu", torch.bfloat16):
+        total = subjectdp.clip_sum(model, inputs, targets, clip_norm)
+        without = subjectdp.clip_sum(model, inputs[1:], targets[1:], clip_norm)
+    assert all(value.dtype is torch.float32 for value in total.values())
+    moved = torch.cat([(total[name] - without[name]).flatten() for name in total]).double()
+    assert 0.9 * clip_norm < float(moved.norm()) < 1.02 * clip_norm
+    plain = subjectdp.clip_sum(model.float(), inputs, targets, clip_norm)
+    one, other = (torch.cat([value.flatten() for value in each.values()]) for each in (total, plain))
+    assert 0 < float((one - other).norm()) < 0.1 * float(other.norm())

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
@@ -196,9 +195,9 @@ class ClippingEngine:
         items = number_of(inputs)
         tape = Tape({}, self._uses(items))
         alone = kept_alone(self.flat.model, () if self.layout is None else self.layout.alone)
-        with torch.enable_grad(), alone, self._recording(tape.layers, items), _uncheckpointed():
-            with tape.uses or nullcontext():
-                return call(self.flat.model, inputs), tape
+        recording = self._recording(tape.layers, items)
+        with torch.enable_grad(), alone, recording, tape.uses or nullcontext():
+            return call(self.flat.model, inputs), tape
 
     def _uses(self, items: int) -> Uses | None:
         if not self.followed or self.layout is None:
@@ -372,33 +371,6 @@ def check_output(output: Any, items: int) -> None:
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise expected("output of the model", shape, f"one tensor ({items}, ...)", ModelError)
-
-
-@contextmanager
-def _uncheckpointed() -> Iterator[None]:
-    """Parts under torch's gradient checkpoints run plainly in the block.
-
-    Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
-    """
-    plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
-    own = {name: getattr(torch.utils.checkpoint, name) for name in plain}
-    for name, each in plain.items():
-        setattr(torch.utils.checkpoint, name, each)
-    try:
-        yield
-    finally:
-        for name, each in own.items():
-            setattr(torch.utils.checkpoint, name, each)
-
-
-def _once(*_: Any, **__: Any) -> Iterator[None]:
-    yield
-
-
-class _PlainFunction:
-    @staticmethod
-    def apply(function: Callable[..., Any], preserve: bool, *arguments: Any) -> Any:
-        return function(*arguments)
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:

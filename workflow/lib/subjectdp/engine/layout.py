@@ -155,7 +155,10 @@ def refuse_by_name(model: nn.Module) -> None:
     for name, module in model.named_modules():
         problem = None
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            problem = "mixes the items of a batch, so that no item can be bounded: use GroupNorm (fix=True in PrivacySettings), or LayerNorm"
+            problem = (
+                "mixes the items of a batch, so that no item can be bounded: use GroupNorm (PrivacySettings(fix=True) "
+                "does that), or LayerNorm"
+            )
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
         elif getattr(module, "max_norm", None) is not None:
@@ -167,7 +170,7 @@ def refuse_by_name(model: nn.Module) -> None:
 
 
 def replace_batch_norm(model: nn.Module) -> list[str]:
-    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; returns their names."""
+    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; gives their names."""
     replaced = []
     for name, module in list(model.named_modules()):
         if not isinstance(module, _BatchNorm) or not name or not (module.training or module.running_mean is None):

@@ -107,7 +107,7 @@ class _NoStates:
 
 
 class LSTMRule:
-    """nn.LSTM in one direction, without projection and without dropout between layers; in float32 under autocast too."""
+    """nn.LSTM in one direction, without projection and without dropout between layers; in float32 always."""
 
     def forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
         with torch.autocast(inputs.device.type, enabled=False):

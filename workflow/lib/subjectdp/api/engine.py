@@ -178,7 +178,7 @@ class SubjectPrivacyEngine(Spending):
         engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
         _warn_of_unused(check_model(module, losses, *tried, layout))
-        _warn_of_slow(engine.followed)
+        _warn_of_slow(engine.followed, layout.alone)
 
         def try_again() -> None:
             mixed = autocast_on(engine.flat.vector.device)
@@ -444,7 +444,10 @@ def _warn_of_replaced(layers: list[str]) -> None:
         warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
 
 
-def _warn_of_slow(names: list[str]) -> None:
+def _warn_of_slow(names: list[str], alone: tuple[str, ...]) -> None:
+    if alone:
+        modules = ", ".join(name or "the whole module" for name in alone)
+        warnings.warn(f"Items go one by one through {modules}: exact, and slower.", stacklevel=3)
     if names:
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         warnings.warn(

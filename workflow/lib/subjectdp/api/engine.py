@@ -40,6 +40,7 @@ from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
+from subjectdp.training.environment import keep_freed_memory
 
 _TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 _SILO = "silo"
@@ -143,6 +144,8 @@ class SubjectPrivacyEngine(Spending):
     ) -> tuple[PrivateModule, Optimizer, PrivateLoss, PrivateLoader]:
         """Module, optimiser, criterion and loader to train with, in place of the ones given.
 
+        glibc's malloc is told to keep freed memory for the next step, unless variables ``MALLOC_...`` say otherwise.
+
         Args:
             module: any that treats items one by one, with the items in the first dimension of all that it is given. It
                 is trained in place: the parameters that require a gradient, float32 and on one device. The others stay
@@ -165,6 +168,7 @@ class SubjectPrivacyEngine(Spending):
         if self._plan is not None:
             raise ConfigError("Expected a new SubjectPrivacyEngine for each training, this one has made one private.")
         settings.check()
+        keep_freed_memory()
         items, batch_size = check_loader(data_loader)
         positions, owners = self._kept(numbered(subjects, items)[0], settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)

@@ -48,6 +48,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.environment import keep_freed_memory
 from subjectdp.training.federation import Federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
@@ -206,6 +207,7 @@ class SubjectRelease(Spending):
         settings: ReleaseSettings,
     ) -> None:
         settings.check()
+        keep_freed_memory()
         check_parameters(module)
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -235,15 +235,16 @@ class Uses(TorchFunctionMode):
         if getattr(func, "__module__", None) == F.__name__ and isinstance(func, types.FunctionType):
             with self:  # its parts are seen
                 return _body(func)(*args, **kwargs)
+        given = list(_tensors((args, kwargs)))
+        known = all(id(each) in self._shared or id(each) in self._values for each in given)
+        if not any(id(each) in self._values for each in given):
+            output = func(*args, **kwargs)
+            if known:
+                self._shared.update({id(each): each for each in _tensors(output)})
+            return output
         arguments, spec = tree_flatten((args, kwargs))
         tensors = [(n, each) for n, each in enumerate(arguments) if isinstance(each, Tensor)]
         values = {n: self._values[id(each)] for n, each in tensors if id(each) in self._values}
-        known = all(n in values or id(each) in self._shared for n, each in tensors)
-        if not values:
-            output = func(*args, **kwargs)
-            if known:
-                self._shared.update({id(each): each for each in tree_leaves(output) if isinstance(each, Tensor)})
-            return output
         for name in {name for value in values.values() for name in value.names}:
             self.owners.setdefault(name, set()).add(self.inside[-1])
         func = _OUT_OF_PLACE.get(getattr(func, "__name__", ""), func)
@@ -370,6 +371,18 @@ def _one_by_one(
 
 
 _ROUNDING = 1e-4  # of the largest number of a tensor
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """As those of the leaves of a tree, for the many functions that nobody follows: three times as fast."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, tuple | list):
+        for each in values:
+            yield from _tensors(each)
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
+
 
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
 
@@ -625,10 +638,16 @@ def captured_of(value: Value) -> Captured:
         return ItemGradients({} if gradient is None else {"weight": gradient})
     table = None
     if rows:
-        numbers, delta = (torch.cat([getattr(each, name) for each in rows], 1) for name in ("rows", "delta"))
+        numbers, delta = (_side_by_side(rows, name) for name in ("rows", "delta"))
         table = EmbeddingCaptured(numbers, delta, len(value.tensor), None)
         if not outer:
             return table
-    inputs, delta = (torch.cat([getattr(each, name) for each in outer], 1) for name in ("inputs", "delta"))
+    inputs, delta = (_side_by_side(outer, name) for name in ("inputs", "delta"))
     linear = LinearCaptured(inputs, delta, bias=False)
     return linear if table is None else TiedCaptured(linear, table)
+
+
+def _side_by_side(pieces: Sequence[Outer | Rows], name: str) -> Tensor:
+    """A factor of all pieces, along positions."""
+    parts = [getattr(each, name) for each in pieces]
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

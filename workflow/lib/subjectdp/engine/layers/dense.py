@@ -80,12 +80,12 @@ class LinearCaptured:
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         self.inputs, self.delta = zeroed(self.inputs, items), zeroed(self.delta, items)
         if self.formed and groups is not None:
-            marks = groups.split([len(shift) for _, shift in self.formed])
+            marks = torch.split(groups, [len(shift) for _, shift in self.formed])
             self.formed = [(zeroed(w, bad), zeroed(b, bad)) for (w, b), bad in zip(self.formed, marks, strict=True)]
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         if self.formed:
-            factors = coefficients.groups.split([len(shift) for _, shift in self.formed])
+            factors = torch.split(coefficients.groups, [len(shift) for _, shift in self.formed])
             for own, (weight, shift) in zip(factors, self.formed, strict=True):
                 into.add("weight", own @ weight)
                 if self.bias:

@@ -301,7 +301,7 @@ HUGGING_FACE = {
 @pytest.mark.parametrize("name", HUGGING_FACE)
 @pytest.mark.parametrize("lora", [False, True], ids=["all weights", "LoRA"])
 def test_transformers_as_they_are(name: str, lora: bool) -> None:
-    transformers = pytest.importorskip("transformers", reason="the extra of the examples")
+    transformers = pytest.importorskip("transformers", reason="the extra [encoder]")
     peft = pytest.importorskip("peft") if lora else None
     torch.manual_seed(3)
     kind, options, next_symbol = HUGGING_FACE[name]

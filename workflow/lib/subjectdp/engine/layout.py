@@ -134,7 +134,7 @@ def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: t
     followed = [uses.without(owned) for uses, _ in passes]
     places = learned(*followed)
     with torch.no_grad():
-        followed[1].check_alone(places)
+        followed[1].check_by_items(places)
     return Layout(trained, ruled, places, alone)
 
 

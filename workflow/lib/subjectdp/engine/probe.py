@@ -101,6 +101,8 @@ def copied(model: nn.Module) -> nn.Module:
     """A copy in training mode. Raises ModelError where there can be none."""
     held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()}
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
+    made = (each for module in model.modules() for each in vars(module).values() if isinstance(each, Tensor))
+    held |= {id(each): each.detach().clone() for each in made}  # as by hooks of weight norm
     try:
         return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises

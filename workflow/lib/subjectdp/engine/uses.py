@@ -29,6 +29,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from subjectdp.engine.inputs import autocast_on
 from subjectdp.engine.layers.base import Captured, in_float32, wanted
 from subjectdp.engine.layers.dense import EmbeddingCaptured, ItemGradients, LinearCaptured, TiedCaptured
 from subjectdp.errors import ModelError
@@ -228,7 +229,7 @@ class Uses(TorchFunctionMode):
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
-        self._alone: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
+        self._by_items: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -297,8 +298,8 @@ class Uses(TorchFunctionMode):
         if self.places is None:
             shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
             self.seen[key] = Seen(_copies(kept), _copies([outputs[n] for n in which]), shared)
-            if isinstance(func, Alone):
-                self._alone[key] = partial(_one_by_one, func, kept, spec)
+            if func not in _FACTORS:
+                self._by_items[key] = partial(_one_by_one, func, kept, spec)
             return tree_unflatten(outputs, shape)
         if places is None:
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
@@ -312,16 +313,20 @@ class Uses(TorchFunctionMode):
         """Whether a tensor depends on no item: made of parameters and constants."""
         return id(tensor) in self._shared or id(tensor) in self._values
 
-    def check_alone(self, places: Mapping[Key, Places]) -> None:
-        """Raises ModelError where a module gives an item another output by itself than among the others."""
-        for key, run in self._alone.items():
-            outputs = [each for each in run(places[key], self.items)[0] if isinstance(each, Tensor)]
-            among = [each for each in self.seen[key].outputs if each is not None]
-            if not all(_alike(one, other) for one, other in zip(outputs, among, strict=True)):
-                raise ModelError(
-                    f"Expected a model that treats items one by one: in {key.function!r} one item changes what others "
-                    "see."
-                )
+    def check_by_items(self, places: Mapping[Key, Places]) -> None:
+        """Raises NotFollowed where a function gives an item another output by itself than among the others, or none."""
+        for key, seen in self.seen.items():
+            if key not in self._by_items:
+                continue
+            try:
+                outputs = self._by_items[key](places[key], self.items)[0]
+            except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+                message = f"Expected a model that treats items one by one: '{key}': {problem}"
+                raise NotFollowed(message, key.parameters) from problem
+            tensors = [each for each in outputs if isinstance(each, Tensor) and each.is_floating_point()]
+            among = [each for each in seen.outputs if each is not None]
+            if not all(_alike(one, other) for one, other in zip(tensors, among, strict=True)):
+                raise NotFollowed(_CHANGED.format(key), key.parameters)
 
     def without(self, parameters: Set[str]) -> Self:
         """This pass as if some parameters had not been followed: their functions are left out."""
@@ -351,7 +356,7 @@ class Uses(TorchFunctionMode):
 
 
 def _one_by_one(
-    func: Alone, arguments: list[Any], spec: TreeSpec, places: Places, items: int
+    func: Callable[..., Any], arguments: list[Any], spec: TreeSpec, places: Places, items: int
 ) -> tuple[list[Any], TreeSpec]:
     """The function's outputs for all items, from those for each item by itself."""
     split = {n: place.parts(arguments[n], items) for n, place in enumerate(places[0]) if place is not None}
@@ -365,7 +370,7 @@ def _one_by_one(
         floating = isinstance(column[0], Tensor) and column[0].is_floating_point()
         end = next(ends) if floating else None
         if isinstance(column[0], Tensor) and end is None:
-            raise ModelError(f"Expected a model that keeps its items apart: an output of {func.__name__!r} does not.")
+            raise ModelError(f"Expected a model that keeps its items apart: an output of {func} does not.")
         joined.append(column[0] if end is None else end.whole(torch.stack(column)))
     return joined, shape
 
@@ -384,6 +389,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
         yield from _tensors(list(values.values()))
 
 
+_CHANGED = "Expected a model that treats items one by one: in '{}' one item changes what others see."
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
 
 _OUT_OF_PLACE = {
@@ -470,17 +476,15 @@ def _possible(key: Key, values: tuple[Any, Any, Any], fewer: int, more: int) -> 
     places = [Place(dims[0], None if inner == each else inner) for inner in range(each, 0, -1) if each % inner == 0]
     found = [place for place in places if _alike(place.parts(moved, more), place.parts(large, more).roll(1, 0))]
     if not found:
-        raise NotFollowed(
-            f"Expected a model that treats items one by one: in '{key}' one item changes what others see.",
-            key.parameters,
-        )
+        raise NotFollowed(_CHANGED.format(key), key.parameters)
     return found
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors hold the same numbers, but for rounding that depends on places in a batch."""
+    rounding = _ROUNDING if not autocast_on(one.device) else 2.0**-6
     one, other = one.double().nan_to_num(), other.double().nan_to_num()
-    return bool((one - other).abs().amax() <= _ROUNDING * other.abs().amax()) if one.numel() else True
+    return bool((one - other).abs().amax() <= rounding * other.abs().amax()) if one.numel() else True
 
 
 # --- gradients ----------------------------------------------------------------------------------------------

@@ -178,6 +178,18 @@ def test_bodies(name: str) -> None:
     check_beside_a_loop(Headed(BODIES[name]()), inputs, targets)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weight_norm_by_hooks() -> None:
+    """Its weight is no leaf, which copy.deepcopy refuses."""
+    torch.manual_seed(3)
+    model = Headed(nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH)))
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    assert "body.weight_g" in subjectdp.clip_sum(model, inputs, targets, 1.0)
+    with torch.no_grad():
+        model(inputs)  # as a leaf the loop below can copy it
+    check_beside_a_loop(model, inputs, targets)
+
+
 def test_both_directions() -> None:
     torch.manual_seed(3)
     model = Headed(nn.LSTM(WIDTH, WIDTH, batch_first=True, bidirectional=True), 2 * WIDTH)
@@ -352,11 +364,13 @@ ALONE = {
 }
 
 
+@pytest.mark.parametrize("lengths", [(7, 3, 5, 1, 2, 6), (7,) * ITEMS], ids=["lengths", "one length"])
 @pytest.mark.parametrize("name", ALONE)
-def test_modules_through_which_items_go_alone(name: str) -> None:
+def test_modules_through_which_items_go_alone(name: str, lengths: tuple[int, ...]) -> None:
+    """With one length the packed rows look as if each item had its own; that the function does not run alone shows."""
     torch.manual_seed(3)
     inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
-    for item, length in enumerate((7, 3, 5, 1, 2, 6)):
+    for item, length in enumerate(lengths):
         inputs[item, length:] = 0.0
     width = WIDTH + WIDTH // 2 if "both" in name else 2 * WIDTH if "packed" in name else WIDTH
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Headed(ALONE[name](), width))

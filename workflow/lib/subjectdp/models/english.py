@@ -1,8 +1,8 @@
 """Fixed features of text, learned only from a public text: the King James Bible (1611), which holds no Shakespeare.
 
-The weights come with the package (``weights/english.safetensors``). ``python -m benchmarks.pretrain --text`` makes them
-(:mod:`benchmarks.pretraining_text`): a small network learns to predict the next character of the text. They depend
-on no protected data, so the features cost no privacy and are computed once.
+The weights come with the package (``weights/english.safetensors``). ``python -m benchmarks.pretrain --text`` of commit
+d061a81 made them: a small network learns to predict the next character of the text. They depend on no protected data,
+so the features cost no privacy and are computed once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EnglishNet(nn.Module):
 class EnglishFeatures(nn.Module):
     """``EnglishNet``, centred and projected, and a constant: (B, 80) to (B, WIDTH), mean square norm about 1.
 
-    The projection is that of the handwriting features (``pretraining.project``), of the outputs on the public text.
+    The projection is made like that of the handwriting features, of the outputs on the public text.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:

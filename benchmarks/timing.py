@@ -10,12 +10,19 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.thresholds import Interval
-
 FEWEST_ROUNDS = 3
+
+
+class Interval(NamedTuple):
+    """A measured number with its bounds."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -27,7 +34,6 @@ class Outcome:
         note: the reason, or the gate's errors.
         cpu, wall: seconds by round; a slow method has fewer rounds.
         memory: peak bytes of its steps, None if not measured.
-        value: σ of a calibration, else None.
     """
 
     status: str = "ok"
@@ -35,7 +41,6 @@ class Outcome:
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     memory: int | None = None
-    value: float | None = None
 
 
 def ratio(times: list[float], base: list[float]) -> Interval:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
 from benchmarks.dry_runs import time_dry_runs
-from benchmarks.thresholds import Interval
-from benchmarks.timing import interleave, ratio
+from benchmarks.timing import Interval, interleave, ratio
 
 
 class Clock:
@@ -88,19 +86,10 @@ def test_a_fast_method_is_called_in_a_row_and_its_time_is_that_of_one_call(monke
     assert samples["slow"].cpu == [2.0] * 4
 
 
-@pytest.mark.parametrize("rounds", [2, 3, 4, 5, 7, 20])
-def test_ratio_is_numpys_median_and_quartiles(rounds):
-    times, base = np.random.default_rng(rounds).uniform(0.1, 10.0, (2, rounds)).tolist()
-    low, median, high = np.quantile(np.array(times) / np.array(base), [0.25, 0.5, 0.75])
-    found = ratio(times, base)
-    assert (found.low, found.value, found.high) == pytest.approx((low, median, high))
-
-
 def test_one_round_has_no_spread():
     assert ratio([3.0], [2.0]) == Interval(1.5, 1.5, 1.5)
 
 
 @pytest.mark.long
 def test_a_dry_run_of_twenty_runs_ends_well() -> None:
-    (outcome,) = time_dry_runs([20], 1).values()
-    assert 0 < outcome.cpu[0] < 60
+    assert 0 < time_dry_runs(20, 1).cpu[0] < 60

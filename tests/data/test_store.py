@@ -16,7 +16,7 @@ from subjectdp.errors import DataError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    inputs = [store.InputFile("a.zip", "0" * 64, 12)]
+    inputs = [{"file": "a.zip", "sha256": "0" * 64, "bytes": 12}]
     store.write_prepared(tmp_path / "prepared", images([5, 9, 2]), "embedded", inputs, 0.2)
     return tmp_path / "prepared"
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from subjectdp.config.run import RunConfig
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import check_content
-from subjectdp.data.inspect import SourceOptions, format_summary, inspect_source
+from subjectdp.data.inspect import format_summary, inspect_source
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.table import read_table
@@ -131,7 +132,7 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    options = SourceOptions("table", "table", str(_csv(tmp_path)), label="outcome", subject="person")
+    options = DataConfig(source="table", path=str(_csv(tmp_path)), label="outcome", subject="person")
     fetch_sources(options, tmp_path / "source")
     _csv(tmp_path, ROWS + "1,Ann,well,North,1\n")
     with pytest.raises(DataError, match="not the file that was fetched"):
@@ -141,7 +142,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 def test_inspecting_says_whose_the_items_are(tmp_path: Path) -> None:
     path = str(_csv(tmp_path))
     named = format_summary(
-        inspect_source(SourceOptions("table", "table", path, label="outcome", subject="person", silo="clinic"))
+        inspect_source(DataConfig(source="table", path=path, label="outcome", subject="person", silo="clinic"))
     )
     assert "users left" in named
 
@@ -151,7 +152,7 @@ def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path) -> None:
     names = [f"level{number}" for number in range(784)]
     rows = [["outcome", *names], *([word, *["0.5"] * 784] for word in ("well", "ill") * 5)]
     path.write_text("\n".join(",".join(row) for row in rows))
-    printed = format_summary(inspect_source(SourceOptions("table", "table", str(path), label="outcome")))
+    printed = format_summary(inspect_source(DataConfig(source="table", path=str(path), label="outcome")))
     assert "784: level0, level1, … level783" in printed
     assert "ill, well" in printed and "[" not in printed
     assert max(map(len, printed.splitlines())) < 100

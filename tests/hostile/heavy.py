@@ -22,7 +22,7 @@ from hostile.limits import chunk, limit_memory, limited_time, png_with
 from source_files import png, write_zip
 from subjectdp.config import load_scenario
 from subjectdp.data import femnist, leaf_json, shakespeare
-from subjectdp.data.images import leaf_pixels
+from subjectdp.data.femnist import leaf_pixels
 from subjectdp.errors import SubjectDPError
 
 MEMORY_BYTES = 700 << 20

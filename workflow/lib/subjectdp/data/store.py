@@ -12,7 +12,7 @@ characters from a on, and a subject's text is followed by enough characters of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,6 @@ Addresses = NDArray[np.integer[Any]]
 
 FORMAT_VERSION = 3
 _INDEX = "meta.json"
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file that a prepared data set was made from."""
-
-    file: str
-    sha256: str
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -143,11 +134,14 @@ def write_prepared(
     folder: Path,
     content: Content,
     source: str,
-    inputs: list[InputFile],
+    inputs: Sequence[Mapping[str, Any]],
     test_fraction: float,
     input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``input_fingerprint`` as it is given."""
+    """Checks ``content`` and writes the folder; returns its meta, with ``inputs`` and ``input_fingerprint`` as given.
+
+    ``inputs``: the source files, each with ``file``, ``sha256`` and ``bytes``.
+    """
     check_content(content)
     meta = {
         "format": FORMAT_VERSION,
@@ -165,7 +159,7 @@ def write_prepared(
         "counts": count_content(content, test_fraction),
         "copies": most_copies(content),
         "notes": dict(content.notes),
-        "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
+        "inputs": [dict(item) for item in inputs],
         "input_fingerprint": dict(input_fingerprint or {}),
     }
     arrays = {"features": content.features, "labels": content.labels, "silos": content.silos}

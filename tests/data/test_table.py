@@ -64,20 +64,20 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("44,Bob,well", "forty,Bob,well", r"line 3, age: expected a number .* got 'forty'"),
-        ("80\n", "\n", r"line 3, weight: expected a number .* got ''"),
-        ("80\n", "nan\n", r"line 3, weight: expected a number"),
-        ("80\n", "1e39\n", r"line 3, weight: expected a number"),
-        ("South,80", "South,80,7", r"line 3: expected 5 columns, got 6"),
-        ("South,80", "South", r"line 3: expected 5 columns, got 4"),
-        ("44,Bob,well", "44,,well", r"line 3: expected a subject's name"),
-        ("44,Bob,well", "44,../Bob,well", r"line 3: expected a subject's name"),
-        ("44,Bob,well", '44,"Bob,well', "not a line of UTF-8 CSV|expected 5 columns"),
+        ("44,Bob,well", "forty,Bob,well", r"row 2, age: expected a number .* got 'forty'"),
+        ("80\n", "\n", r"row 2, weight: expected a number .* got ''"),
+        ("80\n", "nan\n", r"row 2, weight: expected a number"),
+        ("80\n", "1e39\n", r"row 2, weight: expected a number"),
+        ("South,80", "South,80,7", "Expected 5 fields in line 3, saw 6"),
+        ("South,80", "South", "row 2, weight: expected a number"),
+        ("44,Bob,well", "44,,well", "row 2, person: expected a subject's name"),
+        ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
+        ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),
         ("age,person", "age,persona", "data.subject.*persona"),
     ],
 )
-def test_damage_is_named_with_its_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
+def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, problem: str) -> None:
     assert old in ROWS
     with pytest.raises(DataError, match=problem):
         read_table(_csv(tmp_path, ROWS.replace(old, new, 1)), "outcome", "person", "clinic")
@@ -95,6 +95,15 @@ def test_tables_that_are_none_are_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "table.parquet", "y", None, None)
     with pytest.raises(DataError, match="different columns"):
         read_table(_csv(tmp_path), "outcome", "outcome", None)
+
+
+@pytest.mark.parametrize(
+    "cells", [[pd.Timestamp(0)] * 2, [None, 1.0], ["True", "1"], [float("inf"), 1.0], ["0x1", "1"]]
+)
+def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells: list[object]) -> None:
+    pd.DataFrame({"x": cells, "y": [1, 2]}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="row 1, x: expected a number"):
+        read_table(tmp_path / "t.parquet", "y", None, None)
 
 
 def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
-from subjectdp.forecast.noise_to_weight import weight_scale
-from subjectdp.forecast.plan_report import plan_scenario
+from subjectdp.forecast.plan_report import plan_scenario, weight_scale
 
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.5}
 ONE_STEP = 2.0 * 0.1 / 16 / math.sqrt(4)  # σ C / B, averaged over four silos

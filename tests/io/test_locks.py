@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import math
 import os
 import signal
@@ -50,7 +49,7 @@ def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "run" / ".lock"
     with owned(path, 0.0) as waited:
         assert not waited
-        assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
     assert not path.parent.exists()
     path.parent.mkdir()
     with owned(path, 0.0):
@@ -82,7 +81,7 @@ def test_a_killed_owner_is_taken_over_at_once(tmp_path: Path) -> None:
         assert path.exists()
         with owned(path, 0.0, lines.append) as waited:
             assert not waited
-            assert json.loads(path.read_text())["pid"] == os.getpid()
+            assert path.read_text().startswith(f"process {os.getpid()} on ")
     assert lines == [line for line in lines if f"from process {holder.pid}" in line] and len(lines) == 1
 
 
@@ -181,14 +180,14 @@ def test_the_holder_is_named_without_taking_the_lock(tmp_path: Path) -> None:
     assert locks.holder(path) is None
     with another_process(path) as process:
         found = locks.holder(path)
-        assert found is not None and found.pid == process.pid
+        assert found is not None and found.startswith(f"process {process.pid} on ")
         process.kill()
         process.wait()
         assert path.exists() and locks.holder(path) is None
 
 
 def test_a_half_written_lock_of_nobody_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / ".lock").write_text('{"host": "a", "pi')
+    (tmp_path / ".lock").write_text("process 12 on a")
     with owned(tmp_path / ".lock", 0.0):
         pass
 

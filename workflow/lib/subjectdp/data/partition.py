@@ -235,7 +235,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
     if fraction is None:
         fraction = DATASETS[prepared.dataset].test_fraction
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
-    partition = partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
+    partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
     partition.facts["data"] = {
         "dataset": prepared.dataset,
         "synthetic": prepared.synthetic,
@@ -244,7 +244,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
         "validation_fraction": run.data.validation_fraction,
         "sha256": dict(prepared.meta["sha256"]),
     }
-    subjects = subject_table(partition, splits, list(prepared.subject_ids))
+    subjects = subject_table(partition, splits, prepared.subject_ids)
     write_partition(Path(partition_folder), partition, subjects)
     return partition
 

@@ -127,7 +127,7 @@ def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
     fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
     splits = split_items(kept, base.seed, fraction, data.validation_fraction)
-    partition = partition_subjects(splits, list(kept.subject_ids), PartitionConfig(silos=1), base.seed)
+    partition = partition_subjects(splits, kept.subject_ids, PartitionConfig(silos=1), base.seed)
     resident, model = DeviceDataset(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)
     test = _features(resident, model, partition.test_items)

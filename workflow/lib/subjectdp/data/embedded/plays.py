@@ -15,8 +15,7 @@ from math import exp
 from pathlib import Path
 from statistics import NormalDist
 
-from subjectdp.data.embedded import words
-from subjectdp.data.embedded.speech import Dice, Manner, draw_manner
+from subjectdp.data.embedded.speech import NAMES, PLAY_PLACES, PLAY_SUBJECTS, Dice, Manner, draw_manner
 from subjectdp.errors import expected
 from subjectdp.io.atomic import write_text
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -104,7 +103,7 @@ def _deal_casts(subjects: int) -> list[int]:
 
 def _cast_names(seed: int, play: int, count: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "cast", play))
-    names = dice.shuffled(words.NAMES)
+    names = dice.shuffled(NAMES)
     rounds = -(-count // len(names))
     return [name + suffix for suffix in ["", *(f" {_letters(k)}" for k in range(1, rounds))] for name in names][:count]
 
@@ -120,7 +119,7 @@ def _letters(number: int) -> str:
 
 def _title(seed: int, play: int) -> str:
     """The play's title: every play of a file has its own (there are 36 and at most 36 plays)."""
-    titles = [f"THE {subject} OF {place}" for subject in words.PLAY_SUBJECTS for place in words.PLAY_PLACES]
+    titles = [f"THE {subject} OF {place}" for subject in PLAY_SUBJECTS for place in PLAY_PLACES]
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "titles"))
     return dice.shuffled(titles)[play]
 
@@ -184,7 +183,7 @@ def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool)
     lines += [f"{indent}{role.name}, of {title.split(' OF ')[-1].title()}" for role in roles]
     lines += ["", "", *_NOTICE, "", ""]
     for number, scene in enumerate(_scenes(roles, dice)):
-        act, place = number // 4 % 5 + 1, words.PLAY_PLACES[dice.index(len(words.PLAY_PLACES))].title()
+        act, place = number // 4 % 5 + 1, PLAY_PLACES[dice.index(len(PLAY_PLACES))].title()
         lines += [
             f"ACT {_ACTS[act - 1]}. SCENE {number % 4 + 1}.",
             f"A street in {place}",

@@ -96,15 +96,6 @@ def test_images_are_dark_ink_on_white_paper(parsed):
     assert (np.stack(pixels)[:, :12] == 255).all(), "no ink at the edge of the paper"
 
 
-def test_same_arguments_give_the_same_bytes(tmp_path):
-    digests = []
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        paths = generate("femnist", tmp_path / name, 3, 10, seed)
-        digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in paths])
-    assert digests[0] == digests[1]
-    assert digests[0][0] != digests[2][0] and digests[0][1] != digests[2][1]
-
-
 def test_a_writer_is_the_same_whoever_else_takes_part(folder, tmp_path, parsed):
     generate("femnist", tmp_path, 2, ITEMS, SEED)
     with zipfile.ZipFile(tmp_path / "by_write.zip") as archive:

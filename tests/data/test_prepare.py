@@ -16,7 +16,7 @@ import pytest
 from source_files import etext, leaf_femnist, nist_folder, write_document
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.embedded import GENERATORS
+from subjectdp.data.embedded import GENERATORS, generate
 from subjectdp.data.inspect import format_summary, inspect_source
 from subjectdp.data.prepare import LOCK, fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
@@ -89,6 +89,17 @@ def test_leaf_json(tmp_path: Path) -> None:
 def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset: str) -> None:
     meta = _run(tmp_path, options(dataset, "embedded"))
     assert meta["synthetic"] is True and (meta["counts"]["users"] == 3 or DATASETS[dataset].own_subjects)
+
+
+@pytest.mark.parametrize("dataset", sorted(GENERATORS))
+def test_the_same_arguments_generate_the_same_bytes(tmp_path: Path, dataset: str) -> None:
+    subjects, items = max(3, DATASETS[dataset].silos), 30
+    one, same, other = (
+        [file.read_bytes() for file in generate(dataset, tmp_path / name, subjects, items, seed)]
+        for name, seed in (("one", 5), ("same", 5), ("other", 6))
+    )
+    assert one == same
+    assert all(first != second for first, second in zip(one, other, strict=True))
 
 
 @pytest.mark.slow

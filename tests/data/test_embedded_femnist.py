@@ -17,7 +17,6 @@ from subjectdp.data.embedded import generate, handwriting
 from subjectdp.data.embedded.glyphs import CLASSES, stroke_fields
 from subjectdp.data.embedded.handwriting import draw_writer
 from subjectdp.data.embedded.nist_layout import encode_png, writer_name
-from subjectdp.errors import ConfigError
 
 SUBJECTS, ITEMS, SEED = 16, 60, 0
 
@@ -150,18 +149,3 @@ def test_the_projects_own_preparation_agrees(folder, parsed):
         expected = np.asarray(image.resize((28, 28), Image.Resampling.LANCZOS))
         found = np.asarray(content.features[index]).astype(int)
         assert np.abs(found - expected).mean() < 3, "the same picture, whatever the resizing's reducing gap"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("femnits", 3, 10), "femnist"),
-        (("femnist", 0, 10), "data.embedded.subjects.*at least 1.*got 0"),
-        (("femnist", 3, 1), "data.embedded.items_per_subject.*at least 2.*got 1"),
-        (("shakespeare", 1, 100), "data.embedded.subjects.*at least 2"),
-    ],
-)
-def test_bad_arguments(tmp_path, arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        generate(arguments[0], tmp_path / "x", arguments[1], arguments[2], 0)
-    assert not (tmp_path / "x").exists()

@@ -62,7 +62,6 @@ def test_only_the_head_is_trained_and_starts_at_zero() -> None:
         ({"components": 1000}, "components to be 0 .all features. or a whole number from 1 to 999"),
         ({"components": -1}, "components to be 0 .all features. or a whole number from 1 to 999"),
         ({"scales": 1, "angles": 1, "components": 393}, "a whole number from 1 to 392"),
-        ({"components": 8, "directions": 8}, "components to be 0 where directions is not 0, got 8"),
     ],
 )
 def test_what_cannot_be_is_refused(parameters: dict[str, int], message: str) -> None:

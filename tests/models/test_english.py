@@ -14,9 +14,9 @@ from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishFeatures
+from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishNet
 from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import load_weights
+from subjectdp.models.handwriting import PublicFeatures, load_weights
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 
 
@@ -63,15 +63,13 @@ def test_features_read_the_last_characters_of_one_item() -> None:
 def test_another_vocabulary_is_refused() -> None:
     with pytest.raises(ModelError, match="80 symbols and windows of at least 12 .* '5 symbols, windows of 80'"):
         build_model("english_head", 5, "text", 0)
-    with pytest.raises(ModelError, match="from_public to be true or false, got 1"):
-        build_model("english_head", 80, "text", 0, {"from_public": 1})
 
 
 def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path) -> None:
     texts = {"HAMLET": "the time is out of joint " * 8, "OPHELIA": "there is rosemary " * 9}
     write_prepared(tmp_path / "prepared", text_content(texts, ["play", "play"], {}), "upstream", [], 0.2)
     prepared, cpu = load_prepared(tmp_path / "prepared"), torch.device("cpu")
-    features = EnglishFeatures(load_weights(ENGLISH, ENGLISH_SHA256))
+    features = PublicFeatures(EnglishNet, load_weights(ENGLISH, ENGLISH_SHA256), CONSTANT)
     used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
     windows_of_text, wanted = DeviceDataset(prepared, cpu).batch(used)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})

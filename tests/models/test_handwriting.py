@@ -20,7 +20,7 @@ from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import FEATURES, TYPEFACES, WEIGHTS, HandwritingFeatures, load_weights
+from subjectdp.models.handwriting import FEATURES, TYPEFACES, WEIGHTS, HandwritingNet, PublicFeatures, load_weights
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FixedFeatures
@@ -89,8 +89,6 @@ def test_a_head_for_other_classes_starts_from_zero_or_not_at_all() -> None:
     )
     with pytest.raises(ModelError, match=r"from_synthetic to be false where there are 5 classes .*, got True"):
         build_model("handwriting_head", 5, "image", 0)
-    with pytest.raises(ModelError, match="from_synthetic to be true or false, got 1"):
-        build_model("handwriting_head", 62, "image", 0, {"from_synthetic": 1})
 
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
@@ -110,7 +108,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
 def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
     prepared_folder, _ = small_world.build(tmp_path, small_world.config())
     prepared, cpu = load_prepared(prepared_folder), torch.device("cpu")
-    features = HandwritingFeatures(load_weights())
+    features = PublicFeatures(HandwritingNet, load_weights())
     used = np.array([7, 3, 100, 3], dtype=np.int32)
     data, plain = DeviceDataset(prepared, cpu, FixedFeatures(features, used)), DeviceDataset(prepared, cpu)
     found, labels = data.batch(used)

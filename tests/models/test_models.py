@@ -74,13 +74,6 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
 @pytest.mark.parametrize(
     ("name", "kind", "sizes", "message"),
     [
-        ("leaf_cmn", "image", {}, r"Unknown model.name 'leaf_cmn'. Did you mean 'leaf_cnn'\?"),
-        (
-            "leaf_cnn",
-            "text",
-            {},
-            r"to fit text data \(.*char_ngram, english_head\), got 'leaf_cnn'",
-        ),
         ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
         ("small_lstm", "text", {"hidden": -1}, r"'small_lstm' takes, got {'hidden': -1}"),
         (

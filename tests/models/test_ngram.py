@@ -12,7 +12,6 @@ from torch import Tensor
 from engine import oracle
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.text import CharacterNGram
 
@@ -102,18 +101,3 @@ def test_it_starts_at_zero_with_a_weight_for_each_entry_of_its_tables(sizes: dic
     assert not weights.any()
     assert model(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
     assert weights.numel() == (singles + pairs * 80) * 80**2
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"singles": 81}, "model.parameters.singles.*0 to 80"),
-        ({"pairs": -1}, "model.parameters.pairs.*0 to 79"),
-        ({"pairs": 1.0}, "model.parameters.pairs"),
-        ({"singles": True}, "model.parameters.singles"),
-        ({"singles": 0, "pairs": 0}, "at least 1 where pairs is 0"),
-    ],
-)
-def test_tables_that_cannot_be_are_refused(sizes: dict[str, object], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        build_model("char_ngram", 80, "text", 0, sizes)

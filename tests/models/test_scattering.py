@@ -127,20 +127,6 @@ def test_there_is_nothing_to_train_in_the_features() -> None:
     assert list(model.state_dict()) == ["head.weight"]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"scales": 3}, r"Expected model.parameters.scales to be 1 or 2 .*, got 3"),
-        ({"scales": True}, r"model.parameters.scales to be 1 or 2 .*, got True"),
-        ({"angles": 0}, r"model.parameters.angles to be a whole number from 1 to 64, got 0"),
-        ({"angles": 2.0}, r"model.parameters.angles to be a whole number from 1 to 64, got 2.0"),
-    ],
-)
-def test_sizes_that_cannot_be(sizes: dict[str, float], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        build_model("scattering_head", 62, "image", 0, sizes)
-
-
 def test_random_directions_keep_lengths_and_are_the_same_for_every_run() -> None:
     whole = build_model("scattering_head", 62, "image", 0)
     heads = [build_model("scattering_head", 62, "image", seed, {"directions": 512}) for seed in (0, 1)]

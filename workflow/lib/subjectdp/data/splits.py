@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 if TYPE_CHECKING:
@@ -77,9 +77,8 @@ def split_items(prepared: Content, seed: int, test_fraction: float, validation_f
     then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
     them. Validation: the same rule on the train part with ``validation_fraction``, but a subject may have no
     validation items. Items that are their own subjects are split at random, within each silo that the source names.
-    The test fraction lies in (0, 1), the validation fraction in [0, 1); DataError otherwise.
+    The fractions are trusted: the configuration checks them.
     """
-    _check_fractions(test_fraction, validation_fraction)
     pools = Pools.of(prepared)
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)
     if not kept.any():
@@ -95,13 +94,6 @@ def split_items(prepared: Content, seed: int, test_fraction: float, validation_f
     if len(prepared.silos) == 0:
         return splits
     return replace(splits, train_silos=prepared.silos[splits.train_items])
-
-
-def _check_fractions(test_fraction: float, validation_fraction: float) -> None:
-    if not 0 < test_fraction < 1:
-        raise expected("data.test_fraction", test_fraction, "in (0, 1)", DataError)
-    if not 0 <= validation_fraction < 1:
-        raise expected("data.validation_fraction", validation_fraction, "in [0, 1)", DataError)
 
 
 def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
@@ -165,18 +157,3 @@ def _split_subjects(prepared: Content, indices: NDArray[np.intp], train: Integer
         columns.append(np.concatenate(part).astype(np.int32))
         columns.append(np.repeat(labelled, [len(chosen) for chosen in part]))
     return Splits(*columns)
-
-
-def split_statistics(splits: Splits) -> dict[str, Any]:
-    """Users and items of each part, and mean, std, min and max of the train items of a subject."""
-    _, counts = np.unique(splits.train_subjects, return_counts=True)
-    return {
-        "users": len(counts),
-        "train_items": len(splits.train_items),
-        "validation_items": len(splits.validation_items),
-        "test_items": len(splits.test_items),
-        "train_mean": float(counts.mean()),
-        "train_std": float(counts.std()),
-        "train_min": int(counts.min()),
-        "train_max": int(counts.max()),
-    }

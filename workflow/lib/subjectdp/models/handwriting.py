@@ -54,26 +54,29 @@ def _block(channels: int, width: int, kernel: int) -> list[nn.Module]:
     return [convolution, nn.GroupNorm(8, width), nn.ReLU()]
 
 
-class HandwritingFeatures(nn.Module):
-    """``HandwritingNet`` and a projection: (B, 1, 28, 28) to (B, 128), mean square norm 1 on synthetic characters.
+class PublicFeatures(nn.Module):
+    """A network, centred and projected, and a constant where one is given: mean square norm about 1 on public items.
 
-    The projection is centred and divides each principal component of the synthetic outputs by the fourth root of its
+    The projection divides each principal component of the network's outputs on them by the fourth root of its
     variance. All tensors are buffers that are not saved with a run; none is trained.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, network: type[nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None) -> None:
         super().__init__()
+        self.constant = constant
         with torch.device("meta"):  # draws no weights
-            self.net = HandwritingNet()
+            self.net = network()
         own = {name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}
         self.net.load_state_dict(own, assign=True)
         freeze(self.net)
         self.register_buffer("projection", tensors["projection"].float(), persistent=False)
         self.register_buffer("mean", tensors["mean"].float(), persistent=False)
 
-    def forward(self, images: Tensor) -> Tensor:
-        outputs: Tensor = self.net(images)
-        return (outputs - self.get_buffer("mean")) @ self.get_buffer("projection")
+    def forward(self, items: Tensor) -> Tensor:
+        projected: Tensor = (self.net(items) - self.get_buffer("mean")) @ self.get_buffer("projection")
+        if self.constant is None:
+            return projected
+        return torch.cat([projected, projected.new_full((len(projected), 1), self.constant)], dim=1)
 
 
 def freeze(module: nn.Module) -> None:

@@ -91,10 +91,7 @@ def _flower(federation: Federation, batch: int) -> list[float]:
     def serve(grid: Any, context: Any) -> None:
         # without min_train_nodes a first round before all nodes are there would have fewer clients
         strategy = FedAvg(
-            fraction_evaluate=0.0,
-            min_train_nodes=SILOS,
-            min_available_nodes=SILOS,
-            train_metrics_aggr_fn=_all_clients,
+            fraction_evaluate=0.0, min_train_nodes=SILOS, min_available_nodes=SILOS, train_metrics_aggr_fn=_all_clients
         )
         strategy.start(
             grid,
@@ -174,10 +171,7 @@ def _pfl(federation: Federation, batch: int) -> list[float]:
         SimulatedBackend(dataset, dataset, []),
         _pfl_model(federation),
         NNTrainHyperParams(
-            local_batch_size=batch,
-            local_num_epochs=None,
-            local_num_steps=rounds.LIGHT_STEPS,
-            local_learning_rate=RATE,
+            local_batch_size=batch, local_num_epochs=None, local_num_steps=rounds.LIGHT_STEPS, local_learning_rate=RATE
         ),
         NNEvalHyperParams(local_batch_size=None),
         [clock],

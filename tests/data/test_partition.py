@@ -172,13 +172,7 @@ def test_tables(prepared: Path, tmp_path: Path) -> None:
     partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     silos = pd.read_csv(tmp_path / "silos.csv")
     pd.testing.assert_frame_equal(silos, silo_table(partition), check_dtype=False)
-    assert list(silos.columns) == [
-        "silo",
-        "items",
-        "subjects",
-        "mean_items_per_subject",
-        "max_items_per_subject",
-    ]
+    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
     subjects = pd.read_parquet(tmp_path / "subjects.parquet")
     splits = split_items(data, 0, 0.2, 0.2)
     pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))

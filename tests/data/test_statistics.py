@@ -187,10 +187,7 @@ def test_same_seed_same_statistics_and_keys_are_apart() -> None:
     same_silos = simulate_batches(0, np.stack([counts[0], counts[0]]), 512, 1)
     first, second = (same_silos[same_silos["silo"] == silo]["subjects"].tolist() for silo in (0, 1))
     assert first != second
-    for other in (
-        simulate_batches(1, counts, 512, 1, setting="a"),
-        simulate_batches(0, counts, 512, 1, setting="b"),
-    ):
+    for other in (simulate_batches(1, counts, 512, 1, setting="a"), simulate_batches(0, counts, 512, 1, setting="b")):
         assert base["subjects"].tolist() != other["subjects"].tolist()
 
 

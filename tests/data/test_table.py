@@ -43,13 +43,7 @@ def test_rows_are_read_by_subject_with_label_and_silo(tmp_path: Path, parquet: b
     assert [content.subject_ids, content.items.tolist()] == [["Ann", "Bob", "Cleo"], [2, 2, 1]]
     assert content.notes["class_names"] == ["sick", "well"]
     assert content.labels.tolist() == [0, 1, 1, 0, 0]
-    assert [content.silo_names[silo] for silo in content.silos] == [
-        "North",
-        "South",
-        "South",
-        "North",
-        "North",
-    ]
+    assert [content.silo_names[silo] for silo in content.silos] == ["North", "South", "South", "North", "North"]
 
 
 def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:

@@ -45,10 +45,7 @@ def limited_time(cpu_seconds: float = CPU_SECONDS) -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise Hang(f"signal {number} after {cpu_seconds} s of CPU or {WALL_SECONDS} s")
 
-    timers = (
-        (signal.SIGPROF, signal.ITIMER_PROF, cpu_seconds),
-        (signal.SIGALRM, signal.ITIMER_REAL, WALL_SECONDS),
-    )
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, cpu_seconds), (signal.SIGALRM, signal.ITIMER_REAL, WALL_SECONDS))
     previous: list[tuple[int, Any]] = []
     try:
         for number, timer, seconds in timers:

@@ -32,30 +32,8 @@ from subjectdp.errors import SubjectDPError
 
 Read = Callable[[Path], object]
 TOKENS = (
-    *(
-        b"\0",
-        b"\x00" * 64,
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"PK\x03\x04",
-        b"PK\x05\x06",
-        b"../../",
-        b'"',
-        b"NaN",
-        b"-1",
-    ),
-    *(
-        b"\\ud800",
-        b"1e999",
-        b"9" * 5000,
-        b"[[[[",
-        b"{}",
-        b"<html>",
-        b"\r",
-        b"\xe2\x80\xa8",
-        b"${HOME}",
-        b"\xff" * 8,
-    ),
+    *(b"\0", b"\x00" * 64, b"\xff\xfe", b"\xef\xbb\xbf", b"PK\x03\x04", b"PK\x05\x06", b"../../", b'"', b"NaN", b"-1"),
+    *(b"\\ud800", b"1e999", b"9" * 5000, b"[[[[", b"{}", b"<html>", b"\r", b"\xe2\x80\xa8", b"${HOME}", b"\xff" * 8),
 )
 TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 3
 SCENARIO = """name: x

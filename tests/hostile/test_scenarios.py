@@ -30,10 +30,7 @@ CASES: dict[str, tuple[str, str]] = {
     "an attribute": ("name: x\nrun: {__class__: 1}", "'run.__class__'"),
     "an attribute in a sweep": ("name: x\nsweep: [{seed.__class__: 1}]", "'sweep[0].seed.__class__'"),
     "an attribute of a run": ("name: x\nsweep: [{run_id: a}]", "'sweep[0].run_id'"),
-    "an attribute of a model": (
-        "name: x\nsweep: [{model.parameters.__init__: 1}]",
-        "model.parameters.__init__",
-    ),
+    "an attribute of a model": ("name: x\nsweep: [{model.parameters.__init__: 1}]", "model.parameters.__init__"),
     "no argument of a model": ("name: x\nsweep: [{model.parameters.: 1}]", "model.parameters"),
     "an attribute to select by": (
         "name: x\nfigures: [figure1]\nselections: {figure1: {__class__.__name__: x}}",
@@ -47,10 +44,7 @@ CASES: dict[str, tuple[str, str]] = {
     "a path with a zero": ('name: x\nrun: {data: {source: leaf_json, path: "a\\0b"}}', "data.path"),
     "a path of two lines": ('name: x\nrun: {data: {source: leaf_json, path: "a\\nb"}}', "data.path"),
     "a password": (f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}}}'}}}}", "data.path"),
-    "a password or not": (
-        f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}:-x}}'}}}}",
-        "is not read",
-    ),
+    "a password or not": (f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}:-x}}'}}}}", "is not read"),
     "another path of Snakemake's": ("name: x\npathvars: {results: /tmp/evil}", "'pathvars'"),
     "an overlay of a list": ("name: x\nrun: [1]", "run"),
 }

@@ -107,10 +107,7 @@ _ROWS = zlib.compress(bytes(28 * 29))
     ("image", "told"),
     [
         (png_with(28, 28, depth=16, body=zlib.compress(bytes(28 * 57))), "of mode I"),
-        (
-            png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))),
-            "3 frames",
-        ),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))), "3 frames"),
         (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", bytes(8))), "Invalid APNG"),
         (png_with(28, 28, body=zlib.compress(bytes(28 * 20))), "truncated|not enough"),
         (png_with(28, 29, body=zlib.compress(bytes(29 * 29))), "28 x 29"),

@@ -33,11 +33,7 @@ def test_the_weights_say_how_they_were_made() -> None:
 
 def test_the_head_of_the_package_knows_english() -> None:
     model = build_model("english_head", 80, "text", 0)
-    for start, following in (
-        ("and the lord said unto th", "e"),
-        ("the children of Israe", "l"),
-        ("of the kin", "g"),
-    ):
+    for start, following in (("and the lord said unto th", "e"), ("the children of Israe", "l"), ("of the kin", "g")):
         logits = model(windows(start.rjust(80)))
         assert VOCABULARY[int(logits.argmax())] == following
 

@@ -76,12 +76,7 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> No
     [
         ("leaf_cnn", "image", {"depth": 3}, r"model.parameters that 'leaf_cnn' takes, got {'depth': 3}"),
         ("small_lstm", "text", {"hidden": -1}, r"'small_lstm' takes, got {'hidden': -1}"),
-        (
-            "small_lstm",
-            "text",
-            {"hidden": 10**12},
-            r"'small_lstm' takes, got {'hidden': 1000000000000}: .*memory",
-        ),
+        ("small_lstm", "text", {"hidden": 10**12}, r"'small_lstm' takes, got {'hidden': 1000000000000}: .*memory"),
         ("small_cnn", "image", {"width": 1.5}, r"'small_cnn' takes, got {'width': 1.5}"),
     ],
 )

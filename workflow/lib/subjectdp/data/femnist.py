@@ -156,10 +156,7 @@ def relabel(hex_class: str, name: str) -> int:
 
 
 def match_labels(
-    class_digests: NDArray[np.void],
-    labelled: list[Labelled],
-    digests: NDArray[np.void],
-    written: list[Written],
+    class_digests: NDArray[np.void], labelled: list[Labelled], digests: NDArray[np.void], written: list[Written]
 ) -> NDArray[np.uint8]:
     """Label of each image of by_write, (n,) uint8, by its digest; of equal images the first class wins."""
     labels_of: dict[bytes, int] = {}

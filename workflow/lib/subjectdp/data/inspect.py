@@ -78,10 +78,7 @@ def format_summary(summary: Mapping[str, Any]) -> str:
     if not own:
         rows.append((f"users left at the {fraction:g} split", f"{kept:,}"))
     rows.append(
-        (
-            f"items{'' if own else ' of these'}, train / test",
-            f"{summary['train_items']:,} / {summary['test_items']:,}",
-        )
+        (f"items{'' if own else ' of these'}, train / test", f"{summary['train_items']:,} / {summary['test_items']:,}")
     )
     rows += [(key.replace("_", " "), _in_words(value)) for key, value in summary["notes"].items()]
     width = max(len(label) for label, _ in rows)

@@ -52,10 +52,7 @@ def fetch_sources(data: DataConfig, folder: Path) -> list[Path]:
 
 
 def prepare_dataset(
-    data: DataConfig,
-    source_folder: Path,
-    prepared_folder: Path,
-    input_fingerprint: Mapping[str, str] | None = None,
+    data: DataConfig, source_folder: Path, prepared_folder: Path, input_fingerprint: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Parses the fetched files, checks ``data.expected``, writes the prepared folder, returns its meta.
 

@@ -110,11 +110,7 @@ def paper_settings() -> list[Setting]:
         ),
     ]
     sweep = "v1, section 4.2"
-    published = {
-        1.0: Published(475, 3, femnist),
-        2.0: Published(None, 3, sweep),
-        16.0: Published(310, 6, sweep),
-    }
+    published = {1.0: Published(475, 3, femnist), 2.0: Published(None, 3, sweep), 16.0: Published(310, 6, sweep)}
     for alpha in ALPHAS:
         name = "femnist" if alpha == 1 else f"femnist_alpha_{alpha:g}"
         found = published.get(alpha, Published())
@@ -149,9 +145,7 @@ def femnist_counts(subjects: int, sizes: SubjectSizes) -> Integers:
 
 
 def shakespeare_counts(
-    subjects: int = SHAKESPEARE_SUBJECTS,
-    mean: float = SHAKESPEARE_MEAN,
-    variation: float = SHAKESPEARE_VARIATION,
+    subjects: int = SHAKESPEARE_SUBJECTS, mean: float = SHAKESPEARE_MEAN, variation: float = SHAKESPEARE_VARIATION
 ) -> Integers:
     """A model of Shakespeare's items of each subject: quantiles of a lognormal law, int64 (subjects,).
 
@@ -187,13 +181,7 @@ def silo_counts(seed: int, items: Integers, silos: int = SILOS, alpha: float = 1
     return np.bincount(cell, minlength=silos * subjects).reshape(silos, subjects)
 
 
-def simulate_batches(
-    seed: int,
-    counts: Integers,
-    batch_size: int,
-    rounds: int = 1,
-    setting: str = "",
-) -> pd.DataFrame:
+def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int = 1, setting: str = "") -> pd.DataFrame:
     """Draws mini-batches of fixed size for ``rounds`` epochs of every silo and counts what they hold.
 
     ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is

@@ -34,17 +34,7 @@ from subjectdp.plan.plan import PrivacyPlan, TrustModel
 from subjectdp.results.labels import run_label
 
 _HEADER = (
-    *(
-        "runs",
-        "done",
-        "data",
-        "algorithm",
-        "settings",
-        "rounds",
-        "published ε",
-        "ε item",
-        "ε subject, 1 silo",
-    ),
+    *("runs", "done", "data", "algorithm", "settings", "rounds", "published ε", "ε item", "ε subject, 1 silo"),
     *("ε subject", "class", "a run", "left"),
 )
 _EPSILONS = {  # column: name of the statement
@@ -91,9 +81,7 @@ class Forecast:
 
 
 def forecast(
-    scenario: Scenario,
-    results: str = paths.RESULTS,
-    on_progress: Callable[[int, int], None] = lambda done, rows: None,
+    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
@@ -161,9 +149,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
 
 
 def plan_scenario(
-    scenario: Scenario,
-    results: str = paths.RESULTS,
-    on_progress: Callable[[int, int], None] = lambda done, rows: None,
+    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
 ) -> tuple[pd.DataFrame, str]:
     """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
     rows = forecast(scenario, results, on_progress)

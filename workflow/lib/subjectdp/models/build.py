@@ -14,13 +14,7 @@ from subjectdp.models.catalogue import MODELS, SHAPES, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
 
 # Imported by name, so that a run's code fingerprint covers them.
-_MODULES = {
-    "english": english,
-    "fixed": fixed,
-    "image": image,
-    "linear": linear,
-    "text": text,
-}
+_MODULES = {"english": english, "fixed": fixed, "image": image, "linear": linear, "text": text}
 
 
 def build_model(

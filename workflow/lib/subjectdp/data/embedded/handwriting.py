@@ -17,14 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.embedded.glyphs import (
-    CAP_HEIGHT,
-    CLASSES,
-    DISTANCE_UNIT,
-    GRID,
-    StrokeFields,
-    stroke_fields,
-)
+from subjectdp.data.embedded.glyphs import CAP_HEIGHT, CLASSES, DISTANCE_UNIT, GRID, StrokeFields, stroke_fields
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 PAPER = 128

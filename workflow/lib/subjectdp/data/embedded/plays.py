@@ -146,33 +146,8 @@ def _preamble(seed: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "verses"))
     manner = draw_manner(dice)
     verses = [f"  {manner.sentence(dice)}" for _ in range(14)]
-    notes = [
-        "This is a synthetic text in the layout of a 1994 electronic text.",
-        "",
-        *_NOTICE,
-        "",
-        "",
-        "1609",
-        "",
-    ]
-    return [
-        *notes,
-        "THE VERSES",
-        "",
-        AUTHOR_LINE,
-        "",
-        "",
-        *verses,
-        "",
-        "THE END",
-        "",
-        "",
-        *_NOTICE,
-        "",
-        "",
-        "",
-        "",
-    ]
+    notes = ["This is a synthetic text in the layout of a 1994 electronic text.", "", *_NOTICE, "", "", "1609", ""]
+    return [*notes, "THE VERSES", "", AUTHOR_LINE, "", "", *verses, "", "THE END", "", "", *_NOTICE, "", "", "", ""]
 
 
 def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool) -> list[str]:
@@ -184,11 +159,7 @@ def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool)
     lines += ["", "", *_NOTICE, "", ""]
     for number, scene in enumerate(_scenes(roles, dice)):
         act, place = number // 4 % 5 + 1, PLAY_PLACES[dice.index(len(PLAY_PLACES))].title()
-        lines += [
-            f"ACT {_ACTS[act - 1]}. SCENE {number % 4 + 1}.",
-            f"A street in {place}",
-            "",
-        ]
+        lines += [f"ACT {_ACTS[act - 1]}. SCENE {number % 4 + 1}.", f"A street in {place}", ""]
         lines += _scene_lines(roles, scene, dice, odd, bit_part=number == 0)
     return [*lines, *(["<Exeunt"] if odd else []), "THE END", "", "", *_NOTICE, "", "", "", ""]
 
@@ -221,10 +192,7 @@ def _scene_lines(roles: list[Role], scene: list[tuple[int, int]], dice: Dice, od
         lines += _speech_lines(roles[role], roles[role].speeches[speech], dice, odd)
         lines += _direction(roles[role].name, dice, odd)
         if bit_part and number == 0:
-            lines += [
-                f"{'' if odd else '  '}BIT PART. Your pardon, they are waiting.",
-                *["<Exit BIT PART"] * odd,
-            ]
+            lines += [f"{'' if odd else '  '}BIT PART. Your pardon, they are waiting.", *["<Exit BIT PART"] * odd]
     if odd:
         return [*lines, "<Exeunt", ""]
     lines[-1] += "" if dice.roll() < 0.5 else " " * max(4, _LINE_WIDTH - len(lines[-1])) + "Exeunt"

@@ -97,18 +97,11 @@ def test_odd_names_are_refused(tmp_path: Path, name: str, told: str) -> None:
         _names(tmp_path / "a.zip")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"<html>not a zip</html>", b"PK\x03\x04" + bytes(100)])
-def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.zip"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="not a readable zip file"):
-        _names(path)
-
-
-def test_a_truncated_zip_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"PK", b"<html>not a zip</html>", b"PK\x03\x04" + bytes(100), None])
+def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes | None) -> None:
     path = write_zip(tmp_path / "a.zip", FILES)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="truncated or corrupt"):
+    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
+    with pytest.raises(DataError, match="not a readable zip file"):
         _names(path)
 
 

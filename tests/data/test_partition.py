@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import re
 import time
 from collections import Counter, defaultdict
@@ -17,7 +15,6 @@ import pytest
 
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import PartitionConfig
-from subjectdp.data import leaf_json
 from subjectdp.data.content import Content
 from subjectdp.data.partition import (
     ARRAYS,
@@ -238,19 +235,6 @@ def test_another_cap_in_the_facts_is_refused(prepared: Path, tmp_path: Path) -> 
         load_partition(tmp_path)
 
 
-def test_making_again_replaces_a_damaged_folder(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, run_of())
-    (tmp_path / "train_items.npy").write_bytes(b"half")
-    make_partition(prepared, tmp_path, run_of())
-    load_partition(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "partition.json",
-        "silos.csv",
-        "subjects.parquet",
-        *(f"{name}.npy" for name in ARRAYS),
-    }
-
-
 def test_shakespeare_size_takes_under_three_seconds() -> None:
     counts = np.full(660, 3_678_452 // 660)
     items = np.arange(counts.sum(), dtype=np.int32)
@@ -262,22 +246,3 @@ def test_shakespeare_size_takes_under_three_seconds() -> None:
     partition = partition_subjects(splits, [str(i) for i in range(660)], chosen, 0)
     assert time.process_time() - started < 3
     assert max(partition.facts["silo_largest_subject"]) == 300
-
-
-@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real writers")
-def test_real_femnist_writers(tmp_path: Path) -> None:
-    """180 real writers over 16 silos: 64/16/20 %, every silo near a sixteenth, and the split's mean of 98."""
-    content = leaf_json.load("femnist", Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip")
-    write_prepared(tmp_path / "prepared", content, "leaf_json", [], 0.2)
-    partition = make_partition(tmp_path / "prepared", tmp_path / "made", run_of(partition={"silos": 16}))
-    counts = partition.facts["counts"]
-    total = counts["train_items"] + counts["validation_items"] + counts["test_items"]
-    assert (counts["subjects"], total) == (180, 27_696)
-    shares = [counts[f"{part}_items"] / total for part in ("train", "validation", "test")]
-    assert shares == pytest.approx([0.64, 0.16, 0.2], abs=0.005)
-    sizes = np.array(partition.facts["silo_items"])
-    mean = sizes.sum() / 16
-    assert np.abs(sizes - mean).max() < 5 * math.sqrt(mean)
-    assert max(partition.facts["silo_subjects"]) <= 180
-    trimmed = make_partition(tmp_path / "prepared", tmp_path / "few", run_of({"subjects": 45}))
-    assert trimmed.subjects == 45

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from source_files import etext, leaf_femnist, nist_folder, write_document
@@ -181,13 +180,3 @@ def test_the_summary_names_every_number(tmp_path: Path) -> None:
 def test_missing_files_are_refused(dataset: str, source: str) -> None:
     with pytest.raises(DataError, match="existing|does not exist"):
         inspect_source(options(dataset, source, path="/nowhere/at/all"))
-
-
-@pytest.mark.skipif(REAL is None, reason="the real e-text is not part of the project")
-def test_the_real_text_is_prepared_in_time(tmp_path: Path) -> None:
-    expected = {"users": 1130, "groups": 36, "items": 4_226_206, "vocabulary": 80, "users_after_split": 660}
-    path = str(Path(str(REAL)) / "shakespeare_etext100_1994.txt.gz")
-    meta = _run(tmp_path, options("shakespeare", path=path, expected=expected))
-    assert (tmp_path / "data/key/source/100.txt").stat().st_size == 5_458_199
-    features = np.load(tmp_path / "data/key/prepared/features.npy", mmap_mode="r")
-    assert features.dtype == np.uint8 and len(features) == 4_226_206 + 80 * 1130 == meta["bytes"]["features"] - 128

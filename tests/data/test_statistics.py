@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,7 +25,6 @@ from subjectdp.data.statistics import (
     simulate_batches,
     simulate_setting,
     summary_table,
-    train_counts,
 )
 from subjectdp.data.statistics import femnist_counts as femnist_counts_of
 from subjectdp.errors import ConfigError
@@ -92,23 +89,6 @@ def test_largest_group_follows_its_exact_law() -> None:
         assert stats.binomtest(inside, len(frame), exact).pvalue > 1e-5
 
 
-def test_exact_law_of_the_largest_group_by_enumeration() -> None:
-    """The oracle itself: 3 subjects of 2, 1, 1 items, batches of 2; one pair of 6 is of one subject."""
-    assert exact_largest_group(np.array([2, 1, 1]), 2, 1) == pytest.approx(5 / 6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("alpha", "group", "subjects"),
-    [(1, 2.86, 476.6), (2, 3.11, 465.8), (4, 3.66, 437.5), (8, 4.6, 388.6), (16, 5.81, 320.4)],
-)
-def test_alpha_sweep_without_replacement(alpha: float, group: float, subjects: float) -> None:
-    """Without replacement: 476.5 of 512 are distinct at alpha 1 (closed form), and Z is a little smaller."""
-    frame = simulate_batches(1, femnist_counts(alpha, seed=1), 512, 2)
-    assert frame["largest_group"].mean() == pytest.approx(group, abs=0.07)
-    assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
-
-
 def one_order_for_all(alpha: float) -> Counts:
     """The wrong reading: every subject ranks the silos alike. Silos too small for a batch are left out."""
     generator = numpy_generator(0, Purpose.STATISTICS, "wrong")
@@ -156,16 +136,6 @@ def test_shakespeare_model_has_the_published_moments() -> None:
     assert np.all(np.diff(counts) >= 0) and counts.min() >= 1
     even = shakespeare_counts(variation=1e-9)
     assert even.min() >= 4457 and even.max() <= 4460
-
-
-def test_the_variation_of_the_660_follows_from_the_aggregates() -> None:
-    """LEAF's mean and deviation of all characters, less the 470 small ones, leave 1.16 for the 660."""
-    users, mean, deviation = 1130, 3740.0, 6210.5
-    kept, kept_sum = 660, 3_678_452 / 0.9
-    small = (users * mean - kept_sum) / (users - kept)
-    squares = users * (deviation**2 + mean**2) - (users - kept) * small**2 * 1.5
-    kept_mean = kept_sum / kept
-    assert math.sqrt(squares / kept - kept_mean**2) / kept_mean == pytest.approx(1.16, abs=0.005)
 
 
 def test_frame_is_tidy_and_complete() -> None:
@@ -256,23 +226,3 @@ BAD: list[tuple[Callable[[], object], str]] = [
 def test_bad_input(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()
-
-
-@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real e-text")
-def test_real_shakespeare(tmp_path: Path) -> None:
-    """The real 660 subjects: 85.3 distinct of 100, Z = 2/3/4/5 in 11.5/60.5/22.5/4.6 % of mini-batches."""
-    from subjectdp.data.shakespeare import load_upstream
-    from subjectdp.data.store import write_prepared
-
-    content = load_upstream(Path(os.environ["SUBJECTDP_REAL_DATA"]) / "shakespeare_etext100_1994.txt.gz")
-    write_prepared(tmp_path, content, "upstream", [], 0.1)
-    counts = train_counts(tmp_path)
-    assert len(counts) == 660
-    assert counts.mean() == pytest.approx(SHAKESPEARE_MEAN, abs=1)
-    assert counts.std() / counts.mean() == pytest.approx(1.16, abs=0.005)
-    table = summary_table(simulate_setting(0, SETTINGS["shakespeare"], counts)).iloc[0]
-    assert table["subjects_mean"] == pytest.approx(85.3, abs=0.1)
-    shares = [table[f"share_of_group_{size}"] for size in (2, 3, 4, 5)]
-    assert shares == pytest.approx([0.115, 0.605, 0.225, 0.046], abs=0.015)
-    model = summary_table(simulate_setting(0, SETTINGS["shakespeare"])).iloc[0]
-    assert model["subjects_mean"] == pytest.approx(table["subjects_mean"], abs=0.6)

@@ -18,7 +18,7 @@ KILLS = 20  # random moments, each with two signals
 SHORT = (  # name and trial: one each of processes, disks and files
     ("an orphan beside its replacement", 0),
     ("disk full", 1),
-    ("corrupt prepared data", 0),
+    ("SIGKILL of a job", 0),
 )
 
 

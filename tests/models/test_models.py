@@ -16,26 +16,19 @@ from subjectdp.models.catalogue import MODELS, model_names
 from subjectdp.models.fixed import fixed_features
 
 
-def parameters_of(name: str, classes: int, kind: str, **sizes: int) -> int:
-    return sum(p.numel() for p in build_model(name, classes, kind, 0, sizes).parameters())
-
-
-def test_the_cnn_has_leafs_number_of_parameters() -> None:
-    """5·5·32+32, 5·5·32·64+64, 3136·2048+2048, 2048·62+62: computed by hand, as LEAF's documentation does."""
-    assert parameters_of("leaf_cnn", 62, "image") == 832 + 51_264 + 6_424_576 + 127_038 == 6_603_710
-
-
-def test_the_lstm_has_leafs_number_of_parameters_but_for_biases_and_the_second_linear_layer() -> None:
-    """LEAF: 817,872 with one bias a gate; torch keeps two (+2,048); the papers add a linear layer of 256 x 256."""
-    assert parameters_of("leaf_lstm", 80, "text") == 817_872 + 2 * 4 * 256 + 256 * 256 + 256
-
-
-def test_the_small_cnn_is_small() -> None:
-    assert parameters_of("small_cnn", 62, "image") == 40_510
-
-
-def test_the_tanh_cnn_has_the_published_number_of_parameters() -> None:
-    assert parameters_of("tanh_cnn", 10, "image") == 26_010
+@pytest.mark.parametrize(
+    ("name", "kind", "classes", "parameters"),
+    [
+        # computed by hand, as LEAF's documentation does: 5·5·32+32, 5·5·32·64+64, 3136·2048+2048, 2048·62+62
+        ("leaf_cnn", "image", 62, 832 + 51_264 + 6_424_576 + 127_038),
+        # LEAF: 817,872 with one bias a gate; torch keeps two; the papers add a linear layer of 256 x 256
+        ("leaf_lstm", "text", 80, 817_872 + 2 * 4 * 256 + 256 * 256 + 256),
+        ("small_cnn", "image", 62, 40_510),
+        ("tanh_cnn", "image", 10, 26_010),
+    ],
+)
+def test_models_have_the_published_number_of_parameters(name: str, kind: str, classes: int, parameters: int) -> None:
+    assert sum(p.numel() for p in build_model(name, classes, kind, 0).parameters()) == parameters
 
 
 @pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "tanh_cnn", "logistic"])

@@ -101,16 +101,6 @@ def test_all_orders_are_what_sums_over_pixels_give() -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6, err_msg=f"channel {place}")
 
 
-def test_one_scale_has_no_second_order() -> None:
-    transform, image = Scattering(1, 3), images(1)
-    found = transform(image)[0].double().numpy()
-    assert found.shape == (4, 14, 14) and (transform.channels, transform.side) == (4, 14)
-    side = 28 + 2 * 2
-    signal = np.pad(image[0, 0].double().numpy(), 2, mode="reflect")
-    wanted = circular(signal, low_pass(side, 1)).real[::2, ::2][1:-1, 1:-1]
-    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-6)
-
-
 def test_an_image_is_transformed_by_itself_and_turning_it_permutes_the_angles() -> None:
     transform, batch = Scattering(2, 8), images(3)
     whole = transform(batch)

@@ -60,17 +60,3 @@ def test_goals_read_the_tables_and_the_best_opacus_mode(table):
     seconds = found["ε=4: CPU seconds to calibrate σ"]
     assert (seconds["value"], seconds["low"], seconds["high"]) == (0.5, 0.25, 1.0)
     assert found["LSTM, B=100: private step over plain SGD"]["verdict"] == goals.NOT_RUN
-
-
-def test_the_limits_are_as_they_were_set():
-    full = {goal["goal"]: (goal["direction"], float(goal["limit"])) for goal in goals.read_goals("full")}
-    assert len(full) == 33
-    assert full["linear head, B=512: CPU seconds of a private step"] == ("at most", 0.0006)
-    for peer in ("a plain loop with Opacus", "Flower with Opacus", "pfl-research with Opacus"):
-        assert full[f"linear head, B=512: a round, times faster than {peer}"] == ("at least", 5.0)
-    for batch, limit in ((512, 1.15), (256, 1.20), (64, 1.35)):
-        assert full[f"CNN, B={batch}: private step over plain SGD"] == ("at most", limit)
-    assert full["LSTM, B=100: private step over plain SGD"] == ("at most", 1.3)
-    assert full["LSTM, B=100: times faster than Opacus' best"] == ("at least", 7.0)
-    assert full["CNN, B=64: round loop over bare steps"] == ("at most", 1.05)
-    assert [float(goal["limit"]) for goal in goals.read_goals("quick")] == [1.7, 1.5, 1.3, 1.8, 4.5, 3, 2]

@@ -164,6 +164,19 @@ def test_federation_facts_carry_the_enforced_bounds(prepared: Path, tmp_path: Pa
     assert (free.cap_enforced, free.max_items_per_subject, free.silos_per_subject) == (False, None, 4)
 
 
+def test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen() -> None:
+    """Two items are at two silos at most; a neighbour's subject may be at all of them."""
+    items = np.arange(60, dtype=np.int32)
+    none = np.zeros(0, np.int32)
+    splits = Splits(items, np.repeat(np.arange(SUBJECTS, dtype=np.int32), 2), none, none, none, none)
+    ids = [f"s{subject}" for subject in range(SUBJECTS)]
+    partition = partition_subjects(splits, ids, PartitionConfig(silos=4), seed=0)
+    assert partition.facts["most_silos_of_a_subject"] <= 2
+    assert partition.federation_facts().silos_per_subject == 4
+    limited = partition_subjects(splits, ids, PartitionConfig(silos=4, silos_per_subject=3), seed=0)
+    assert limited.federation_facts().silos_per_subject == 3
+
+
 def test_tables(prepared: Path, tmp_path: Path) -> None:
     data = load_prepared(prepared)
     partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))

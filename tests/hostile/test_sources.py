@@ -1,8 +1,7 @@
-"""Hostile sources through the job that prepares data: one clear error, and nothing written but in the results."""
+"""Hostile sources: one clear error each."""
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import zlib
@@ -11,33 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hostile.limits import check_message, chunk, png_with, tree
-from source_files import etext, leaf_femnist, leaf_shakespeare, nist_files, png, write_zip
-from subjectdp.config import data_key, load_run
+from hostile.limits import check_message, chunk, png_with
+from source_files import etext, leaf_femnist, leaf_shakespeare, nist_files, png, write_document, write_zip
 from subjectdp.data import femnist, leaf_json, shakespeare
-from subjectdp.data.prepare import fetch_sources, prepare_dataset
-from subjectdp.errors import DataError, SubjectDPError
-
-
-def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, dataset: str, source: str, path: str) -> str:
-    """Fetches and prepares as the jobs do, in ``folder``; returns the one error's message.
-
-    Fails if there is none, if anything but the results was written, or if the prepared folder looks complete.
-    """
-    monkeypatch.chdir(folder)
-    data = load_run({"data": {"dataset": dataset, "source": source, "path": path}}).data
-    before = {name: state for name, state in tree(folder.parent).items() if name != folder.name}
-    with pytest.raises(SubjectDPError) as caught:
-        fetched = Path("results/data", data_key(data), "source")
-        fetch_sources(data, fetched)
-        prepare_dataset(data, fetched, Path("results/data", data_key(data), "prepared"))
-    after = tree(folder.parent)
-    written = {name for name in after if name not in before and not name.startswith(f"{folder.name}/results")}
-    assert written == {folder.name}
-    assert {name: after[name] for name in before} == before
-    assert not list(folder.rglob("meta.json"))
-    check_message(str(caught.value))
-    return str(caught.value)
+from subjectdp.data.content import check_content
+from subjectdp.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -77,24 +54,20 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("where", ["user", "play"])
-def test_an_odd_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str) -> None:
+def test_an_odd_name_is_refused(tmp_path: Path, name: str, where: str) -> None:
     text = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough"
     document = leaf_shakespeare({name if where == "user" else "u": text}, play=name if where == "play" else "P")
-    (tmp_path / "given").mkdir()
-    (tmp_path / "here").mkdir()
-    (tmp_path / "given" / "all_data.json").write_text(json.dumps(document))
-    message = prepare(monkeypatch, tmp_path / "here", "shakespeare", "leaf_json", "../given/all_data.json")
-    assert f"a {where}'s name of 1 to 200 printable characters" in message and "all_data.json" in message
+    path = write_document(tmp_path / "all_data.json", document)
+    with pytest.raises(DataError, match=f"all_data.json.* a {where}'s name of 1 to 200 printable char") as caught:
+        leaf_json.load("shakespeare", path)
+    check_message(str(caught.value))
 
 
 @pytest.mark.parametrize(("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV")])
-def test_names_that_look_alike_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str
-) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "all_data.json").write_text(json.dumps(leaf_femnist({one: 3, other: 3})))
-    message = prepare(monkeypatch, tmp_path / "here", "femnist", "leaf_json", "../all_data.json")
-    assert "cannot be told apart" in message
+def test_names_that_look_alike_are_refused(tmp_path: Path, one: str, other: str) -> None:
+    path = write_document(tmp_path / "all_data.json", leaf_femnist({one: 3, other: 3}))
+    with pytest.raises(DataError, match="cannot be told apart"):
+        check_content(leaf_json.load("femnist", path))
 
 
 # --- images and the e-text ----------------------------------------------------------------------------------
@@ -140,9 +113,7 @@ def test_a_symbol_that_may_end_a_line_does_not(tmp_path: Path, separator: str) -
 
 
 @pytest.mark.parametrize("title", ["A PLAY/OF TESTS", "A PLAY\tOF TESTS", "A " * 150 + "PLAY"])
-def test_an_odd_title_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, title: str) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "given").mkdir()
-    (tmp_path / "given" / "100.txt").write_text(etext().replace("A PLAY OF TESTS", title))
-    message = prepare(monkeypatch, tmp_path / "here", "shakespeare", "upstream", "../given")
-    assert "name of 1 to 200 printable characters" in message
+def test_an_odd_title_is_refused(tmp_path: Path, title: str) -> None:
+    (tmp_path / "100.txt").write_text(etext().replace("A PLAY OF TESTS", title))
+    with pytest.raises(DataError, match="name of 1 to 200 printable characters"):
+        check_content(shakespeare.load_upstream(tmp_path))

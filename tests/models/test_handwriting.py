@@ -19,8 +19,7 @@ from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import FEATURES, TYPEFACES, WEIGHTS, HandwritingNet, PublicFeatures, load_weights
+from subjectdp.models.handwriting import TYPEFACES, WEIGHTS, HandwritingNet, PublicFeatures, load_weights
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FixedFeatures
@@ -68,18 +67,6 @@ def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers(tmp
         features = model.features(images)  # type: ignore[operator]
     assert accuracy > 0.75, "62 classes"
     assert 0.6 < float(features.square().sum(1).mean()) < 1.6
-
-
-def test_features_look_at_one_item_and_hold_nothing_to_train() -> None:
-    model = build_model("handwriting_head", 62, "image", 0, {"from_synthetic": False})
-    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (62, FEATURES))]
-    assert not model.head.weight.any() and list(model.state_dict()) == ["head.weight"]  # type: ignore[union-attr]
-    images = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 3 + PAPER
-    features = fixed_features(model)
-    assert features is not None
-    whole = features(images)
-    torch.testing.assert_close(whole[3:4], features(images[3:4]), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(model(images), model(whole))
 
 
 def test_a_head_for_other_classes_starts_from_zero_or_not_at_all() -> None:

@@ -88,6 +88,31 @@ def test_the_catalogue_describes_the_models(name: str) -> None:
     assert set(inspect.signature(builder).parameters) == {"classes", "shape", *facts.parameters}
 
 
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters", "width"),
+    [
+        ("scattering_head", 62, {}, 3969),
+        ("scattering_head", 62, {"scales": 1, "angles": 2, "components": 20}, 20),
+        ("handwriting_head", 62, {"from_synthetic": False}, 128),
+        ("english_head", 80, {"from_public": False}, 129),
+    ],
+)
+def test_features_look_at_one_item_and_the_head_alone_is_trained(
+    name: str, classes: int, parameters: dict[str, int], width: int
+) -> None:
+    kind = MODELS[name].kind
+    model = build_model(name, classes, kind, 0, parameters)
+    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (classes, width))]
+    assert list(model.state_dict()) == ["head.weight"] and not model.head.weight.any()  # type: ignore[union-attr]
+    generator, features = torch.Generator().manual_seed(0), fixed_features(model)
+    image, text = torch.rand(5, 1, 28, 28, generator=generator), torch.randint(0, 80, (5, 80), generator=generator)
+    items = image if kind == "image" else text
+    assert features is not None
+    whole = features(items)
+    torch.testing.assert_close(whole[3:4], features(items[3:4]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(items), model(whole))
+
+
 def test_the_catalogue_imports_nothing_heavy() -> None:
     code = "import sys, subjectdp.models.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

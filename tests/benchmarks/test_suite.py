@@ -18,7 +18,7 @@ from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.methods import Case
 from benchmarks.processes import WorkerError, growth, in_worker, peak_bytes, unmeasurable
 from benchmarks.simulators import time_simulators
-from benchmarks.tables import NOISY, Table, print_table
+from benchmarks.tables import Table
 from benchmarks.timing import Outcome
 
 MB = 1 << 20
@@ -82,25 +82,6 @@ def test_a_wrong_step_of_our_own_ends_in_1_and_its_table_is_written(monkeypatch,
         printed = capsys.readouterr().out
         assert (f"FAIL: {name} does not" in printed) == (code == 1) and "FAIL: error of the sum 3.0e-01" in printed
         assert pd.isna(pd.read_csv(tmp_path / "cnn.csv").set_index("method")["ratio"][name])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"), [(["--workload", "cmn"], ["--workload", "cmn", "cnn"]), (["--rounds", "-1"], ["--rounds"])]
-)
-def test_bad_options_end_in_one_message(capsys, arguments, told):
-    assert main([*arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and all(word in error for word in told)
-
-
-@pytest.mark.parametrize(("spread", "noisy"), [(NOISY * 0.99, False), (NOISY * 1.01, True)])
-def test_noisy_rows_are_shown_and_marked(capsys, spread, noisy):
-    times = [2.0 - 2 * spread, 2.0 - spread, 2.0, 2.0 + spread, 2.0 + 2 * spread]  # quartiles 2 ± spread
-    ones = [1.0] * 5
-    found = Table("cnn", 32, "sgd", {"sgd": Outcome(cpu=ones, wall=ones), "vmap": Outcome(cpu=times, wall=ones)})
-    assert [row["noisy"] for row in found.rows()] == [False, noisy]
-    print_table(found)
-    assert ("noisy" in capsys.readouterr().out.splitlines()[-1]) == noisy
 
 
 @pytest.mark.long

@@ -96,7 +96,7 @@ def test_labels_are_leafs() -> None:
     assert [_label(code) for code in codes] == list(range(62))
 
 
-@pytest.mark.parametrize("code", ["2f", "3a", "40", "5b", "60", "7b", "zz", "-1"])
+@pytest.mark.parametrize("code", ["2f", "3a", "40", "5b", "60", "7b", "zz", "-1", "+3", "\uff13\uff10"])
 def test_other_class_folders_are_refused(code: str) -> None:
     with pytest.raises(DataError, match="class folder"):
         femnist.relabel(code, "name")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -246,16 +245,3 @@ def test_another_cap_in_the_facts_is_refused(prepared: Path, tmp_path: Path) -> 
     change_the_cap(tmp_path / "partition.json")
     with pytest.raises(DataError, match="checksum mismatch"):
         load_partition(tmp_path)
-
-
-def test_shakespeare_size_takes_under_three_seconds() -> None:
-    counts = np.full(660, 3_678_452 // 660)
-    items = np.arange(counts.sum(), dtype=np.int32)
-    subjects = np.repeat(np.arange(660, dtype=np.int32), counts)
-    none = np.zeros(0, dtype=np.int32)
-    splits = Splits(items, subjects, none, none, none, none)
-    chosen = PartitionConfig(distribution="power", alpha=4.0, max_items_per_subject=300)
-    started = time.process_time()
-    partition = partition_subjects(splits, [str(i) for i in range(660)], chosen, 0)
-    assert time.process_time() - started < 3
-    assert max(partition.facts["silo_largest_subject"]) == 300

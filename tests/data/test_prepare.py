@@ -101,12 +101,6 @@ def test_the_same_arguments_generate_the_same_bytes(tmp_path: Path, dataset: str
     assert all(first != second for first, second in zip(one, other, strict=True))
 
 
-@pytest.mark.slow
-def test_preparing_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (_run(tmp_path / name, options(source="embedded")) for name in ("a", "b"))
-    assert first == second
-
-
 def test_another_count_than_expected_stops_the_run(tmp_path: Path) -> None:
     data = options("shakespeare", path=_local_etext(tmp_path), expected={"users": 1130, "groups": 36})
     with pytest.raises(DataError, match="users: expected 1130, found 4; groups: expected 36, found 2"):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -117,14 +114,6 @@ def test_the_papers_fractions() -> None:
     splits = split_items(prepared(images([250] * 4)), 0, 0.2, 0.2)
     assert np.bincount(splits.train_subjects).tolist() == [160] * 4
     assert (len(splits.validation_items) / 4, len(splits.test_items) / 4) == (40, 50)
-
-
-def test_a_split_of_millions_takes_about_a_second() -> None:
-
-    data = replace(prepared(text_of([100])), first_items=np.arange(660) * 6500, items=np.full(660, 6400))
-    started = time.process_time()
-    splits = split_items(data, 0, 0.1, 0.2)
-    assert len(splits.train_items) == 660 * 4608 and time.process_time() - started < 3
 
 
 def test_sizes_of_a_train_part_without_validation() -> None:

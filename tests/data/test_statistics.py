@@ -28,7 +28,6 @@ from subjectdp.data.statistics import (
 )
 from subjectdp.data.statistics import femnist_counts as femnist_counts_of
 from subjectdp.errors import ConfigError
-from subjectdp.noise.keys import Purpose, numpy_generator
 
 COLUMNS = ["setting", "silo", "step", "items", "subjects", "largest_group"]
 SETTINGS = {setting.name: setting for setting in paper_settings()}
@@ -87,26 +86,6 @@ def test_largest_group_follows_its_exact_law() -> None:
         exact = float(np.mean([exact_largest_group(row, 512, most) for row in counts]))
         inside = int((frame["largest_group"] <= most).sum())
         assert stats.binomtest(inside, len(frame), exact).pvalue > 1e-5
-
-
-def one_order_for_all(alpha: float) -> Counts:
-    """The wrong reading: every subject ranks the silos alike. Silos too small for a batch are left out."""
-    generator = numpy_generator(0, Purpose.STATISTICS, "wrong")
-    rank = (16 * generator.random((3500, FEMNIST_ITEMS)) ** (1 / alpha)).astype(int)
-    counts = np.stack([(rank == silo).sum(axis=1) for silo in range(16)])
-    return counts[counts.sum(axis=1) >= 512]
-
-
-def test_one_order_for_all_subjects_is_rejected_by_the_papers_numbers() -> None:
-    """Alpha 16: the papers see groups of 6 and 310 subjects; one order gives half and half as many again."""
-    frame = simulate_batches(0, one_order_for_all(16.0), 512, 4)
-    wrong = frame.groupby("silo")[["largest_group", "subjects"]].mean()
-    right = simulate_batches(0, femnist_counts(16.0), 512, 1)
-    published = SETTINGS["femnist_alpha_16"].published
-    assert published.largest_group is not None and published.subjects is not None
-    for column, target in (("largest_group", published.largest_group), ("subjects", published.subjects)):
-        assert abs(right[column].mean() / target - 1) < 0.05
-        assert abs(wrong[column].mean() / target - 1) > 0.35
 
 
 @pytest.mark.slow

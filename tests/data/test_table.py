@@ -134,22 +134,6 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     assert (facts.max_items_per_subject, facts.silos_per_subject) == ((1, 1) if subject is None else (None, 3))
 
 
-def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    options = DataConfig(source="table", path=str(_csv(tmp_path)), label="outcome", subject="person")
-    fetch_sources(options, tmp_path / "source")
-    _csv(tmp_path, ROWS + "1,Ann,well,North,1\n")
-    with pytest.raises(DataError, match="not the file that was fetched"):
-        prepare_dataset(options, tmp_path / "source", tmp_path / "prepared")
-
-
-def test_inspecting_says_whose_the_items_are(tmp_path: Path) -> None:
-    path = str(_csv(tmp_path))
-    named = format_summary(
-        inspect_source(DataConfig(source="table", path=path, label="outcome", subject="person", silo="clinic"))
-    )
-    assert "users left" in named
-
-
 def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     names = [f"level{number}" for number in range(784)]

@@ -86,24 +86,6 @@ def disk_full(space: Workspace, trial: int, reference: Outcome) -> str:
     return f"{size} kB of room, {left // 1024} kB used when it ended, resumed {_resumes(space)}"
 
 
-def read_only_results(space: Workspace, trial: int, reference: Outcome) -> str:
-    """A folder that cannot be written: the run's (0), all runs' (1), all results (2). Recovery: make it writable."""
-    folder = (space.run, space.run.parent, space.root / "results")[trial]
-    folder.mkdir(parents=True, exist_ok=True)
-    mount("--bind", str(folder), str(folder))
-    mount("-o", "remount,ro,bind", str(folder))
-    result = space.train().wait()
-    said = ("Read-only file system", "read-only")
-    if result.status == 0 or not any(word in result.output for word in said):
-        raise NotRecovered(f"status {result.status}: {result.output[-1500:]}")
-    mount("-o", "remount,rw,bind", str(folder))
-    if list(space.run.glob("*")):
-        raise NotRecovered("something was written to a read-only folder")
-    space.train_again()
-    space.must_equal(reference)
-    return f"{folder.name} was read-only"
-
-
 def mount(*arguments: str) -> None:
     """mount(8), in this process's own mount namespace."""
     subprocess.run(["mount", *arguments], check=True, capture_output=True, timeout=60)

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine import oracle
@@ -80,17 +79,6 @@ def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> 
     touched = [int(view.any(dim=1).sum()) for view in engine.flat.views(total).values()]
     assert touched == [1] * 6
     assert float(norms[0]) == pytest.approx(math.sqrt(2), rel=1e-5)
-
-
-def test_the_loss_is_convex_along_any_line() -> None:
-    inputs, labels = windows(40)
-    ends = [trained(4, 2, seed).double() for seed in (3, 4)]
-    middle = CharacterNGram(SYMBOLS, (80,), 4, 2).double()
-    with torch.no_grad():
-        for table, first, second in zip(middle.parameters(), *(m.parameters() for m in ends), strict=True):
-            table.copy_((first + second) / 2)
-    values = [F.cross_entropy(model(inputs), labels).item() for model in (*ends, middle)]
-    assert values[2] <= (values[0] + values[1]) / 2
 
 
 @pytest.mark.parametrize("sizes", [{}, {"singles": 3, "pairs": 0}, {"singles": 1, "pairs": 1}])

@@ -91,18 +91,6 @@ def test_inclusion_probability_of_each_item_over_steps() -> None:
         assert abs(shifted) > 6
 
 
-@pytest.mark.slow
-def test_items_are_pairwise_independent_and_fixed_batches_are_not() -> None:
-    draws, items, q = 4000, 40, 0.25
-
-    def mean_correlation(method: SamplingMethod) -> float:
-        correlation = np.corrcoef(keyed_membership(method, items, q, draws).T)
-        return float(correlation[np.triu_indices(items, 1)].mean() * np.sqrt(draws * items * (items - 1) / 2))
-
-    assert abs(mean_correlation(POISSON)) < 5
-    assert mean_correlation(FIXED) < -20  # without replacement: correlation -1 / (items - 1)
-
-
 def test_steps_rounds_and_silos_are_independent() -> None:
     """Overlap of two mini-batches is q of a batch, whichever part of the key differs by one."""
     items, q, pairs = 2000, 0.1, 300

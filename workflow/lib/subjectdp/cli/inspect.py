@@ -57,7 +57,4 @@ def run(options: argparse.Namespace) -> None:
     except ValidationError as problem:
         raise config_error(problem, DataConfig, "data.") from None
     summary = inspect_source(data)
-    if options.json:
-        print_json(summary)
-    else:
-        print(format_summary(summary))
+    print_json(summary) if options.json else print(format_summary(summary))

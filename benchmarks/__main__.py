@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from benchmarks.command import run
+import pandas as pd
+
+from benchmarks import goals
+from benchmarks.methods import ours
+from benchmarks.processes import unmeasurable
+from benchmarks.suite import QUICK, WORKLOADS, Options, measure
+from benchmarks.tables import Table, machine, print_table, write_tables
 from subjectdp.cli.parser import Parser
-from subjectdp.errors import SubjectDPError
+from subjectdp.errors import SubjectDPError, expected, unknown
+from subjectdp.io.atomic import write_frame, write_json
+
+_MORE_ROUNDS = 3  # times as many when a missed floor is measured again
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,11 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
         description="Times private steps, rounds, calibration and dry runs in interleaved rounds, each method first "
         "checked against a float64 loop; prints the tables and the goals and writes them as CSV.",
     )
-    _add_what_is_timed(parser)
-    parser.add_argument("--threads", type=int, default=1, help="threads of a step (default: %(default)s)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
-    parser.add_argument("--output", default="results/bench", help="folder (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="under a minute, against loose floors: exit 1 if one is broken")
+    add("--workload", nargs="+", metavar="NAME", help=f"{', '.join(WORKLOADS)} (default: all but small_lstm)")
+    add("--rounds", type=int, default=7, help="timed rounds (default: %(default)s)")
+    add("--output", default="results/bench", help="folder (default: %(default)s)")
     try:
         return run(parser.parse_args(arguments))
     except SubjectDPError as problem:
@@ -29,32 +42,65 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _add_what_is_timed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--quick", action="store_true", help="under a minute, against loose floors: exit 1 if one is broken"
-    )
-    parser.add_argument(
-        "--workload",
-        nargs="+",
-        metavar="NAME",
-        help="cnn, lstm, subjects, head, round, light_round, calibration, dag or small_lstm "
-        "(default: all but the last)",
-    )
-    parser.add_argument(
-        "--batch",
-        nargs="+",
-        type=int,
-        metavar="N",
-        help="batch sizes; ε for calibration, runs for dag (default: each workload's own)",
-    )
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default: %(default)s)")
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="methods beside the base (default: all)")
-    parser.add_argument(
-        "--malloc",
-        choices=("both", "tuned", "default"),
-        default="both",
-        help="settings of glibc's malloc (default: %(default)s)",
-    )
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; 1 if a floor is broken or a step of this project is wrong."""
+    folder = Path(options.output) / "quick" if options.quick else Path(options.output)
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    if options.quick:
+        tables, judged = quick(folder)
+    else:
+        tables = _measure(chosen(options), folder)
+        judged = goals.judge(goals.read_goals("full"), tables)
+    write_frame(folder / "goals.csv", pd.DataFrame(judged))
+    write_json(folder / "machine.json", machine())
+    if (reason := unmeasurable()) is not None:
+        print(f"\n{reason}")
+    goals.print_judged("floors" if options.quick else "goals", judged)
+    outcomes = [item for table in tables for item in table.outcomes.items()]
+    wrong = sorted({name for name, outcome in outcomes if outcome.status == "FAIL" and ours(name)})
+    for name in wrong:
+        print(f"\nFAIL: {name} does not compute what it should")
+    print(f"\nwritten to {folder}")
+    return int(bool(wrong) or (options.quick and not all(goal["verdict"] == goals.MET for goal in judged)))
+
+
+def chosen(options: argparse.Namespace) -> list[Options]:
+    """What a full run measures; ConfigError for an unknown workload or a number that is not positive."""
+    workloads = options.workload or [name for name in WORKLOADS if name != "small_lstm"]
+    for name in workloads:
+        if name not in WORKLOADS:
+            raise unknown("--workload", name, WORKLOADS)
+    if options.rounds < 1:
+        raise expected("--rounds", options.rounds, "at least 1")
+    return [Options(name, rounds=options.rounds) for name in workloads]
+
+
+def quick(folder: Path) -> tuple[list[Table], list[dict[str, Any]]]:
+    """The quick run and its floors; if one is missed, everything is measured again with more rounds.
+
+    A floor that was not measured is missed, except peak memory on a machine that does not report it.
+    """
+    floors = [goal for goal in goals.read_goals("quick") if goal["measure"] != "memory" or unmeasurable() is None]
+    asked: Sequence[Options] = QUICK
+    for look in range(2):
+        tables = _measure(asked, folder)
+        judged = goals.judge(floors, tables, by_median=True)
+        if look == 1 or all(floor["verdict"] == goals.MET for floor in judged):
+            break
+        print("\na floor is missed: measuring again with more rounds")
+        asked = [replace(options, rounds=_MORE_ROUNDS * options.rounds) for options in QUICK]
+    return tables, judged
+
+
+def _measure(asked: Iterable[Options], folder: Path) -> list[Table]:
+    """Prints each table and writes all tables so far, since a run of many minutes may be cut off."""
+    tables: list[Table] = []
+    for options in asked:
+        for table in measure(options):
+            tables.append(table)
+            write_tables(folder, tables)
+            print_table(table)
+    return tables
 
 
 if __name__ == "__main__":

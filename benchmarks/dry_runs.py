@@ -1,4 +1,4 @@
-"""Dry runs: ``snakemake -n -q`` for sweeps of 20, 200 and 2,000 runs in an empty folder, Snakemake's start included."""
+"""Dry runs: ``snakemake -n -q`` for a sweep in an empty folder, Snakemake's start included."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from benchmarks.timing import Outcome, interleave
@@ -19,12 +17,11 @@ from subjectdp.places import CHECKOUT
 _ALGORITHMS = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
 
 
-def time_dry_runs(sizes: Sequence[int], rounds: int) -> dict[int, Outcome]:
-    """Times of dry runs by number of runs (multiples of 4); DataError if one fails."""
+def time_dry_runs(runs: int, rounds: int) -> Outcome:
+    """Times of dry runs of so many runs (a multiple of 4); DataError if one fails."""
     with tempfile.TemporaryDirectory() as folder:
-        plans = {str(size): partial(_dry_run, Path(folder), size) for size in sizes}
-        timed = interleave(plans, rounds, warm_up=0, cpu_clock=_children_seconds)
-    return {int(size): outcome for size, outcome in timed.items()}
+        method = {"dry_run": lambda: _dry_run(Path(folder), runs)}
+        return interleave(method, rounds, warm_up=0, cpu_clock=_children_seconds)["dry_run"]
 
 
 def _dry_run(folder: Path, runs: int) -> None:

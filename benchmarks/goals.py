@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Table
-from benchmarks.thresholds import Direction, Interval, Threshold, Verdict
+from benchmarks.timing import Interval
 from subjectdp.io import printing
 
 _FILE = Path(__file__).with_name("goals.csv")
-_SIGN = {Direction.AT_LEAST: "≥", Direction.AT_MOST: "≤", Direction.MORE_THAN: ">"}
-
+MET, MISSED, UNDECIDED, NOT_RUN = "met", "missed", "undecided", "not run"
 
 Goal = dict[str, str]
 """A row of goals.csv: ``measure`` is the ``ratio`` of two methods' times, peak ``memory`` over the base's, or CPU
@@ -32,9 +31,33 @@ def read_goals(run: str) -> list[Goal]:
         return [row for row in csv.DictReader(stream) if row["run"] == run]
 
 
-def threshold(goal: Goal) -> Threshold:
-    """The goal's limit."""
-    return Threshold(float(goal["limit"]), Direction(goal["direction"]))
+def judge(goals: Iterable[Goal], tables: Sequence[Table], by_median: bool = False) -> list[dict[str, Any]]:
+    """One record a goal, by the first table that has its number.
+
+    A goal is judged by the whole interval; ``by_median`` leaves nothing undecided.
+    """
+    judged = []
+    for goal in goals:
+        found = next((interval for table in tables if (interval := _reached(goal, table)) is not None), None)
+        limit, most = float(goal["limit"]), goal["direction"] == "at most"
+        record: dict[str, Any] = {
+            "goal": goal["goal"],
+            "limit": f"{'≤' if most else '≥'} {limit:g}",
+            "verdict": NOT_RUN,
+        }
+        if found is not None:
+            decisive = Interval(*[found.value] * 3) if by_median else found
+            excess = (found.value / limit - 1) * (1 if most else -1)
+            record |= {**found._asdict(), "missed_by": max(0.0, excess), "verdict": verdict(decisive, limit, most)}
+        judged.append(record)
+    return judged
+
+
+def verdict(measured: Interval, limit: float, most: bool) -> str:
+    """Met or missed if the whole interval is on one side of the limit, which belongs to the goal; else undecided."""
+    worst, best = (measured.high, measured.low) if most else (-measured.low, -measured.high)
+    limit = limit if most else -limit
+    return MET if worst <= limit else MISSED if best > limit else UNDECIDED
 
 
 def _reached(goal: Goal, table: Table) -> Interval | None:
@@ -42,50 +65,21 @@ def _reached(goal: Goal, table: Table) -> Interval | None:
     if (table.workload, table.batch) != (goal["workload"], float(goal["batch"])):
         return None
     found = [_measured(goal, table, name) for name in table.outcomes if fnmatch(name, goal["method"])]
-    known = [interval for interval in found if not isnan(interval.value)]
-    return min(known, key=lambda interval: interval.value, default=None)
+    return min((interval for interval in found if not isnan(interval.value)), default=None)
 
 
 def _measured(goal: Goal, table: Table, method: str) -> Interval:
     if goal["measure"] == "ratio":
-        return table.compare(method, goal["base"], table.clock)
+        return table.compare(method, goal["base"])
     if goal["measure"] == "memory":
-        reached = table.memory_ratio(method)
-        return Interval(reached, reached, reached)
+        return Interval(*[table.memory_ratio(method)] * 3)
     seconds = table.outcomes[method].cpu or [nan]
     return Interval(statistics.median(seconds), min(seconds), max(seconds))
 
 
-def judge(goals: Iterable[Goal], tables: Sequence[Table], by_median: bool = False) -> list[dict[str, Any]]:
-    """One record a goal, by the first table that has its number, tables with tuned malloc first.
-
-    A goal is judged by the whole interval; ``by_median`` leaves nothing undecided.
-    """
-    ordered = sorted(tables, key=lambda table: table.malloc != "tuned")
-    return [_judge(goal, ordered, by_median) for goal in goals]
-
-
-def _judge(goal: Goal, tables: Sequence[Table], by_median: bool) -> dict[str, Any]:
-    found = next((interval for table in tables if (interval := _reached(goal, table)) is not None), None)
-    limit, verdict = threshold(goal), Verdict.NOT_RUN
-    if found is not None:
-        decisive = Interval(found.value, found.value, found.value) if by_median else found
-        verdict, _ = limit.judge(decisive)
-    return {
-        "goal": goal["goal"],
-        "limit": f"{_SIGN[limit.direction]} {limit.limit:g}",
-        "reached": found and found.value,
-        "low": found and found.low,
-        "high": found and found.high,
-        "missed_by": found and limit.shortfall(found.value),  # as a part of the limit; 0 within it
-        "verdict": verdict,
-        "met": verdict is Verdict.MET,
-    }
-
-
 def print_judged(title: str, judged: Sequence[dict[str, Any]]) -> None:
     """Prints the goals that were measured as a table, and how many were not."""
-    rows = [_cells(goal) for goal in judged if goal["verdict"] is not Verdict.NOT_RUN]
+    rows = [_cells(goal) for goal in judged if goal["verdict"] != NOT_RUN]
     print(f"\n{title}")
     if rows:
         printing.print_table(("goal", "limit", "reached", "quartiles", ""), rows)
@@ -94,6 +88,6 @@ def print_judged(title: str, judged: Sequence[dict[str, Any]]) -> None:
 
 
 def _cells(goal: dict[str, Any]) -> tuple[Any, ...]:
-    by = f" by {100 * goal['missed_by']:.0f} %" if goal["verdict"] is Verdict.MISSED else ""
+    by = f" by {100 * goal['missed_by']:.0f} %" if goal["verdict"] == MISSED else ""
     quartiles = f"{goal['low']:.3g}-{goal['high']:.3g}"
-    return goal["goal"], goal["limit"], f"{goal['reached']:.3g}", quartiles, f"{goal['verdict']}{by}"
+    return goal["goal"], goal["limit"], f"{goal['value']:.3g}", quartiles, f"{goal['verdict']}{by}"

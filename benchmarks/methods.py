@@ -1,7 +1,11 @@
-"""The methods that are compared: steps of plain PyTorch, of this project's engine, and of Opacus."""
+"""The methods that are compared: steps of plain PyTorch, of this project's engine, and of Opacus.
+
+All train on a model and one random mini-batch; a step's cost does not depend on the items' values.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Callable
@@ -17,14 +21,80 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
-from benchmarks.problem import Problem
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import items_in_a_pass, saved_values
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import MODELS
+from subjectdp.models.fixed import FixedFeatureModel
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.training.federation import descend, make_optimiser
+
+CLASSES = {"image": 62, "text": 80}
+WINDOW = 80  # characters of a text item
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model (a key of ``MODELS``), B items of some subjects, and model arguments other than the defaults."""
+
+    workload: str
+    model: str
+    batch: int
+    subjects: int
+    parameters: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``image`` or ``text``."""
+        return MODELS[self.model].kind
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case with its tensors. Every method's step is θ ← θ - (learning_rate / B) (its sum + noise).
+
+    Attributes:
+        inputs: (B, 1, 28, 28) float32, (B, width) float32 of fixed features, or (B, 80) int64.
+        labels: (B,) int64.
+        owners: (B,) int64, the subject of each item; subjects have equally many items, or one more.
+    """
+
+    case: Case
+    initial: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    owners: Tensor
+    clip_norm: float = 1.0
+    noise_multiplier: float = 1.0
+    learning_rate: float = 0.01
+
+    def model(self) -> nn.Module:
+        """A copy of the model with the initial weights."""
+        return copy.deepcopy(self.initial)
+
+    @property
+    def group_sizes(self) -> Tensor:
+        """(B,) float32: for each item, the number of items of its subject."""
+        return torch.bincount(self.owners)[self.owners].float()
+
+
+def make_problem(case: Case, seed: int = 0) -> Problem:
+    """Draws the tensors of a case; the same seed gives the same tensors."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = CLASSES[case.kind]
+    labels = torch.randint(0, classes, (case.batch,), generator=generator)
+    model = build_model(case.model, classes, case.kind, seed, dict(case.parameters))
+    if isinstance(model, FixedFeatureModel):  # a run computes the features once, before any step
+        inputs = torch.randn(case.batch, model.width, generator=generator) / model.width**0.5
+    elif case.kind == "image":
+        inputs = torch.rand(case.batch, 1, 28, 28, generator=generator)
+    else:
+        inputs = torch.randint(0, classes, (case.batch, WINDOW), generator=generator)
+    owners = (torch.arange(case.batch) % case.subjects)[torch.randperm(case.batch, generator=generator)]
+    return Problem(case, model, inputs, labels, owners)
 
 
 class Target(StrEnum):
@@ -76,7 +146,7 @@ class EngineStep(Stepper):
 
     def __init__(self, problem: Problem, target: Target) -> None:
         self.problem, self.target = problem, target
-        self.std = 0.0 if target is Target.PLAIN else problem.noise_multiplier * problem.clip_norm
+        self.std = problem.noise_multiplier * problem.clip_norm
         model = problem.model()
         at_once = items_in_a_pass(saved_values(model, problem.inputs[:1]), "cpu")
         self.engine = ClippingEngine(FlatParameters(model), at_once)
@@ -95,8 +165,6 @@ class EngineStep(Stepper):
 
     def _sum(self) -> Tensor:
         problem = self.problem
-        if self.target is Target.PLAIN:
-            return self.engine.gradient_sum(problem.inputs, problem.labels)
         groups = {"groups": problem.owners} if self.target is Target.SUBJECT else {}
         total, self.last_norms = self.engine.clipped_sum(
             problem.inputs, problem.labels, problem.clip_norm, self.weights, **groups
@@ -104,7 +172,7 @@ class EngineStep(Stepper):
         return total
 
     def norms(self) -> Tensor | None:
-        return None if self.target is Target.PLAIN else self.last_norms
+        return self.last_norms
 
 
 class HooksStep(Stepper):
@@ -192,7 +260,6 @@ _STEPS, _SUBJECTS = ("cnn", "lstm", "small_lstm", "head"), ("subjects", "head")
 _HELD = 2.1  # measured at B = 64
 METHODS = {
     BASE: Method(Target.PLAIN, PlainStep, (*_STEPS, *_SUBJECTS)),
-    "subjectdp_plain": _engine(Target.PLAIN, _STEPS),
     "subjectdp_item": _engine(Target.ITEM, (*_STEPS, *_SUBJECTS)),
     "subjectdp_higrad": _engine(Target.WEIGHTED, (*_STEPS, *_SUBJECTS)),
     "subjectdp_subject": _engine(Target.SUBJECT, _SUBJECTS),

@@ -6,22 +6,25 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from benchmarks import gate, memory
-from benchmarks.methods import METHODS, ours
-from benchmarks.problem import Case, Problem, make_problem
+from benchmarks import gate
+from benchmarks.methods import METHODS, Case, Problem, make_problem, ours
+from benchmarks.processes import growth, peak_bytes, unmeasurable
 from benchmarks.timing import Outcome, interleave
 
 _SECONDS_PER_SAMPLE = 0.05  # steps follow one another in training
-_PART_OF_MEMORY = 0.5  # of what is free: as much may per-item gradients take
+_PART_OF_MEMORY = 0.5  # of what is there: as much may per-item gradients take
+_OF_AN_LSTM = (("hidden", 16), ("dense", 16))
+_NARROW = {"leaf_cnn": (("hidden", 16),), "leaf_lstm": _OF_AN_LSTM, "small_lstm": _OF_AN_LSTM}  # others are small
 
 
-def time_steps(case: Case, names: Sequence[str], rounds: int, gated: bool) -> dict[str, Outcome]:
-    """Gate (if ``gated``) and times of methods on one case."""
+def time_steps(case: Case, names: Sequence[str], rounds: int) -> dict[str, Outcome]:
+    """Gate and times of methods on one case; a method that is wrong is not timed."""
     problem = make_problem(case)
     outcomes = {name: _fits(name, problem) for name in names}
-    if gated:
-        _gate({name: outcome for name, outcome in outcomes.items() if outcome.status == "ok"}, problem)
+    _log(case, f"gate of {', '.join(names)}")
+    _gate({name: outcome for name, outcome in outcomes.items() if outcome.status == "ok"}, problem)
     steps = {}
     for name, outcome in outcomes.items():
         if outcome.status == "ok":
@@ -35,20 +38,25 @@ def time_steps(case: Case, names: Sequence[str], rounds: int, gated: bool) -> di
 
 def measure_memory(case: Case, names: Sequence[str]) -> dict[str, Outcome]:
     """Peak memory of methods on one case, or a note why not."""
-    reason = memory.unmeasurable()
+    reason = unmeasurable()
     outcomes = {name: Outcome(note=reason or "") for name in names}
     for name, outcome in outcomes.items() if reason is None else ():
         _log(case, f"memory of {name}")
         try:
-            outcome.memory = memory.peak_bytes(name, case)
+            outcome.memory = peak_bytes(_peak, name, case)
         except RuntimeError as error:
             outcome.note = f"memory not measured: {error}"
     return outcomes
 
 
+def _peak(name: str, case: Case) -> int:
+    """The method steps on a narrow copy first, so that code pages and the libraries' own tables do not count."""
+    build, problem = METHODS[name].build, make_problem(case)
+    build(make_problem(replace(case, batch=2, subjects=1, parameters=_NARROW.get(case.model, ())))).step()
+    return growth(build(problem).step)
+
+
 def _gate(outcomes: dict[str, Outcome], problem: Problem) -> None:
-    """Writes the gate's verdict into the outcomes."""
-    _log(problem.case, f"gate of {', '.join(outcomes)}")
     tested = gate.gate_problem(problem)
     references = gate.references(tested, {METHODS[name].target for name in outcomes})
     for name, outcome in outcomes.items():
@@ -74,19 +82,13 @@ def peers_may_fail(name: str, outcome: Outcome) -> Iterator[None]:
 def _fits(name: str, problem: Problem) -> Outcome:
     size = sum(p.numel() for p in problem.initial.parameters())
     needed = METHODS[name].copies * problem.case.batch * size * 4
-    if needed > _PART_OF_MEMORY * _available_bytes():
+    if needed > _PART_OF_MEMORY * _memory():
         return Outcome("skipped", f"its per-item gradients need about {needed / 1e9:.1f} GB of memory")
     return Outcome()
 
 
-def _available_bytes() -> float:
-    """Free memory, or all memory where the system does not report it."""
-    try:
-        with open("/proc/meminfo") as stream:
-            found = [line.split()[1] for line in stream if line.startswith("MemAvailable:")]
-        return int(found[0]) * 1024.0
-    except (OSError, IndexError):
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+def _memory() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _log(case: Case, text: str) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks import machine
-from benchmarks.calibrations import CALIBRATIONS, time_calibration
+from benchmarks.calibrations import time_calibration
 from benchmarks.dry_runs import time_dry_runs
-from benchmarks.light_round import time_light_round
-from benchmarks.methods import BASE, METHODS
-from benchmarks.problem import Case
-from benchmarks.round_loop import time_round
+from benchmarks.methods import BASE, METHODS, Case
+from benchmarks.processes import in_worker
+from benchmarks.rounds import time_light_round, time_round
 from benchmarks.simulators import time_simulators
 from benchmarks.steps import measure_memory, time_steps
 from benchmarks.tables import Table
-from benchmarks.timing import Outcome
-from benchmarks.worker import in_worker
 
-MALLOCS = ("tuned", "default")
-_EPSILONS = (1.0, 4.0, 8.0)
-_SWEEPS = (20, 200, 2000)
-_SLOW_ROUNDS = 3  # of calibrations and dry runs, which take seconds each
-_BLOCKS = 5  # of simulators, each of which starts anew
-_BATCHES = {
+_FEW = 3  # rounds of calibrations and dry runs, which take seconds each
+_MODELS = {"lstm": "leaf_lstm", "small_lstm": "small_lstm", "head": "handwriting_head"}
+_BATCHES: dict[str, dict[int, int]] = {
     "cnn": {32: 30, 64: 60, 256: 238, 512: 476},
     "lstm": {100: 86},
     "small_lstm": {32: 28},
@@ -35,122 +28,71 @@ _BATCHES = {
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure.
+    """What to measure of a workload; ``batches``, ``methods``: None for its own; ``memory``: peak memory too."""
 
-    Attributes:
-        workloads: keys of ``WORKLOADS``.
-        batches: batch sizes, None for each workload's own; ε for calibration, runs for dag.
-        rounds: timed rounds of every method.
-        methods: names, None for each workload's own.
-        mallocs: of ``MALLOCS``.
-        threads: of a worker.
-        memory: methods whose peak memory is measured.
-    """
-
-    workloads: tuple[str, ...]
+    workload: str
     batches: tuple[int, ...] | None = None
     rounds: int = 7
     methods: tuple[str, ...] | None = None
-    mallocs: tuple[str, ...] = MALLOCS
-    threads: int = 1
-    memory: tuple[str, ...] = tuple(METHODS)
+    memory: bool = True
+
+
+QUICK = (
+    Options("cnn", (64,), 5, (BASE, "subjectdp_item", "subjectdp_higrad", "opacus_ghost")),
+    Options("small_lstm", (32,), 5, (BASE, "subjectdp_item", "opacus_hooks"), memory=False),
+    Options("calibration", (4,), 3, ("subjectdp_pld",)),
+)
+"""What the quick run measures."""
 
 
 def measure(options: Options) -> Iterator[Table]:
     """Each table as soon as it is measured; WorkerError if a worker dies."""
-    for workload in options.workloads:
-        yield from WORKLOADS[workload](workload, options)
+    yield from WORKLOADS[options.workload](options)
 
 
-def _cases(workload: str, batches: Sequence[int] | None) -> list[Case]:
-    """The cases of a workload; other batch sizes than the papers' have as many subjects in proportion."""
-    model = {"lstm": "leaf_lstm", "small_lstm": "small_lstm", "head": "handwriting_head"}.get(workload, "leaf_cnn")
-    known = _BATCHES[workload]
-    share = next(subjects / batch for batch, subjects in reversed(known.items()))
-    return [Case(workload, model, b, known.get(b, max(1, round(share * b)))) for b in batches or known]
+def _step_tables(options: Options) -> Iterator[Table]:
+    workload = options.workload
+    names = options.methods or [name for name, method in METHODS.items() if workload in method.workloads]
+    for batch in options.batches or _BATCHES[workload]:
+        case = Case(workload, _MODELS.get(workload, "leaf_cnn"), batch, _BATCHES[workload][batch])
+        outcomes = in_worker(time_steps, case, names, options.rounds)
+        timed = [name for name in names if outcomes[name].wall and options.memory]
+        for name, found in in_worker(measure_memory, case, timed).items():
+            outcomes[name].memory = found.memory
+            outcomes[name].note += f"; {found.note}" if found.note else ""
+        yield Table(workload, batch, BASE, outcomes)
 
 
-def _step_tables(workload: str, options: Options) -> Iterator[Table]:
-    """One table a case and malloc; the gate is passed once, with the first malloc."""
-    wanted = options.methods
-    names = [
-        name
-        for name, method in METHODS.items()
-        if (workload in method.workloads if wanted is None else name in (BASE, *wanted))
-    ]
-    for case in _cases(workload, options.batches):
-        passed = names
-        for malloc in options.mallocs:
-            load, gated = machine.load(), malloc == options.mallocs[0]
-            outcomes = in_worker(malloc, options.threads, time_steps, case, passed, options.rounds, gated)
-            _add_memory(outcomes, case, options, malloc)
-            passed = [name for name in passed if outcomes[name].status != "FAIL"]
-            yield Table(workload, case.batch, BASE, outcomes, malloc, options.threads, case.subjects, load)
+def _round_tables(options: Options) -> Iterator[Table]:
+    yield Table("round", 64, "bare_steps", in_worker(time_round, "leaf_cnn", 64, options.rounds))
 
 
-def _add_memory(outcomes: dict[str, Outcome], case: Case, options: Options, malloc: str) -> None:
-    """Measures the peak memory of the methods that were timed, where it was asked for."""
-    wanted = (BASE, *options.memory) if options.memory else ()
-    names = [name for name, outcome in outcomes.items() if name in wanted and outcome.wall]
-    if not names:
-        return
-    for name, found in in_worker(malloc, options.threads, measure_memory, case, names).items():
-        outcomes[name].memory = found.memory
-        outcomes[name].note += f"; {found.note}" if found.note else ""
+def _light_round_tables(options: Options) -> Iterator[Table]:
+    yield Table("light_round", 512, "subjectdp_round", in_worker(time_light_round, 512, options.rounds))
 
 
-def _round_tables(workload: str, options: Options) -> Iterator[Table]:
-    for batch in options.batches or (64,):
-        for malloc in options.mallocs:
-            load = machine.load()
-            timed = in_worker(malloc, options.threads, time_round, "leaf_cnn", batch, options.rounds)
-            yield Table(workload, batch, "bare_steps", timed, malloc, options.threads, load=load)
+def _simulator_tables(options: Options) -> Iterator[Table]:
+    blocks = min(options.rounds, 5)  # each of which starts anew
+    yield Table("simulators", 512, "subjectdp_round", in_worker(time_simulators, 512, blocks), "wall")
 
 
-def _light_round_tables(workload: str, options: Options) -> Iterator[Table]:
-    for batch in options.batches or (512,):
-        for malloc in options.mallocs:
-            load = machine.load()
-            timed = in_worker(malloc, options.threads, time_light_round, batch, options.rounds)
-            yield Table(workload, batch, "subjectdp_round", timed, malloc, options.threads, load=load)
+def _calibration_tables(options: Options) -> Iterator[Table]:
+    for epsilon in options.batches or (1, 4, 8):
+        timed = in_worker(time_calibration, float(epsilon), min(options.rounds, _FEW), options.methods)
+        yield Table("calibration", epsilon, "subjectdp_pld", timed)
 
 
-def _simulator_tables(workload: str, options: Options) -> Iterator[Table]:
-    """By wall time: some methods work in other processes."""
-    malloc, blocks = options.mallocs[0], min(options.rounds, _BLOCKS)
-    for batch in options.batches or (512,):
-        load = machine.load()
-        timed = in_worker(malloc, 1, time_simulators, batch, blocks)
-        yield Table(workload, batch, "subjectdp_round", timed, malloc, load=load, by_wall=True)
+def _dag_tables(options: Options) -> Iterator[Table]:
+    for runs in options.batches or (2000,):
+        yield Table("dag", runs, "dry_run", {"dry_run": time_dry_runs(runs, min(options.rounds, _FEW))})
 
 
-def _calibration_tables(workload: str, options: Options) -> Iterator[Table]:
-    base, malloc, rounds = next(iter(CALIBRATIONS)), options.mallocs[0], min(options.rounds, _SLOW_ROUNDS)
-    names = [name for name in CALIBRATIONS if name in (base, *(options.methods or CALIBRATIONS))]
-    for epsilon in options.batches or _EPSILONS:
-        load = machine.load()
-        timed = in_worker(malloc, options.threads, time_calibration, float(epsilon), names, rounds)
-        yield Table(workload, epsilon, base, timed, malloc, options.threads, load=load)
-
-
-def _dag_tables(workload: str, options: Options) -> Iterator[Table]:
-    sizes, load = options.batches or _SWEEPS, machine.load()
-    timed = time_dry_runs(sizes, min(options.rounds, _SLOW_ROUNDS))
-    base = f"dry_run_{min(sizes)}"
-    for size in sizes:
-        yield Table(workload, size, base, {base: timed[min(sizes)], "dry_run": timed[size]}, load=load)
-
-
-WORKLOADS: dict[str, Callable[[str, Options], Iterator[Table]]] = {
-    "cnn": _step_tables,
-    "lstm": _step_tables,
-    "subjects": _step_tables,
-    "head": _step_tables,
+WORKLOADS: dict[str, Callable[[Options], Iterator[Table]]] = {
+    **dict.fromkeys(_BATCHES, _step_tables),
     "round": _round_tables,
     "light_round": _light_round_tables,
     "simulators": _simulator_tables,
     "calibration": _calibration_tables,
     "dag": _dag_tables,
-    "small_lstm": _step_tables,
 }
 """Workload -> its tables."""

@@ -1,56 +1,62 @@
-"""The result tables: their rows, printed and written."""
+"""The result tables: their rows, printed and written, and the machine that they were measured on."""
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchmarks import machine
-from benchmarks.thresholds import Interval
-from benchmarks.timing import Outcome, ratio
+from benchmarks.timing import Interval, Outcome, ratio
 from subjectdp.io.atomic import write_frame, write_json
 
 NOISY = 0.25
 """A row is marked noisy if its interquartile range exceeds this part of its median."""
 _SHOWN = ["method", "ratio", "ratio_low", "ratio_high", "cpu_ms", "wall_ms", "rounds", "peak_memory_mb"]
-_SHOWN += ["peak_memory_ratio"]
+_PACKAGES = ("torch", "opacus", "dp-accounting", "snakemake")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, load of the last minute, operating system, Python, versions of the measured packages."""
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor() or "unknown processor",
+        "cores": os.cpu_count() or 1,
+        "load": round(os.getloadavg()[0], 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
 
 
 @dataclass(frozen=True)
 class Table:
-    """The outcomes of a table's methods, and what they were measured on.
+    """The outcomes of a table's methods.
 
     Attributes:
         batch: items of the mini-batch; runs of the sweep for the workload ``dag``; ε for ``calibration``.
         base: the method that ratios are taken to.
-        load: the machine's load average before the table was measured.
-        by_wall: ratios are of wall times whatever the threads, since methods work in several processes.
+        clock: of the ratios: ``cpu``, or ``wall`` where methods work in several processes.
     """
 
     workload: str
     batch: float
     base: str
     outcomes: dict[str, Outcome]
-    malloc: str = "default"
-    threads: int = 1
-    subjects: int | None = None
-    load: float = 0.0
-    by_wall: bool = False
+    clock: str = "cpu"
 
-    @property
-    def clock(self) -> str:
-        """The time of the ratios: ``cpu`` with one thread unless ``by_wall``, else ``wall``."""
-        return "cpu" if self.threads == 1 and not self.by_wall else "wall"
-
-    def compare(self, method: str, base: str, clock: str) -> Interval:
+    def compare(self, method: str, base: str) -> Interval:
         """Same-round ratio of two methods' times with quartiles; NaN if one was not timed."""
-        times, base_times = (getattr(self.outcomes.get(name, Outcome()), clock) for name in (method, base))
+        times, base_times = (getattr(self.outcomes.get(name, Outcome()), self.clock) for name in (method, base))
         return ratio(times, base_times) if times and base_times else Interval(nan, nan, nan)
 
     def memory_ratio(self, method: str) -> float:
@@ -63,41 +69,30 @@ class Table:
         return [self._row(name) for name in self.outcomes]
 
     def _row(self, name: str) -> dict[str, Any]:
-        outcome = self.outcomes[name]
-        ratios = {clock: self.compare(name, self.base, clock) for clock in ("cpu", "wall")}
-        found = ratios[self.clock]
+        outcome, found = self.outcomes[name], self.compare(name, self.base)
         return {
             "workload": self.workload,
             "method": name,
             "batch": self.batch,
-            "subjects": self.subjects,
-            "threads": self.threads,
-            "malloc": self.malloc,
             "clock": self.clock,
             "rounds": len(outcome.wall),
-            "ratio": found.value,  # median of the same-round ratios to the table's base, by its clock
+            "ratio": found.value,  # median of the same-round ratios to the table's base
             "ratio_low": found.low,  # quartiles
             "ratio_high": found.high,
             "noisy": found.high - found.low > NOISY * found.value,
-            "cpu_ratio": ratios["cpu"].value,
-            "wall_ratio": ratios["wall"].value,
             "cpu_ms": 1e3 * statistics.median(outcome.cpu or [nan]),
             "wall_ms": 1e3 * statistics.median(outcome.wall or [nan]),
             "peak_memory_mb": nan if outcome.memory is None else outcome.memory / 1e6,
             "peak_memory_ratio": self.memory_ratio(name),
-            "value": nan if outcome.value is None else outcome.value,  # σ of a calibration
             "status": outcome.status,
             "note": outcome.note,
-            "load": self.load,  # average before the table was measured
-            "processor": machine.processor(),
         }
 
 
 def print_table(table: Table) -> None:
     """Prints a table: methods, ratio with its quartiles, times, memory, remarks."""
     size = {"dag": "runs", "calibration": "epsilon"}.get(table.workload, "B")
-    about = f"{table.workload}, {size}={table.batch:g}, {table.threads} thread, {table.malloc} malloc"
-    print(f"\n{about}; ratio to {table.base} by {table.clock} time on {machine.processor()}")
+    print(f"\n{table.workload}, {size}={table.batch:g}; ratio to {table.base} by {table.clock} time")
     rows = table.rows()
     shown = pd.DataFrame(rows)[_SHOWN].assign(remark=[_remark(row) for row in rows])
     print(shown.to_string(index=False, na_rep="-", float_format="{:.2f}".format))
@@ -113,13 +108,10 @@ def write_tables(folder: Path, tables: Sequence[Table]) -> None:
     """Writes ``<workload>.csv`` with the rows and ``<workload>.json`` with the seconds of every round."""
     for workload in {table.workload for table in tables}:
         own = [table for table in tables if table.workload == workload]
-        rows = [row for table in own for row in table.rows()]
-        write_frame(folder / f"{workload}.csv", pd.DataFrame(rows, dtype=object))
-        write_json(folder / f"{workload}.json", [_seconds(table) for table in own])
-
-
-def _seconds(table: Table) -> dict[str, Any]:
-    timed = {name: outcome for name, outcome in table.outcomes.items() if outcome.wall}
-    seconds = {name: {"cpu": outcome.cpu, "wall": outcome.wall} for name, outcome in timed.items()}
-    about = {name: value for name, value in vars(table).items() if name != "outcomes"}
-    return {**about, "clock": table.clock, "seconds": seconds}
+        write_frame(folder / f"{workload}.csv", pd.DataFrame([row for table in own for row in table.rows()]))
+        seconds = [
+            {"batch": table.batch, "method": name, "cpu": outcome.cpu, "wall": outcome.wall}
+            for table in own
+            for name, outcome in table.outcomes.items()
+        ]
+        write_json(folder / f"{workload}.json", seconds)

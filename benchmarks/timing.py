@@ -10,12 +10,17 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.thresholds import Interval
 
-FEWEST_ROUNDS = 3
+class Interval(NamedTuple):
+    """A measured number with its bounds."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -25,9 +30,8 @@ class Outcome:
     Attributes:
         status: ``ok``, ``FAIL`` (the result is wrong) or ``skipped``.
         note: the reason, or the gate's errors.
-        cpu, wall: seconds by round; a slow method has fewer rounds.
+        cpu, wall: seconds by round.
         memory: peak bytes of its steps, None if not measured.
-        value: σ of a calibration, else None.
     """
 
     status: str = "ok"
@@ -35,13 +39,11 @@ class Outcome:
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     memory: int | None = None
-    value: float | None = None
 
 
 def ratio(times: list[float], base: list[float]) -> Interval:
-    """Median and quartiles of times[r] / base[r] over the rounds that both have (at least one)."""
-    rounds = min(len(times), len(base))
-    low, median, high = np.quantile(np.divide(times[:rounds], base[:rounds]), [0.25, 0.5, 0.75]).tolist()
+    """Median and quartiles of times[r] / base[r] over the rounds (at least one)."""
+    low, median, high = np.quantile(np.divide(times, base), [0.25, 0.5, 0.75]).tolist()
     return Interval(median, low, high)
 
 
@@ -50,27 +52,24 @@ def interleave(
     rounds: int,
     *,
     warm_up: int = 1,
-    seconds_per_method: float = 25.0,
     seconds_per_sample: float = 0.0,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> dict[str, Outcome]:
     """Times every method once a round, each round in a random order, after ``warm_up`` untimed calls of each.
 
-    A method too slow for all rounds in ``seconds_per_method`` leaves early, after 3 rounds at least. One so fast that
-    other methods' leavings in the caches would count is called as often in a row as fits ``seconds_per_sample``; its
-    times are those of one call.
+    A method so fast that other methods' leavings in the caches would count is called as often in a row as fits
+    ``seconds_per_sample``; its times are those of one call.
     """
-    allowed, calls = dict.fromkeys(methods, rounds), dict.fromkeys(methods, 1)
+    calls = dict.fromkeys(methods, 1)
     for name, method in methods.items() if warm_up else ():
         started = time.perf_counter()
         for _ in range(warm_up):
             method()
         each = (time.perf_counter() - started) / warm_up
-        allowed[name] = min(rounds, max(FEWEST_ROUNDS, int(seconds_per_method / max(each, 1e-9))))
         calls[name] = max(1, int(seconds_per_sample / max(each, 1e-9)))
     shuffler, timed = random.Random(0), {name: Outcome() for name in methods}
-    for round_ in range(rounds):
-        order = [name for name in methods if round_ < allowed[name]]
+    for _ in range(rounds):
+        order = list(methods)
         shuffler.shuffle(order)
         for name in order:
             cpu, wall = cpu_clock(), time.perf_counter()

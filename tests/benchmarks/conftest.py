@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.problem import Case
+from benchmarks.methods import Case
 from benchmarks.tables import Table
 from benchmarks.timing import Outcome
 
@@ -26,7 +26,7 @@ def table() -> Callable[..., Table]:
     return _table
 
 
-def _table(workload: str, batch: int, malloc: str = "tuned", memory: int | None = 300, **factors: float) -> Table:
+def _table(workload: str, batch: int, memory: int | None = 300, **factors: float) -> Table:
     """A table whose methods take these multiples of plain SGD, which varies from round to round."""
     base = [1.0, 2.0, 4.0, 3.0, 1.5]
     outcomes = {
@@ -34,4 +34,4 @@ def _table(workload: str, batch: int, malloc: str = "tuned", memory: int | None 
         for name, f in {"sgd": 1.0, **factors}.items()
     }
     outcomes["sgd"].memory = 200
-    return Table(workload, batch, "sgd", outcomes, malloc, load=0.5)
+    return Table(workload, batch, "sgd", outcomes)

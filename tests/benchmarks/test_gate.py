@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks import gate, steps
-from benchmarks.methods import METHODS, EngineStep, Target, ours
-from benchmarks.problem import Case, Problem, make_problem
-from engine import oracle
+from benchmarks.gate import MARGIN, differentiable_items
+from benchmarks.methods import METHODS, Case, EngineStep, Problem, Target, make_problem, ours
 
 PEER = "opacus_ghost"
 
@@ -43,30 +42,6 @@ def test_methods_compute_what_they_say(tested, case, name):
     errors = gate.check(method.build(problem), references[method.target])
     assert gate.passes(errors, gate.TOLERANCE if ours(name) else gate.PEER_TOLERANCE)
     assert ("norms" not in errors) == (method.target is Target.PLAIN)
-
-
-@pytest.mark.parametrize("case", ["cnn", "lstm", "head"])
-def test_references_are_those_of_the_engines_oracle(tested, case):
-    problem, references = tested(case)
-    rows = oracle.per_item_gradients(problem.initial, problem.inputs, problem.labels)
-    norms = [oracle.norm(row) for row in rows]
-    assert min(norms) < problem.clip_norm < max(norms), "some are clipped and some are not"
-    weights = [1.0 / problem.owners.tolist().count(owner) for owner in problem.owners.tolist()]
-    for target, clip_norm, factors in (
-        (Target.PLAIN, float("inf"), [1.0] * len(rows)),
-        (Target.ITEM, problem.clip_norm, [1.0] * len(rows)),
-        (Target.WEIGHTED, problem.clip_norm, weights),
-    ):
-        found = torch.cat([part.flatten() for part in references[target].sums.values()])
-        assert torch.allclose(found, oracle.clipped_sum(rows, clip_norm, factors), rtol=1e-9, atol=1e-12)
-    assert references[Target.ITEM].norms.tolist() == pytest.approx(norms)
-    total = torch.zeros_like(oracle.flatten(rows[0]))
-    for subject in range(problem.case.subjects):
-        own = [oracle.flatten(row) for row, o in zip(rows, problem.owners.tolist(), strict=True) if o == subject]
-        mean = torch.stack(own).mean(0)
-        total += mean * min(1.0, problem.clip_norm / float(mean.norm()))
-    found = torch.cat([part.flatten() for part in references[Target.SUBJECT].sums.values()])
-    assert torch.allclose(found, total, rtol=1e-9, atol=1e-12)
 
 
 class Wrong(EngineStep):
@@ -106,7 +81,7 @@ def test_wrong_steps_fail_and_are_not_timed(tested, cases, monkeypatch, how):
     assert not gate.passes(gate.check(Wrong(problem, how), references[Target.ITEM]), gate.PEER_TOLERANCE)
     replace_peer(monkeypatch, lambda problem: Wrong(problem, how))
     # the same through the task: nothing of a method that fails is timed
-    outcome = steps.time_steps(cases["cnn"], [PEER], 1, gated=True)[PEER]
+    outcome = steps.time_steps(cases["cnn"], [PEER], 1)[PEER]
     assert (outcome.status, outcome.wall) == ("FAIL", [])
     assert "error of the sum" in outcome.note
 
@@ -123,14 +98,50 @@ def test_a_peer_that_raises_is_skipped_and_our_own_is_not_excused(cases, monkeyp
     replace_peer(monkeypatch, broken)
     own = METHODS["subjectdp_item"]
     monkeypatch.setitem(METHODS, "subjectdp_item", replace(own, build=broken))
-    outcome = steps.time_steps(cases["cnn"], [PEER], 1, gated=True)[PEER]
+    outcome = steps.time_steps(cases["cnn"], [PEER], 1)[PEER]
     assert (outcome.status, outcome.note) == ("skipped", "RuntimeError: no such kernel")
     with pytest.raises(RuntimeError, match="no such kernel"):
-        steps.time_steps(cases["cnn"], ["subjectdp_item"], 1, gated=True)
+        steps.time_steps(cases["cnn"], ["subjectdp_item"], 1)
 
 
 def test_methods_that_would_fill_the_memory_are_skipped(cases, monkeypatch):
-    monkeypatch.setattr(steps, "_available_bytes", lambda: 1e6)
-    outcomes = steps.time_steps(cases["cnn"], ["sgd", "opacus_hooks"], 2, gated=False)
+    monkeypatch.setattr(steps, "_memory", lambda: 1e6)
+    outcomes = steps.time_steps(cases["cnn"], ["sgd", "opacus_hooks"], 2)
     assert outcomes["opacus_hooks"].status == "skipped" and "GB" in outcomes["opacus_hooks"].note
     assert outcomes["sgd"].status == "ok" and len(outcomes["sgd"].cpu) == 2
+
+
+PLAIN = [[3.0, -1.0, 2.0, -4.0], [1.0, -3.0, 5.0, -1.0], [2.0, 1.0, -2.0, 1.5], [4.0, -2.0, 1.0, 6.0]]
+
+
+class Functional(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.max_pool2d(torch.relu(inputs), 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("model", [nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)), Functional()])
+def test_only_items_away_from_relu_zeros_and_pooling_ties_are_kept(model, scale):
+    near, far = MARGIN / 10, MARGIN * 100
+    changes: list[dict[tuple[int, int], float]] = [
+        {},
+        {(0, 1): near},  # a ReLU's input almost 0
+        {(0, 1): far},
+        {(2, 0): 4.0 + near},  # two of a window almost the same
+        {(2, 0): 4.0 + far},
+        {(0, 2): -1.0, (1, 2): -2.0},  # a window of zeros behind the ReLU
+    ]
+    images = torch.tensor(PLAIN, dtype=torch.float64).repeat(len(changes), 1, 1, 1)
+    for image, values in zip(images, changes, strict=True):
+        for (row, column), value in values.items():
+            image[0, row, column] = value
+    assert differentiable_items(model, scale * images).tolist() == [0, 2, 4, 5]
+
+
+def test_the_gate_steps_on_differentiable_items_only(cases, monkeypatch):
+    problem = make_problem(cases["cnn"])
+    monkeypatch.setattr("benchmarks.gate.differentiable_items", lambda model, inputs: torch.tensor([1, 4]))
+    tested = gate.gate_problem(problem)
+    assert torch.equal(tested.inputs, problem.inputs[[1, 4, 1, 4, 1, 4]])
+    assert torch.equal(tested.labels, problem.labels[[1, 4, 1, 4, 1, 4]])
+    assert tested.noise_multiplier == 0.0 and torch.equal(tested.owners, problem.owners)

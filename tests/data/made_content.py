@@ -47,12 +47,4 @@ def text_of(items: list[int]) -> Content:
 
 
 def prepared(content: Content) -> PreparedData:
-    meta = {"dataset": content.dataset, "kind": content.kind, "window": content.window}
-    meta |= {
-        "own_subjects": content.own_subjects,
-        "silo_names": list(content.silo_names),
-        "dark_on_light": True,
-    }
-    ids, groups = np.array(content.subject_ids, dtype=object), np.array(content.groups, dtype=object)
-    arrays = (content.features, content.labels, ids, groups, content.first_items, content.items)
-    return PreparedData(Path("unused"), *arrays, content.silos, meta)
+    return PreparedData(**vars(content), folder=Path("unused"), meta={})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import multiprocessing
-import stat
 import struct
 import zipfile
 from pathlib import Path
@@ -12,22 +10,10 @@ from pathlib import Path
 import pytest
 
 from source_files import write_zip
-from subjectdp.data.archives import LARGEST_FILE, Archive, find_text, open_archive, read_text_file
+from subjectdp.data.archives import LARGEST_FILE, find_text, open_archive, read_text_file
 from subjectdp.errors import DataError
 
 FILES = {"b/two.bin": bytes(range(256)) * 50, "a/one.txt": b"hello", "empty": b""}
-
-
-def _entry(name: str, mode: int = 0o100644) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name)
-    info.external_attr = mode << 16
-    return info
-
-
-def _zip_with(path: Path, info: zipfile.ZipInfo, content: bytes = b"x") -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(info, content)
-    return path
 
 
 def _names(path: Path, largest: int = LARGEST_FILE) -> list[str]:
@@ -50,25 +36,6 @@ def test_members_are_sorted_and_read_exactly(tmp_path: Path, method: int) -> Non
                 assert stream.read() == FILES[member.name]
 
 
-def test_forked_processes_share_an_open_archive(tmp_path: Path) -> None:
-    """Each has its own position in the file; with a shared one they would read each other's members."""
-    files = {f"{number:03d}": bytes([number]) * 5_000 + f"{number}".encode() for number in range(100)}
-    with open_archive(write_zip(tmp_path / "a.zip", files)) as archive:
-        context = multiprocessing.get_context("fork")
-        workers = [context.Process(target=_read_all, args=(archive, files, 20)) for _ in range(3)]
-        for worker in workers:
-            worker.start()
-        _read_all(archive, files, 20)
-        for worker in workers:
-            worker.join(60)
-        assert [worker.exitcode for worker in workers] == [0, 0, 0]
-
-
-def _read_all(archive: Archive, files: dict[str, bytes], times: int) -> None:
-    for _ in range(times):
-        assert {member.name: archive.read(member) for member in archive.members} == files
-
-
 def test_a_folder_reads_like_a_zip(tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / "top" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,26 +43,6 @@ def test_a_folder_reads_like_a_zip(tmp_path: Path) -> None:
     with open_archive(tmp_path / "top") as archive:
         assert [member.name for member in archive.members] == sorted(FILES)
         assert {member.name: archive.read(member) for member in archive.members} == FILES
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("../evil.txt", "leaves the archive"),
-        ("a/../../evil.txt", "leaves the archive"),
-        ("a\\..\\evil.txt", "leaves the archive"),
-        ("/etc/passwd", "absolute name"),
-        ("C:/evil.txt", "absolute name"),
-    ],
-)
-def test_unsafe_names_are_refused(tmp_path: Path, name: str, problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        _names(_zip_with(tmp_path / "a.zip", _entry(name)))
-
-
-def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="symbolic link"):
-        _names(_zip_with(tmp_path / "a.zip", _entry("link", stat.S_IFLNK | 0o777), b"/etc/passwd"))
 
 
 def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
@@ -140,18 +87,21 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
         _names(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"<html>not a zip</html>", b"PK\x03\x04" + bytes(100)])
-def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.zip"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="not a readable zip file"):
-        _names(path)
+@pytest.mark.parametrize(
+    ("name", "told"), [("a\nb", "cannot be printed"), ("a\u202eb", "cannot be printed"), ("a" * 2000, "too long")]
+)
+def test_odd_names_are_refused(tmp_path: Path, name: str, told: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, b"x")
+    with pytest.raises(DataError, match="too long or cannot be printed"):
+        _names(tmp_path / "a.zip")
 
 
-def test_a_truncated_zip_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"PK", b"<html>not a zip</html>", b"PK\x03\x04" + bytes(100), None])
+def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes | None) -> None:
     path = write_zip(tmp_path / "a.zip", FILES)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="truncated or corrupt"):
+    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
+    with pytest.raises(DataError, match="not a readable zip file"):
         _names(path)
 
 

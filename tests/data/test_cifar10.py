@@ -47,15 +47,6 @@ def test_other_batches_are_refused(tmp_path: Path, content: bytes) -> None:
         read_archive(_archive(tmp_path / ARCHIVE, **{"data_batch_2.bin": content}))
 
 
-def test_a_cut_or_missing_archive_is_refused(tmp_path: Path) -> None:
-    path = _archive(tmp_path / ARCHIVE)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="not a whole tar.gz file"):
-        read_archive(path)
-    with pytest.raises(DataError, match="missing"):
-        read_archive(tmp_path / "other.tar.gz")
-
-
 class _Block(nn.Module):
     """The checkpoint's block as a module: an oracle that shares no code with the library's."""
 
@@ -151,12 +142,9 @@ def test_other_checkpoints_are_refused(
 
 
 @pytest.mark.slow
-def test_generated_files_are_read_and_repeat(tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        generate("cifar10", tmp_path / folder, 5, 8, seed=3)
-    assert (tmp_path / "one" / ARCHIVE).read_bytes() == (tmp_path / "two" / ARCHIVE).read_bytes()
-    content = load_upstream(tmp_path / "one")
+def test_generated_files_are_read(tmp_path: Path) -> None:
+    generate("cifar10", tmp_path, 5, 8, seed=3)
+    content = load_upstream(tmp_path)
     check_content(content)
     assert content.features.shape == (40, FEATURES) and (content.features.std(axis=0) > 0).mean() > 0.9
-    assert (content.features == load_upstream(tmp_path / "two").features).all()
-    assert (tmp_path / "one" / CHECKPOINT).stat().st_size < 5e6
+    assert (tmp_path / CHECKPOINT).stat().st_size < 5e6

@@ -43,7 +43,7 @@ def test_classes_are_in_the_order_of_leaf():
 @pytest.mark.slow
 def test_fields_hold_exact_distances_to_a_thin_line():
     fields = stroke_fields()
-    assert fields.distance.shape == (FACES, 62, GRID, GRID)
+    assert fields.distance.shape == (len(FACES), 62, GRID, GRID)
     for face, character in ((0, "8"), (3, "g"), (4, "W")):
         field = fields.distance[face, CLASSES.index(character)]
         line = np.argwhere(field == 0)
@@ -54,7 +54,7 @@ def test_fields_hold_exact_distances_to_a_thin_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", range(FACES))
+@pytest.mark.parametrize("face", range(len(FACES)))
 def test_each_class_has_a_shape_of_its_own(face):
     fields = stroke_fields()
     lines = fields.distance[face] == 0

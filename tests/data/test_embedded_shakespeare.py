@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from subjectdp.data import shakespeare
 from subjectdp.data.embedded import generate, plays
 from subjectdp.data.embedded.plays import ODD_PLAY, role_sizes
-from subjectdp.data.embedded.speech import third_person
 from subjectdp.errors import ConfigError
 
 SUBJECTS, ITEMS, SEED = 24, 2000, 0
@@ -32,74 +31,30 @@ def text(tmp_path_factory):
     return text_of(tmp_path_factory.mktemp("embedded"), SUBJECTS, ITEMS, SEED)
 
 
-def blocks_of(text: str) -> list[tuple[str, list[str]]]:
-    """(title, lines) of each play: cut at the author's lines, the first of which heads the verses."""
-    lines = text.split("\n")
-    marks = [k for k, line in enumerate(lines) if "by William Shakespeare" in line]
-    blocks = []
-    for start, end in zip(marks[1:], [*marks[2:], len(lines)], strict=True):
-        title = next(lines[start - k] for k in range(2, 8) if lines[start - k].strip())
-        blocks.append((title, lines[start + 1 : end]))
-    return blocks
-
-
-def speeches_of(title: str, lines: list[str]) -> dict[str, list[str]]:
-    """Lines of each character. Written apart from the project's parser, as a scan over prefixes."""
-    name_at = 0 if title == ODD_PLAY else 2
-    spoken: dict[str, list[str]] = defaultdict(list)
-    speaker = None
-    for line in lines:
-        head, dot, rest = line[name_at:].partition(". ")
-        is_name = line[:name_at] == " " * name_at and bool(dot) and re.fullmatch("[A-Za-z][A-Za-z ]*", head)
-        if is_name and title == ODD_PLAY and head.upper().startswith("ACT "):
-            speaker = None
-        elif is_name:
-            speaker = head.upper()
-            spoken[speaker].append(rest)
-        elif title == ODD_PLAY and line.startswith("<"):
-            speaker = None
-        elif speaker is not None and (title == ODD_PLAY or line.startswith("    ")):
-            spoken[speaker].append(line if title == ODD_PLAY else line[4:])
-    return spoken
-
-
-def users_of(text: str) -> dict[tuple[str, str], str]:
-    """(play, character) -> text, of the characters with more than two lines and more than 80 symbols."""
-    users = {}
-    for title, lines in blocks_of(text):
-        for name, spoken in speeches_of(title, lines).items():
-            joined = re.sub(" {2,}", " ", "".join(line + " " for line in spoken))
-            if len(spoken) > 2 and len(joined) > 80:
-                users[title, name] = joined
-    return users
+def texts_of(text: str) -> dict[str, str]:
+    """The text of each user, by the project's reader."""
+    content = shakespeare.parse(text)
+    stream = "".join(shakespeare.VOCABULARY[k] for k in content.features)
+    spans = zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    return {user: stream[first : first + items + 80] for user, first, items in spans}
 
 
 def test_plays_and_characters(text):
-    titles = [title for title, _ in blocks_of(text)]
+    made, _ = shakespeare.split_plays(text)
+    titles = [play.title for play in made]
     assert len(titles) == len(set(titles)) == 3
     assert titles.count(ODD_PLAY) == 1 and titles[0] != ODD_PLAY
-    users = users_of(text)
-    assert len(users) == SUBJECTS
-    assert Counter(title for title, _ in users) == dict.fromkeys(titles, 8)
-    dropped = {n for t, lines in blocks_of(text) for n in speeches_of(t, lines) if (t, n) not in users}
-    assert dropped == {"BIT PART"}
+    content = shakespeare.parse(text)
+    assert len(content.subject_ids) == SUBJECTS and Counter(content.groups) == dict.fromkeys(titles, 8)
+    assert all("BIT PART" in play.lines for play in made), "of one line, whom LEAF's rules drop"
 
 
 @settings(max_examples=25, deadline=None)
 @given(subjects=st.integers(2, 70), items=st.integers(2, 400), seed=st.integers(0, 2**40))
 def test_as_many_users_as_asked_for(tmp_path_factory, subjects, items, seed):
     text = text_of(tmp_path_factory.mktemp("some"), subjects, items, seed)
-    users = users_of(text)
-    assert len(users) == subjects
-    assert set("".join(users.values())) <= SYMBOLS
-    content = shakespeare.parse(text)
-    assert len(content.subject_ids) == len(set(content.subject_ids)) == subjects
-
-
-def test_only_symbols_of_the_vocabulary(text):
-    assert len(SYMBOLS) == 80
-    assert set("".join(users_of(text).values())) <= SYMBOLS
-    assert max(len(line) for _, lines in blocks_of(text) for line in lines) <= 80
+    ids = shakespeare.parse(text).subject_ids
+    assert len(ids) == len(set(ids)) == subjects
 
 
 def test_sizes_follow_the_law(text):
@@ -107,20 +62,14 @@ def test_sizes_follow_the_law(text):
     assert abs(np.mean(sizes) - 3000) < 10
     assert 1.1 < np.std(sizes) / np.mean(sizes) < 1.8, "the real text: 1.66"
     assert role_sizes(60, 3000, 4) == sizes != role_sizes(60, 3000, 5)
-    windows = [len(spoken) - 80 for spoken in users_of(text).values()]
+    windows = shakespeare.parse(text).items.tolist()
     assert abs(np.mean(windows) - ITEMS) < 0.08 * ITEMS
     asked = sorted(role_sizes(SUBJECTS, ITEMS, SEED))
     assert all(abs(got - want) < 0.05 * want + 150 for got, want in zip(sorted(windows), asked, strict=True))
 
 
-def test_same_arguments_give_the_same_bytes(tmp_path):
-    first, same, other = (text_of(tmp_path / name, 6, 300, seed) for name, seed in (("a", 3), ("b", 3), ("c", 4)))
-    assert first == same != other
-
-
 def test_the_layouts_oddities_are_there(text):
-    ordinary = [line for title, lines in blocks_of(text) if title != ODD_PLAY for line in lines]
-    odd = [line for title, lines in blocks_of(text) if title == ODD_PLAY for line in lines]
+    ordinary = odd = text.split("\n")
     assert any(line.startswith("Enter ") for line in ordinary)
     assert any(line.startswith("  Enter ") for line in ordinary)
     assert any(line.startswith(" " * 20) for line in ordinary), "directions that count as speech"
@@ -147,7 +96,7 @@ def next_symbol_accuracy(train: list[str], test: list[str], order: int) -> float
 
 
 def test_there_is_something_to_learn_and_each_speaks_otherwise(text):
-    spoken = sorted(users_of(text).values(), key=len)[-12:]
+    spoken = sorted(texts_of(text).values(), key=len)[-12:]
     train, test = ([s[: len(s) * 4 // 5] for s in spoken], [s[len(s) * 4 // 5 :] for s in spoken])
     unigram, trigram = (next_symbol_accuracy(train, test, order) for order in (0, 3))
     assert 0.1 < unigram < 0.25
@@ -158,17 +107,6 @@ def test_there_is_something_to_learn_and_each_speaks_otherwise(text):
     assert own > others + 0.42, "0.59 and 0.10; with one order of preference for all: 0.61 and 0.22"
 
 
-def test_the_projects_own_preparation_agrees(text):
-    content = shakespeare.parse(text)
-    users = users_of(text)
-    assert len(set(content.groups)) == 3
-    assert content.items.tolist() == [len(spoken) - 80 for spoken in users.values()]
-    assert content.groups == [play for play, _ in users]
-    assert content.subject_ids == [re.sub(r"\W+", "_", f"{play} {name}") for play, name in users]
-    stream = "".join(shakespeare.VOCABULARY[k] for k in content.features)
-    assert stream == "".join(users.values())
-
-
 def test_a_text_longer_than_the_rules_read_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"items_per_subject.*small enough.*124000 lines"):
         generate("shakespeare", tmp_path, 3, 3_000_000, 0)
@@ -176,10 +114,3 @@ def test_a_text_longer_than_the_rules_read_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"small enough for 6 subjects in 500 lines"):
         generate("shakespeare", tmp_path, 6, 5000, 0)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("verb", "third"), [("carry", "carries"), ("wash", "washes"), ("keep", "keeps"), ("bless", "blesses")]
-)
-def test_third_person(verb, third):
-    assert third_person(verb) == third

@@ -19,19 +19,16 @@ def write(path: Path, counts: dict[str, int]) -> None:
     path.write_text(json.dumps({**head, "user_data": items}))
 
 
-def test_sizes_of_a_folder_and_of_a_zip(tmp_path: Path) -> None:
+def test_sizes_of_a_folder_of_a_zip_and_of_users_in_parts(tmp_path: Path) -> None:
+    write(tmp_path / "parts/train/a.json", {"a": 8, "b": 6})
+    write(tmp_path / "parts/test/a.json", {"a": 2})
+    assert leaf_sizes(str(tmp_path / "parts")) == (10, 6)
     write(tmp_path / "leaf/all_data/all_data_0.json", {"a": 30, "b": 40})
     write(tmp_path / "leaf/all_data/all_data_1.json", {"c": 50, "empty": 0})
     assert leaf_sizes(str(tmp_path / "leaf")) == (30, 40, 50)
     with zipfile.ZipFile(tmp_path / "leaf.zip", "w") as packed:
         packed.write(tmp_path / "leaf/all_data/all_data_0.json", "data/all_data/all_data_0.json")
     assert leaf_sizes(str(tmp_path / "leaf.zip")) == (30, 40)
-
-
-def test_parts_of_a_user_are_added(tmp_path: Path) -> None:
-    write(tmp_path / "train/a.json", {"a": 8, "b": 6})
-    write(tmp_path / "test/a.json", {"a": 2})
-    assert leaf_sizes(str(tmp_path)) == (10, 6)
 
 
 def test_what_cannot_be_told_is_not_guessed(tmp_path: Path) -> None:

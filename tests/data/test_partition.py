@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import re
-import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from subjectdp.config.run import RunConfig
-from subjectdp.data import leaf_json
+from subjectdp.config.sections import PartitionConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import (
     ARRAYS,
@@ -28,27 +25,15 @@ from subjectdp.data.partition import (
     subject_table,
 )
 from subjectdp.data.splits import Splits, split_items
-from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
 
 SUBJECTS = 30
-CAPPED = SpreadSettings(4, "power", 3.0, max_items_per_subject=5, silos_per_subject=3)
+CAPPED = {"silos": 4, "distribution": "power", "alpha": 3.0, "max_items_per_subject": 5, "silos_per_subject": 3}
 
 
-@dataclass(frozen=True)
-class Data:
-    subjects: int | None = None
-    test_fraction: float | None = None
-    validation_fraction: float = 0.2
-
-
-@dataclass(frozen=True)
-class Run:
-    seed: int = 0
-    data: Data = field(default_factory=Data)
-    partition: SpreadSettings = field(default_factory=lambda: SpreadSettings(silos=4))
-    algorithm: str = "fed_avg"
+def run_of(data: dict[str, Any] | None = None, partition: dict[str, Any] | None = None, **more: Any) -> RunConfig:
+    return RunConfig.model_validate({"data": data or {}, "partition": partition or {"silos": 4}, **more})
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +69,7 @@ def reference(splits: Splits) -> dict[int, list[int]]:
 def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path, tmp_path: Path) -> None:
     data = load_prepared(prepared)
     splits = split_items(data, 0, 0.2, 0.2)
-    partition = make_partition(prepared, tmp_path, Run())
+    partition = make_partition(prepared, tmp_path, run_of())
     assert sorted(partition.train_items.tolist()) == sorted(splits.train_items.tolist())
     ids = pd.read_parquet(tmp_path / "subjects.parquet")["subject_id"].tolist()
     owner = {item: data.subject_ids[subject] for subject, items in reference(splits).items() for item in items}
@@ -98,7 +83,7 @@ def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path
 
 def test_validation_and_test_items_are_pooled_and_disjoint(prepared: Path, tmp_path: Path) -> None:
     splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
-    partition = make_partition(prepared, tmp_path, Run())
+    partition = make_partition(prepared, tmp_path, run_of())
     assert np.array_equal(partition.validation_items, splits.validation_items)
     assert np.array_equal(partition.test_items, splits.test_items)
     parts = [partition.train_items, partition.validation_items, partition.test_items]
@@ -107,9 +92,9 @@ def test_validation_and_test_items_are_pooled_and_disjoint(prepared: Path, tmp_p
 
 
 def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prepared: Path, tmp_path: Path) -> None:
-    first = make_partition(prepared, tmp_path / "a", Run(algorithm="fed_avg"))
-    again = make_partition(prepared, tmp_path / "b", Run(algorithm="higrad_avg_dp"))
-    other = make_partition(prepared, tmp_path / "c", Run(seed=1))
+    first = make_partition(prepared, tmp_path / "a", run_of(algorithm="fed_avg"))
+    again = make_partition(prepared, tmp_path / "b", run_of(algorithm="higrad_avg_dp"))
+    other = make_partition(prepared, tmp_path / "c", run_of(seed=1))
     for name in ARRAYS:
         assert np.array_equal(getattr(first, name), getattr(again, name))
     for file in ("partition.json", "silos.csv", "train_items.npy"):
@@ -124,8 +109,8 @@ def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prep
 
 
 def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_path: Path) -> None:
-    full = make_partition(prepared, tmp_path / "full", Run())
-    few = make_partition(prepared, tmp_path / "few", Run(data=Data(subjects=10)))
+    full = make_partition(prepared, tmp_path / "full", run_of())
+    few = make_partition(prepared, tmp_path / "few", run_of({"subjects": 10}))
     ids = pd.read_parquet(tmp_path / "few" / "subjects.parquet")["subject_id"].tolist()
     assert ids == [f"f{index:04d}_14" for index in range(1, 10)]  # the first has one image: dropped as LEAF does
     where_full = dict(zip(full.train_items.tolist(), full_silos(full), strict=True))
@@ -138,7 +123,7 @@ def full_silos(partition: Partition) -> list[int]:
 
 
 def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     groups = Counter(zip(full_silos(partition), partition.train_subjects.tolist(), strict=True))
     facts = partition.facts
     for silo in range(4):
@@ -157,7 +142,7 @@ def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
 
 
 def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, Run(data=Data(subjects=20, test_fraction=0.5)))
+    make_partition(prepared, tmp_path, run_of({"subjects": 20, "test_fraction": 0.5}))
     meta = json.loads((prepared / "meta.json").read_text())
     assert json.loads((tmp_path / "partition.json").read_text())["data"] == {
         "dataset": "femnist",
@@ -169,39 +154,34 @@ def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> No
     }
 
 
-def test_the_configuration_fits(prepared: Path, tmp_path: Path) -> None:
-    """The run's own configuration and the plain settings of these tests give the same partition."""
-    settings = {"silos": 4, "distribution": "power", "alpha": 3.0}
-    run = RunConfig.model_validate({"seed": 7, "partition": settings})
-    configured = make_partition(prepared, tmp_path / "a", run)
-    plain = make_partition(
-        prepared, tmp_path / "b", Run(seed=7, partition=SpreadSettings(4, "power", 3.0, silos_per_subject=4))
-    )
-    assert np.array_equal(configured.train_items, plain.train_items)
-    assert configured.facts == plain.facts
-
-
 def test_federation_facts_carry_the_enforced_bounds(prepared: Path, tmp_path: Path) -> None:
-    capped = make_partition(prepared, tmp_path / "capped", Run(partition=CAPPED)).federation_facts()
+    capped = make_partition(prepared, tmp_path / "capped", run_of(partition=CAPPED)).federation_facts()
     assert (capped.cap_enforced, capped.max_items_per_subject, capped.silos_per_subject) == (True, 5, 3)
     assert len(capped.items) == len(capped.subjects) == len(capped.largest_subject) == 4
     assert max(capped.largest_subject) <= 5
-    free = make_partition(prepared, tmp_path / "free", Run()).federation_facts()
+    free = make_partition(prepared, tmp_path / "free", run_of()).federation_facts()
     assert (free.cap_enforced, free.max_items_per_subject, free.silos_per_subject) == (False, None, 4)
+
+
+def test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen() -> None:
+    """Two items are at two silos at most; a neighbour's subject may be at all of them."""
+    items = np.arange(60, dtype=np.int32)
+    none = np.zeros(0, np.int32)
+    splits = Splits(items, np.repeat(np.arange(SUBJECTS, dtype=np.int32), 2), none, none, none, none)
+    ids = [f"s{subject}" for subject in range(SUBJECTS)]
+    partition = partition_subjects(splits, ids, PartitionConfig(silos=4), seed=0)
+    assert partition.facts["most_silos_of_a_subject"] <= 2
+    assert partition.federation_facts().silos_per_subject == 4
+    limited = partition_subjects(splits, ids, PartitionConfig(silos=4, silos_per_subject=3), seed=0)
+    assert limited.federation_facts().silos_per_subject == 3
 
 
 def test_tables(prepared: Path, tmp_path: Path) -> None:
     data = load_prepared(prepared)
-    partition = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     silos = pd.read_csv(tmp_path / "silos.csv")
     pd.testing.assert_frame_equal(silos, silo_table(partition), check_dtype=False)
-    assert list(silos.columns) == [
-        "silo",
-        "items",
-        "subjects",
-        "mean_items_per_subject",
-        "max_items_per_subject",
-    ]
+    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
     subjects = pd.read_parquet(tmp_path / "subjects.parquet")
     splits = split_items(data, 0, 0.2, 0.2)
     pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
@@ -212,13 +192,13 @@ def test_tables(prepared: Path, tmp_path: Path) -> None:
 
 
 def test_a_subject_that_the_cap_leaves_is_still_counted_by_its_row(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, Run(partition=replace(CAPPED, max_items_per_subject=1)))
+    partition = make_partition(prepared, tmp_path, run_of(partition={**CAPPED, "max_items_per_subject": 1}))
     assert partition.subjects == SUBJECTS - 1
     assert partition.counts().shape == (4, SUBJECTS - 1)
 
 
 def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> None:
-    made = make_partition(prepared, tmp_path, Run(partition=CAPPED))
+    made = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     loaded = load_partition(tmp_path)
     for name in ARRAYS:
         assert np.array_equal(getattr(made, name), getattr(loaded, name))
@@ -229,35 +209,29 @@ def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> Non
         loaded.train_items[0] = 0
 
 
-def test_no_validation_part(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, Run(data=Data(validation_fraction=0.0)))
-    assert len(load_partition(tmp_path).validation_items) == 0
-
-
 def test_one_silo_holds_everything_in_order(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, Run(partition=SpreadSettings(silos=1)))
+    partition = make_partition(prepared, tmp_path, run_of(partition={"silos": 1}))
     splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
     assert np.array_equal(partition.silo(0)[0], splits.train_items)
 
 
 def test_no_such_silo(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, Run())
+    partition = make_partition(prepared, tmp_path, run_of())
     for index in (-1, 4):
         with pytest.raises(ConfigError, match=f"silo to be 0 to 3, got {index}"):
             partition.silo(index)
 
 
 def test_an_empty_silo_is_refused_before_anything_is_written(prepared: Path, tmp_path: Path) -> None:
-    run = Run(data=Data(subjects=3), partition=SpreadSettings(silos=16))
+    run = run_of({"subjects": 3}, partition={"silos": 16})
     with pytest.raises(ConfigError, match=r"partition\.silos to be small enough for 2 subjects.*got 16"):
         make_partition(prepared, tmp_path / "partition", run)
     assert not (tmp_path / "partition").exists()
 
 
-@pytest.mark.parametrize("count", [0, -1, SUBJECTS + 1])
-def test_more_subjects_than_there_are(prepared: Path, tmp_path: Path, count: int) -> None:
-    with pytest.raises(DataError, match=rf"data\.subjects.*{SUBJECTS}.*got {count}"):
-        make_partition(prepared, tmp_path, Run(data=Data(subjects=count)))
+def test_more_subjects_than_there_are(prepared: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"data\.subjects.*{SUBJECTS}.*got {SUBJECTS + 1}"):
+        make_partition(prepared, tmp_path, run_of({"subjects": SUBJECTS + 1}))
 
 
 def change_the_cap(path: Path) -> None:
@@ -267,52 +241,7 @@ def change_the_cap(path: Path) -> None:
 
 
 def test_another_cap_in_the_facts_is_refused(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, Run())
+    make_partition(prepared, tmp_path, run_of())
     change_the_cap(tmp_path / "partition.json")
     with pytest.raises(DataError, match="checksum mismatch"):
         load_partition(tmp_path)
-
-
-def test_making_again_replaces_a_damaged_folder(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, Run())
-    (tmp_path / "train_items.npy").write_bytes(b"half")
-    make_partition(prepared, tmp_path, Run())
-    load_partition(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "partition.json",
-        "silos.csv",
-        "subjects.parquet",
-        *(f"{name}.npy" for name in ARRAYS),
-    }
-
-
-def test_shakespeare_size_takes_under_three_seconds() -> None:
-    counts = np.full(660, 3_678_452 // 660)
-    items = np.arange(counts.sum(), dtype=np.int32)
-    subjects = np.repeat(np.arange(660, dtype=np.int32), counts)
-    none = np.zeros(0, dtype=np.int32)
-    splits = Splits(items, subjects, none, none, none, none)
-    chosen = SpreadSettings(16, "power", 4.0, max_items_per_subject=300)
-    started = time.process_time()
-    partition = partition_subjects(splits, [str(i) for i in range(660)], chosen, 0)
-    assert time.process_time() - started < 3
-    assert max(partition.facts["silo_largest_subject"]) == 300
-
-
-@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real writers")
-def test_real_femnist_writers(tmp_path: Path) -> None:
-    """180 real writers over 16 silos: 64/16/20 %, every silo near a sixteenth, and the split's mean of 98."""
-    content = leaf_json.load("femnist", Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip")
-    write_prepared(tmp_path / "prepared", content, "leaf_json", [], 0.2)
-    partition = make_partition(tmp_path / "prepared", tmp_path / "made", Run(partition=SpreadSettings()))
-    counts = partition.facts["counts"]
-    total = counts["train_items"] + counts["validation_items"] + counts["test_items"]
-    assert (counts["subjects"], total) == (180, 27_696)
-    shares = [counts[f"{part}_items"] / total for part in ("train", "validation", "test")]
-    assert shares == pytest.approx([0.64, 0.16, 0.2], abs=0.005)
-    sizes = np.array(partition.facts["silo_items"])
-    mean = sizes.sum() / 16
-    assert np.abs(sizes - mean).max() < 5 * math.sqrt(mean)
-    assert max(partition.facts["silo_subjects"]) <= 180
-    trimmed = make_partition(tmp_path / "prepared", tmp_path / "few", Run(data=Data(subjects=45)))
-    assert trimmed.subjects == 45

@@ -68,10 +68,7 @@ _MIRROR = f"{_FILE}/mirrors/0"
         (_with("license", KeyError), "femnist.license: Field required"),
         (_with("files", {}), "femnist.files: .* at least 1 item"),
         (_with("files", {"../a": {}}), "femnist.files.../a"),
-        (
-            _with(f"{_FILE}/format", "tar"),
-            "format: Input should be 'zip', 'gzip', 'binary' or 'text', got 'tar'",
-        ),
+        (_with(f"{_FILE}/format", "tar"), "format: Input should be 'zip', 'gzip', 'binary' or 'text', got 'tar'"),
         (_with(f"{_FILE}/mirrors", "none"), "mirrors: .* valid list, got 'none'"),
         (_with(f"{_MIRROR}/url", "ftp://x/a"), "url: .* got 'ftp://x/a'"),
         (_with(f"{_MIRROR}/bytes", 0), "bytes: .* greater than or equal to 1, got 0"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.statistics import (
     FEMNIST_ITEMS,
+    IMAGES_OF_WRITERS,
     SHAKESPEARE_MEAN,
-    Draw,
     Setting,
+    SubjectSizes,
     paper_scale_statistics,
     paper_settings,
     shakespeare_counts,
@@ -27,12 +25,9 @@ from subjectdp.data.statistics import (
     simulate_batches,
     simulate_setting,
     summary_table,
-    train_counts,
 )
 from subjectdp.data.statistics import femnist_counts as femnist_counts_of
-from subjectdp.data.writer_sizes import IMAGES_OF_WRITERS, SubjectSizes
 from subjectdp.errors import ConfigError
-from subjectdp.noise.keys import Purpose, numpy_generator
 
 COLUMNS = ["setting", "silo", "step", "items", "subjects", "largest_group"]
 SETTINGS = {setting.name: setting for setting in paper_settings()}
@@ -40,23 +35,17 @@ Counts = NDArray[np.int64]
 
 
 def femnist_counts(alpha: float, seed: int = 0) -> Counts:
-    chosen = SpreadSettings(16, "power", alpha)
-    return silo_counts(seed, np.full(3500, FEMNIST_ITEMS), chosen)
+    return silo_counts(seed, np.full(3500, FEMNIST_ITEMS), alpha=alpha)
 
 
 # Exact laws of one silo's mini-batch, by other means than drawing it.
 
 
-def exact_subjects(row: Counts, batch: int, draw: Draw) -> float:
+def exact_subjects(row: Counts, batch: int, replaced: bool = False) -> float:
     """Expected distinct subjects: the sum over subjects of 1 - P(none of its items is drawn)."""
     n = row.sum()
     row, subjects = np.unique(row, return_counts=True)
-    if draw is Draw.FIXED_BATCH_SIZE:
-        missed = stats.hypergeom.pmf(0, n, row, batch)
-    elif draw is Draw.POISSON:
-        missed = (1 - batch / n) ** row
-    else:
-        missed = (1 - row / n) ** batch
+    missed = (1 - row / n) ** batch if replaced else stats.hypergeom.pmf(0, n, row, batch)
     return float((subjects * (1 - missed)).sum())
 
 
@@ -81,17 +70,13 @@ def z_score(values: pd.Series, mean: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", list(Draw))
 @pytest.mark.parametrize("alpha", [1.0, 16.0])
-def test_distinct_subjects_follow_the_exact_expectation(draw: Draw, alpha: float) -> None:
+def test_distinct_subjects_follow_the_exact_expectation(alpha: float) -> None:
     counts = femnist_counts(alpha)[:3]
-    frame = simulate_batches(0, counts, 512, 3, draw)
-    wanted = np.mean([exact_subjects(row, 512, draw) for row in counts])
+    frame = simulate_batches(0, counts, 512, 3)
+    wanted, with_replacement = (np.mean([exact_subjects(row, 512, w) for row in counts]) for w in (False, True))
     assert abs(z_score(frame["subjects"], float(wanted))) < 4.5
-    for other in Draw:  # the three draws are told apart, but for Poisson, whose mean is the fixed size's
-        if (other is Draw.WITH_REPLACEMENT) is not (draw is Draw.WITH_REPLACEMENT):
-            wrong = np.mean([exact_subjects(row, 512, other) for row in counts])
-            assert abs(z_score(frame["subjects"], float(wrong))) > 3
+    assert abs(z_score(frame["subjects"], float(with_replacement))) > 3
 
 
 def test_largest_group_follows_its_exact_law() -> None:
@@ -101,57 +86,6 @@ def test_largest_group_follows_its_exact_law() -> None:
         exact = float(np.mean([exact_largest_group(row, 512, most) for row in counts]))
         inside = int((frame["largest_group"] <= most).sum())
         assert stats.binomtest(inside, len(frame), exact).pvalue > 1e-5
-
-
-def test_exact_law_of_the_largest_group_by_enumeration() -> None:
-    """The oracle itself: 3 subjects of 2, 1, 1 items, batches of 2; one pair of 6 is of one subject."""
-    assert exact_largest_group(np.array([2, 1, 1]), 2, 1) == pytest.approx(5 / 6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("alpha", "group", "subjects"),
-    [(1, 2.96, 473), (2, 3.19, 463), (4, 3.74, 435), (8, 4.63, 387), (16, 5.88, 319)],
-)
-def test_alpha_sweep_table(alpha: float, group: float, subjects: float) -> None:
-    """An earlier, independent simulation (with replacement) of a fresh order of silos for each subject."""
-    frame = simulate_batches(0, femnist_counts(alpha), 512, 2, Draw.WITH_REPLACEMENT)
-    assert frame["largest_group"].mean() == pytest.approx(group, abs=0.07)
-    assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("alpha", "group", "subjects"),
-    [(1, 2.86, 476.6), (2, 3.11, 465.8), (4, 3.66, 437.5), (8, 4.6, 388.6), (16, 5.81, 320.4)],
-)
-def test_alpha_sweep_without_replacement(alpha: float, group: float, subjects: float) -> None:
-    """Without replacement: 476.5 of 512 are distinct at alpha 1 (closed form), and Z is a little smaller."""
-    frame = simulate_batches(1, femnist_counts(alpha, seed=1), 512, 2)
-    assert frame["largest_group"].mean() == pytest.approx(group, abs=0.07)
-    assert frame["subjects"].mean() == pytest.approx(subjects, abs=1.2)
-
-
-def one_order_for_all(alpha: float) -> Counts:
-    """The wrong reading: every subject ranks the silos alike. Silos too small for a batch are left out."""
-    generator = numpy_generator(0, Purpose.STATISTICS, "wrong")
-    rank = (16 * generator.random((3500, FEMNIST_ITEMS)) ** (1 / alpha)).astype(int)
-    counts = np.stack([(rank == silo).sum(axis=1) for silo in range(16)])
-    return counts[counts.sum(axis=1) >= 512]
-
-
-def test_one_order_for_all_subjects_is_rejected_by_the_papers_numbers() -> None:
-    """Alpha 16: the papers see groups of 6 and 310 subjects; one order gives 3.3 and 452."""
-    frame = simulate_batches(0, one_order_for_all(16.0), 512, 4, Draw.WITH_REPLACEMENT)
-    wrong = frame.groupby("silo")[["largest_group", "subjects"]].mean()
-    assert wrong["largest_group"].mean() == pytest.approx(3.3, abs=0.2)
-    assert wrong["subjects"].mean() == pytest.approx(452, abs=5)
-    right = simulate_batches(0, femnist_counts(16.0), 512, 1)
-    published = SETTINGS["femnist_alpha_16"].published
-    assert published.largest_group is not None and published.subjects is not None
-    for column, target in (("largest_group", published.largest_group), ("subjects", published.subjects)):
-        assert abs(right[column].mean() / target - 1) < 0.05
-        assert abs(wrong[column].mean() / target - 1) > 0.35
 
 
 @pytest.mark.slow
@@ -183,16 +117,6 @@ def test_shakespeare_model_has_the_published_moments() -> None:
     assert even.min() >= 4457 and even.max() <= 4460
 
 
-def test_the_variation_of_the_660_follows_from_the_aggregates() -> None:
-    """LEAF's mean and deviation of all characters, less the 470 small ones, leave 1.16 for the 660."""
-    users, mean, deviation = 1130, 3740.0, 6210.5
-    kept, kept_sum = 660, 3_678_452 / 0.9
-    small = (users * mean - kept_sum) / (users - kept)
-    squares = users * (deviation**2 + mean**2) - (users - kept) * small**2 * 1.5
-    kept_mean = kept_sum / kept
-    assert math.sqrt(squares / kept - kept_mean**2) / kept_mean == pytest.approx(1.16, abs=0.005)
-
-
 def test_frame_is_tidy_and_complete() -> None:
     counts = np.array([[5, 3, 2], [1, 1, 19]])
     frame = simulate_batches(0, counts, 4, 3, setting="tiny")
@@ -205,14 +129,6 @@ def test_frame_is_tidy_and_complete() -> None:
     assert (frame["largest_group"] + frame["subjects"] <= 5).all()
 
 
-def test_poisson_sizes_vary_around_the_batch_size() -> None:
-    frame = simulate_batches(0, femnist_counts(1.0)[:2], 512, 8, Draw.POISSON)
-    assert frame["items"].nunique() > 50
-    assert abs(z_score(frame["items"], 512)) < 4.5
-    ratio = frame["items"].var() / (512 * (1 - 512 / femnist_counts(1.0)[0].sum()))
-    assert 0.8 < ratio < 1.22
-
-
 def test_same_seed_same_statistics_and_keys_are_apart() -> None:
     counts = femnist_counts(1.0)[:2]
     base = simulate_batches(0, counts, 512, 1, setting="a")
@@ -220,10 +136,7 @@ def test_same_seed_same_statistics_and_keys_are_apart() -> None:
     same_silos = simulate_batches(0, np.stack([counts[0], counts[0]]), 512, 1)
     first, second = (same_silos[same_silos["silo"] == silo]["subjects"].tolist() for silo in (0, 1))
     assert first != second
-    for other in (
-        simulate_batches(1, counts, 512, 1, setting="a"),
-        simulate_batches(0, counts, 512, 1, setting="b"),
-    ):
+    for other in (simulate_batches(1, counts, 512, 1, setting="a"), simulate_batches(0, counts, 512, 1, setting="b")):
         assert base["subjects"].tolist() != other["subjects"].tolist()
 
 
@@ -260,12 +173,11 @@ def test_the_writers_are_those_of_the_public_output() -> None:
 @pytest.mark.slow
 def test_distinct_subjects_at_alpha_16_depend_on_the_sizes() -> None:
     """Exact laws, no draws: equal subjects give 320, real writers' sizes 314, LEAF's spread 309; v1 prints 310."""
-    spread = SpreadSettings(16, "power", 16.0)
     found = {}
     for sizes in SubjectSizes:
-        rows = silo_counts(0, femnist_counts_of(3500, sizes), spread)
+        rows = silo_counts(0, femnist_counts_of(3500, sizes), alpha=16.0)
         weights = np.ceil(rows.sum(axis=1) / 512)
-        each = [exact_subjects(row, 512, Draw.FIXED_BATCH_SIZE) for row in rows]
+        each = [exact_subjects(row, 512) for row in rows]
         found[str(sizes)] = float(np.average(each, weights=weights))
     assert found == {
         "equal": pytest.approx(320.4, abs=1.0),
@@ -293,23 +205,3 @@ BAD: list[tuple[Callable[[], object], str]] = [
 def test_bad_input(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()
-
-
-@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="needs the real e-text")
-def test_real_shakespeare(tmp_path: Path) -> None:
-    """The real 660 subjects: 85.3 distinct of 100, Z = 2/3/4/5 in 11.5/60.5/22.5/4.6 % of mini-batches."""
-    from subjectdp.data.shakespeare import load_upstream
-    from subjectdp.data.store import write_prepared
-
-    content = load_upstream(Path(os.environ["SUBJECTDP_REAL_DATA"]) / "shakespeare_etext100_1994.txt.gz")
-    write_prepared(tmp_path, content, "upstream", [], 0.1)
-    counts = train_counts(tmp_path)
-    assert len(counts) == 660
-    assert counts.mean() == pytest.approx(SHAKESPEARE_MEAN, abs=1)
-    assert counts.std() / counts.mean() == pytest.approx(1.16, abs=0.005)
-    table = summary_table(simulate_setting(0, SETTINGS["shakespeare"], counts)).iloc[0]
-    assert table["subjects_mean"] == pytest.approx(85.3, abs=0.1)
-    shares = [table[f"share_of_group_{size}"] for size in (2, 3, 4, 5)]
-    assert shares == pytest.approx([0.115, 0.605, 0.225, 0.046], abs=0.015)
-    model = summary_table(simulate_setting(0, SETTINGS["shakespeare"])).iloc[0]
-    assert model["subjects_mean"] == pytest.approx(table["subjects_mean"], abs=0.6)

@@ -16,7 +16,7 @@ from subjectdp.errors import DataError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    inputs = [store.InputFile("a.zip", "0" * 64, 12)]
+    inputs = [{"file": "a.zip", "sha256": "0" * 64, "bytes": 12}]
     store.write_prepared(tmp_path / "prepared", images([5, 9, 2]), "embedded", inputs, 0.2)
     return tmp_path / "prepared"
 
@@ -29,7 +29,7 @@ def test_what_is_written_is_loaded(tmp_path: Path, content: Content) -> None:
     np.testing.assert_array_equal(data.labels, content.labels)
     np.testing.assert_array_equal(data.first_items, content.first_items)
     np.testing.assert_array_equal(data.items, content.items)
-    assert (data.subject_ids.tolist(), data.groups.tolist()) == (content.subject_ids, content.groups)
+    assert (data.subject_ids, data.groups) == (content.subject_ids, content.groups)
     assert (data.dataset, data.kind, data.classes, data.window, data.subjects, data.synthetic) == (
         *(content.dataset, content.kind, content.classes, content.window, 3, False),
     )
@@ -71,7 +71,7 @@ def test_features_are_hashed_where_they_are_verified(folder: Path) -> None:
 
 def test_first_subjects(folder: Path) -> None:
     data = store.load_prepared(folder)
-    assert data.first_subjects(2).subject_ids.tolist() == ["f0000", "f0001"]
+    assert data.first_subjects(2).subject_ids == ["f0000", "f0001"]
     for count in (0, 4):
         with pytest.raises(DataError, match=r"data\.subjects"):
             data.first_subjects(count)

@@ -31,12 +31,6 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-def test_every_example_has_less_than_60_lines_of_code() -> None:
-    for path in EXAMPLES.glob("*.py"):
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        assert len(lines) < 60, path.name
-
-
 @pytest.mark.slow
 def test_a_federation_of_ones_own_keeps_its_epsilon_and_learns() -> None:
     accuracy, epsilon = loaded("own_federation").main()
@@ -94,10 +88,6 @@ def test_the_how_to_page_runs_as_it_stands(
     assert main(shlex.split(command.replace("\\\n", " "))[1:]) == 0
     shown = re.findall(r"epsilon (\S+) at delta", capsys.readouterr().out.partition("What this run gives")[2])
     assert [float(value) for value in shown] == pytest.approx([float(value) for value in first.split()], rel=1e-3)
-
-
-def test_there_are_three_notebooks() -> None:
-    assert len(NOTEBOOKS) == 3
 
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")

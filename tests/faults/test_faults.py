@@ -6,8 +6,6 @@ Faults that need a mount (disk full, read-only) are skipped where this user may 
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +13,12 @@ import pytest
 
 from faults import kills
 from faults.trials import FAULTS, TRIALS, Fault, may_mount, prepare, trial
-from faults.workspace import NotRecovered, Workspace
 
 KILLS = 20  # random moments, each with two signals
 SHORT = (  # name and trial: one each of processes, disks and files
     ("an orphan beside its replacement", 0),
     ("disk full", 1),
-    ("corrupt prepared data", 0),
+    ("SIGKILL of a job", 0),
 )
 
 
@@ -55,19 +52,6 @@ def test_a_training_killed_at_random_ends_bit_identical(
     tmp_path: Path, count: int, seed: int, tally: Callable[..., None]
 ) -> None:
     tally(faults=1, recovered=0)
-    done = [kill.signum.name for kill in kills.kills(tmp_path, count, seed)]
+    done = list(kills.kills(tmp_path, count, seed))
     assert done == ["SIGTERM", "SIGKILL"] * count
     tally(faults=0, recovered=1)
-
-
-@pytest.mark.long
-def test_another_bit_in_the_model_counts_as_lost(folder: Path) -> None:
-    space = Workspace(folder / "undisturbed").copy(folder / "planted")
-    reference = json.loads((folder / "reference.json").read_text())
-    shutil.copytree(folder / "run", space.run)
-    space.must_equal(reference)
-    content = bytearray((space.run / "model.safetensors").read_bytes())
-    content[-1] ^= 1
-    (space.run / "model.safetensors").write_bytes(content)
-    with pytest.raises(NotRecovered, match="silently wrong: model"):
-        space.nothing_wrong(reference)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from subjectdp.config.sections import PartitionConfig
 from subjectdp.data import partition as partition_files
 from subjectdp.data.partition import partition_subjects, subject_table
 from subjectdp.data.splits import Splits
-from subjectdp.data.spread import POWER, UNIFORM, SpreadSettings
 
 
 def write_partition(
@@ -22,7 +22,7 @@ def write_partition(
     none = np.zeros(0, dtype=np.int32)
     splits = Splits(np.arange(len(owners), dtype=np.int32), owners, none, none, none, none)
     ids = [f"subject-{index}" for index in range(subjects)]
-    settings = SpreadSettings(16, UNIFORM if alpha == 1 else POWER, alpha)
+    settings = PartitionConfig(distribution="uniform" if alpha == 1 else "power", alpha=alpha)
     partition = partition_subjects(splits, ids, settings, seed)
     partition.facts["data"] = {"dataset": dataset, "synthetic": True}
     partition_files.write_partition(folder, partition, subject_table(partition, splits, ids))

@@ -14,7 +14,7 @@ import pandas as pd
 from figures.fake_partitions import write_partition
 from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.findings import COLUMNS as AUDIT_COLUMNS
-from subjectdp.data.statistics import Draw, Setting, paper_settings, simulate_setting
+from subjectdp.data.statistics import Setting, paper_settings, simulate_setting
 from subjectdp.figures.attacks import CASE_COLUMNS
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
@@ -165,7 +165,7 @@ def statistics(root: Path) -> FigureInputs:
     for known in paper_settings():
         subjects = 350 if known.dataset == "femnist" else 100
         small = Setting(known.name, known.dataset, subjects, known.alpha, 64, 1, known.published)
-        frames.append(simulate_setting(0, small, np.full(subjects, 60), Draw.FIXED_BATCH_SIZE))
+        frames.append(simulate_setting(0, small, np.full(subjects, 60)))
     return table(root, "statistics", pd.concat([frame.astype({"setting": str}) for frame in frames]))
 
 

@@ -47,11 +47,7 @@ def test_a_selection_makes_the_figure_drawable() -> None:
 def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
     key: str, values: list[Any], undrawable: set[str]
 ) -> None:
-    sweep = {
-        "algorithm": ["local_item_dp", "higrad_avg_dp:v3"],
-        "partition.distribution": "power",
-        key: values,
-    }
+    sweep = {"algorithm": ["local_item_dp", "higrad_avg_dp:v3"], "partition.distribution": "power", key: values}
     problems = undrawable_figures(scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost"))
     assert {line.split()[2] for line in problems} == undrawable
 

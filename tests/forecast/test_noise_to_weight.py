@@ -11,8 +11,7 @@ import pytest
 
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
-from subjectdp.forecast.noise_to_weight import weight_scale
-from subjectdp.forecast.plan_report import plan_scenario
+from subjectdp.forecast.plan_report import plan_scenario, weight_scale
 
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.5}
 ONE_STEP = 2.0 * 0.1 / 16 / math.sqrt(4)  # σ C / B, averaged over four silos
@@ -24,12 +23,7 @@ def planned(folder: Path, algorithm: str = "local_item_dp", **optimizer: Any) ->
         "partition": {"silos": 4},
         "algorithm": {"name": algorithm},
         "privacy": {"mode": "sound", "noise_multiplier": 2.0, "clip_norm": 0.1},
-        "training": {
-            "rounds": 5,
-            "local_steps": 3,
-            "batch_size": 16,
-            "optimizer": {**OPTIMIZER, **optimizer},
-        },
+        "training": {"rounds": 5, "local_steps": 3, "batch_size": 16, "optimizer": {**OPTIMIZER, **optimizer}},
         "model": {"name": "handwriting_head", "parameters": {"from_synthetic": False}},
     }
     return plan_scenario(load_scenario_from_mapping({"name": "noise", "run": run}), str(folder))
@@ -62,11 +56,7 @@ def test_noise_above_the_scale_of_the_weights_is_warned_of_with_its_ratio(tmp_pa
 @pytest.mark.parametrize(
     ("model", "dataset", "scale"),
     [
-        (
-            "leaf_cnn",
-            "femnist",
-            1 / math.sqrt(3 * 7 * 7 * 64),
-        ),  # U(-1/√n, 1/√n) of n inputs of the dense layer
+        ("leaf_cnn", "femnist", 1 / math.sqrt(3 * 7 * 7 * 64)),  # U(-1/√n, 1/√n) of n inputs of the dense layer
         ("mlp", "cifar10", 1 / math.sqrt(3 * 1024)),  # by the shape of the data set's items
         ("handwriting_head", "femnist", 5),
         ("char_ngram", "shakespeare", 5),

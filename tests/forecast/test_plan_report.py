@@ -104,14 +104,7 @@ def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path,
 
 @pytest.mark.parametrize(
     ("hours", "words"),
-    [
-        (0, "0 s"),
-        (2.5 / 3600, "2.5 s"),
-        (0.05, "3.0 min"),
-        (1.5, "90 min"),
-        (5.12, "5.1 h"),
-        (1239.6, "1,240 h"),
-    ],
+    [(0, "0 s"), (2.5 / 3600, "2.5 s"), (0.05, "3.0 min"), (1.5, "90 min"), (5.12, "5.1 h"), (1239.6, "1,240 h")],
 )
 def test_times_are_in_units_that_people_can_picture(hours, words):
     assert _span(hours) == words

@@ -5,11 +5,9 @@ from __future__ import annotations
 import resource
 import signal
 import struct
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +43,7 @@ def limited_time(cpu_seconds: float = CPU_SECONDS) -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise Hang(f"signal {number} after {cpu_seconds} s of CPU or {WALL_SECONDS} s")
 
-    timers = (
-        (signal.SIGPROF, signal.ITIMER_PROF, cpu_seconds),
-        (signal.SIGALRM, signal.ITIMER_REAL, WALL_SECONDS),
-    )
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, cpu_seconds), (signal.SIGALRM, signal.ITIMER_REAL, WALL_SECONDS))
     previous: list[tuple[int, Any]] = []
     try:
         for number, timer, seconds in timers:
@@ -78,12 +73,3 @@ def png_with(width: int, height: int, depth: int = 8, colour: int = 0, body: byt
     """A PNG that declares what it is told to, whatever its pixels are."""
     header = struct.pack(">2L5B", width, height, depth, colour, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + more + chunk(b"IDAT", body) + chunk(b"IEND", b"")
-
-
-def zipped(files: Mapping[str, bytes]) -> bytes:
-    """The files as a deflated zip file."""
-    stream = BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return stream.getvalue()

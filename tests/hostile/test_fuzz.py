@@ -23,39 +23,17 @@ import pytest
 from hostile.limits import TOKEN, check_message, limit_memory, limited_time, tree
 from source_files import leaf_femnist, leaf_shakespeare, write_document
 from subjectdp.config import load_scenario
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import check_content
 from subjectdp.data.embedded import generate
-from subjectdp.data.inspect import SourceOptions
 from subjectdp.data.prepare import read_source
 from subjectdp.errors import SubjectDPError
 
 Read = Callable[[Path], object]
 TOKENS = (
-    *(
-        b"\0",
-        b"\x00" * 64,
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"PK\x03\x04",
-        b"PK\x05\x06",
-        b"../../",
-        b'"',
-        b"NaN",
-        b"-1",
-    ),
-    *(
-        b"\\ud800",
-        b"1e999",
-        b"9" * 5000,
-        b"[[[[",
-        b"{}",
-        b"<html>",
-        b"\r",
-        b"\xe2\x80\xa8",
-        b"${HOME}",
-        b"\xff" * 8,
-    ),
+    *(b"\0", b"\x00" * 64, b"\xff\xfe", b"\xef\xbb\xbf", b"PK\x03\x04", b"PK\x05\x06", b"../../", b'"', b"NaN", b"-1"),
+    *(b"\\ud800", b"1e999", b"9" * 5000, b"[[[[", b"{}", b"<html>", b"\r", b"\xe2\x80\xa8", b"${HOME}", b"\xff" * 8),
 )
 TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 3
 SCENARIO = """name: x
@@ -72,7 +50,7 @@ ITEMS = {"shakespeare": 150, "acs_income": 400}  # the fewest that are generated
 
 def upstream(dataset: str) -> tuple[Callable[[Path], object], Read]:
     """Generated files in upstream's formats, and their reader."""
-    options = SourceOptions(dataset, "embedded")
+    options = DataConfig(dataset=dataset)
     decode = dataset != "cifar10"  # whose features take a network
     return (
         lambda folder: generate(dataset, folder, 4, ITEMS.get(dataset, 12), 0),
@@ -82,7 +60,7 @@ def upstream(dataset: str) -> tuple[Callable[[Path], object], Read]:
 
 def in_place(dataset: str, source: str, name: str, **options: str) -> Read:
     def read(folder: Path) -> None:
-        wanted = SourceOptions(dataset, source, str(folder / name), **options)  # type: ignore[arg-type]
+        wanted = DataConfig(dataset=dataset, source=source, path=str(folder / name), **options)
         check_content(read_source(wanted, folder))
 
     return read

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hostile.limits import TOKEN, check_message, tree
 from subjectdp.cli.main import main
 from subjectdp.config import load_run, load_scenario
-from subjectdp.data.sources import load_sources
 from subjectdp.errors import ConfigError
 
 CASES: dict[str, tuple[str, str]] = {
@@ -32,10 +30,7 @@ CASES: dict[str, tuple[str, str]] = {
     "an attribute": ("name: x\nrun: {__class__: 1}", "'run.__class__'"),
     "an attribute in a sweep": ("name: x\nsweep: [{seed.__class__: 1}]", "'sweep[0].seed.__class__'"),
     "an attribute of a run": ("name: x\nsweep: [{run_id: a}]", "'sweep[0].run_id'"),
-    "an attribute of a model": (
-        "name: x\nsweep: [{model.parameters.__init__: 1}]",
-        "model.parameters.__init__",
-    ),
+    "an attribute of a model": ("name: x\nsweep: [{model.parameters.__init__: 1}]", "model.parameters.__init__"),
     "no argument of a model": ("name: x\nsweep: [{model.parameters.: 1}]", "model.parameters"),
     "an attribute to select by": (
         "name: x\nfigures: [figure1]\nselections: {figure1: {__class__.__name__: x}}",
@@ -49,10 +44,7 @@ CASES: dict[str, tuple[str, str]] = {
     "a path with a zero": ('name: x\nrun: {data: {source: leaf_json, path: "a\\0b"}}', "data.path"),
     "a path of two lines": ('name: x\nrun: {data: {source: leaf_json, path: "a\\nb"}}', "data.path"),
     "a password": (f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}}}'}}}}", "data.path"),
-    "a password or not": (
-        f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}:-x}}'}}}}",
-        "is not read",
-    ),
+    "a password or not": (f"name: x\nrun: {{data: {{source: leaf_json, path: '${{{TOKEN[0]}:-x}}'}}}}", "is not read"),
     "another path of Snakemake's": ("name: x\npathvars: {results: /tmp/evil}", "'pathvars'"),
     "an overlay of a list": ("name: x\nrun: [1]", "run"),
 }
@@ -110,29 +102,3 @@ def test_what_a_variable_holds_is_not_expanded_again(monkeypatch: pytest.MonkeyP
 
 
 _TABLE = "femnist: {{license: x, files: {{{}: {{format: zip, mirrors: [{{url: '{}', bytes: 1, sha256: null}}]}}}}}}"
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("femnist: !!python/object/apply:os.system ['true']", "plain YAML"),
-        ("femnist: {license: x, license: y}", "given twice"),
-        (_TABLE.format("../a.zip", "http://x"), "files.../a.zip"),
-        (_TABLE.format("a.zip", "file:///etc/passwd"), "match pattern"),
-        ("\xff", "a mapping"),
-    ],
-)
-def test_a_hostile_table_of_sources_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    (tmp_path / "datasets.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=told):
-        load_sources("femnist", tmp_path / "datasets.yaml")
-
-
-def test_one_message_lists_so_many_problems_and_no_more(tmp_path: Path) -> None:
-    content: dict[str, Any] = {f"key{n}": 1 for n in range(500)}
-    path = tmp_path / "scenario.yaml"
-    path.write_text("name: x\nrun:\n" + "".join(f"  {key}: 1\n" for key in content))
-    with pytest.raises(ConfigError) as caught:
-        load_scenario(path)
-    lines = str(caught.value).split("\n")
-    assert len(lines) == 41 and lines[-1] == "There are more problems; correct these first."

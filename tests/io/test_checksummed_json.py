@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subjectdp.io.atomic import SEAL, is_intact, sealed, write_json
+from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 NUMBERS = st.floats() | st.integers() | st.booleans() | st.none()
 CONTENT = st.dictionaries(
@@ -22,13 +21,6 @@ CONTENT = st.dictionaries(
 @given(CONTENT)
 def test_a_seal_holds_through_json(content: dict[str, object]) -> None:
     assert is_intact(json.loads(json.dumps(sealed(content), indent=1, sort_keys=True)))
-
-
-def test_a_seal_holds_through_a_file_and_in_any_order(tmp_path: Path) -> None:
-    content = {"b": (1, 2.5, float("inf")), "a": {"epsilon": 3.9999, "unit": "item"}}
-    write_json(tmp_path / "a.json", sealed(content))
-    read = json.loads((tmp_path / "a.json").read_text())
-    assert is_intact(read) and is_intact(dict(reversed(read.items())))
 
 
 def test_any_other_character_in_a_value_breaks_it() -> None:

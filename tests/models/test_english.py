@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import nn
+from safetensors import safe_open
 
-from benchmarks import pretraining_text
-from benchmarks.pretraining_text import (
-    TextSettings,
-    as_verse,
-    head_of_features,
-    plain,
-    pretrain_text,
-)
 from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
-from subjectdp.errors import ConfigError, ModelError
+from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, WIDTH, EnglishFeatures
+from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
 from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import load_weights, provenance
+from subjectdp.models.handwriting import PublicFeatures, load_weights
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
-
-TINY = TextSettings(steps=20, batch_size=16, seed=5)
-LINES = "\n  1 In the beginning was the word,\nand the word was good.\n  12 And it was so. \u00a7\n"
 
 
 def windows(text: str) -> torch.Tensor:
@@ -37,87 +25,41 @@ def windows(text: str) -> torch.Tensor:
 
 
 def test_the_weights_say_how_they_were_made() -> None:
-    made = provenance(ENGLISH)
-    assert {key: made[key] for key in asdict(TextSettings())} == asdict(TextSettings())
+    with safe_open(ENGLISH, framework="pt") as tensors:
+        made = json.loads(tensors.metadata()["provenance"])
     assert made["training_accuracy"] > 0.6 and len(made["text_sha256"]) == 64
     assert ENGLISH.stat().st_size < 450_000
 
 
 def test_the_head_of_the_package_knows_english() -> None:
     model = build_model("english_head", 80, "text", 0)
-    for start, following in (
-        ("and the lord said unto th", "e"),
-        ("the children of Israe", "l"),
-        ("of the kin", "g"),
-    ):
+    for start, following in (("and the lord said unto th", "e"), ("the children of Israe", "l"), ("of the kin", "g")):
         logits = model(windows(start.rjust(80)))
         assert VOCABULARY[int(logits.argmax())] == following
 
 
-def test_features_read_the_last_characters_of_one_item() -> None:
-    model = build_model("english_head", 80, "text", 0, {"from_public": False})
-    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (80, WIDTH))]
-    assert not model.head.weight.any()  # type: ignore[union-attr]
-    features = fixed_features(model)
+def test_features_read_the_last_characters() -> None:
+    features = fixed_features(build_model("english_head", 80, "text", 0))
     assert features is not None
     characters = torch.randint(0, 80, (5, 80), generator=torch.Generator().manual_seed(0))
-    whole = features(characters)
-    torch.testing.assert_close(whole[2:3], features(characters[2:3]), rtol=1e-4, atol=1e-5)
+    whole, other = features(characters), characters.clone()
     assert (whole[:, -1] == CONSTANT).all()
-    other = characters.clone()
     other[:, :-SEEN] = 0
     assert torch.equal(features(other), whole)
     other[:, -SEEN] = (characters[:, -SEEN] + 1) % 80
     assert not torch.equal(features(other), whole)
-    torch.testing.assert_close(model(characters), model(whole))
 
 
 def test_another_vocabulary_is_refused() -> None:
     with pytest.raises(ModelError, match="80 symbols and windows of at least 12 .* '5 symbols, windows of 80'"):
         build_model("english_head", 5, "text", 0)
-    with pytest.raises(ModelError, match="from_public to be true or false, got 1"):
-        build_model("english_head", 80, "text", 0, {"from_public": 1})
-
-
-def test_the_text_loses_numbers_and_foreign_symbols_and_gets_capitals() -> None:
-    text = plain(LINES)
-    assert text.strip() == "In the beginning was the word, and the word was good. And it was so."
-    verse = as_verse(text * 40, 3)
-    assert verse.lower() == (text * 40).lower() and verse != text * 40
-    assert as_verse(text * 40, 3) == verse != as_verse(text * 40, 4)
-
-
-def test_the_projected_head_has_the_logits_of_the_head() -> None:
-    generator = torch.Generator().manual_seed(1)
-    head, outputs = nn.Linear(6, 4), torch.randn(9, 6, generator=generator)
-    projection, mean = torch.randn(6, 6, generator=generator), torch.randn(6, generator=generator)
-    features = torch.cat([(outputs - mean) @ projection, torch.full((9, 1), CONSTANT)], dim=1)
-    with torch.no_grad():
-        wanted = head(outputs)
-    torch.testing.assert_close(features @ head_of_features(head, projection, mean).T, wanted, rtol=1e-3, atol=1e-4)
-
-
-def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretraining_text, "_PROJECTED", 500)
-    text = tmp_path / "text"
-    text.write_text(LINES * 30)
-    for name in ("one", "other"):
-        pretrain_text(TINY, text, tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-    made = load_file(tmp_path / "one")
-    assert {k: v.shape for k, v in made.items()} == {
-        k: v.shape for k, v in load_weights(ENGLISH, ENGLISH_SHA256).items()
-    }
-    text.write_text("short")
-    with pytest.raises(ConfigError, match="at least 1000 characters long, got '5 characters'"):
-        pretrain_text(TINY, text, tmp_path / "short")
 
 
 def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path) -> None:
     texts = {"HAMLET": "the time is out of joint " * 8, "OPHELIA": "there is rosemary " * 9}
     write_prepared(tmp_path / "prepared", text_content(texts, ["play", "play"], {}), "upstream", [], 0.2)
     prepared, cpu = load_prepared(tmp_path / "prepared"), torch.device("cpu")
-    features = EnglishFeatures(load_weights(ENGLISH, ENGLISH_SHA256))
+    features = PublicFeatures(EnglishNet, load_weights(ENGLISH, ENGLISH_SHA256), CONSTANT)
     used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
     windows_of_text, wanted = DeviceDataset(prepared, cpu).batch(used)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})

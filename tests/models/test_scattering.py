@@ -101,16 +101,6 @@ def test_all_orders_are_what_sums_over_pixels_give() -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6, err_msg=f"channel {place}")
 
 
-def test_one_scale_has_no_second_order() -> None:
-    transform, image = Scattering(1, 3), images(1)
-    found = transform(image)[0].double().numpy()
-    assert found.shape == (4, 14, 14) and (transform.channels, transform.side) == (4, 14)
-    side = 28 + 2 * 2
-    signal = np.pad(image[0, 0].double().numpy(), 2, mode="reflect")
-    wanted = circular(signal, low_pass(side, 1)).real[::2, ::2][1:-1, 1:-1]
-    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-6)
-
-
 def test_an_image_is_transformed_by_itself_and_turning_it_permutes_the_angles() -> None:
     transform, batch = Scattering(2, 8), images(3)
     whole = transform(batch)
@@ -119,26 +109,6 @@ def test_an_image_is_transformed_by_itself_and_turning_it_permutes_the_angles() 
     padded[..., 12:15, 8:19] = 1.0  # a bar along the second axis
     bars = [transform(padded)[0, 1:9].sum((1, 2)), transform(padded.transpose(2, 3))[0, 1:9].sum((1, 2))]
     assert abs(int(bars[0].argmax()) - int(bars[1].argmax())) == 4, "a quarter turn is four of eight angles"
-
-
-def test_there_is_nothing_to_train_in_the_features() -> None:
-    model = build_model("scattering_head", 62, "image", 0)
-    assert [(name, tuple(p.shape)) for name, p in model.named_parameters()] == [("head.weight", (62, 3969))]
-    assert list(model.state_dict()) == ["head.weight"]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"scales": 3}, r"Expected model.parameters.scales to be 1 or 2 .*, got 3"),
-        ({"scales": True}, r"model.parameters.scales to be 1 or 2 .*, got True"),
-        ({"angles": 0}, r"model.parameters.angles to be a whole number from 1 to 64, got 0"),
-        ({"angles": 2.0}, r"model.parameters.angles to be a whole number from 1 to 64, got 2.0"),
-    ],
-)
-def test_sizes_that_cannot_be(sizes: dict[str, float], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        build_model("scattering_head", 62, "image", 0, sizes)
 
 
 def test_random_directions_keep_lengths_and_are_the_same_for_every_run() -> None:

@@ -143,7 +143,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "code in a script": (Edit("workflow/scripts/train.py", "\nADDED = 1\n"), trained(5)),
     "a docstring": (Edit(LIBRARY / "engine/clipping.py", '"""Other words. ', '"""'), {}),
     "the message of an error": (
-        Edit(LIBRARY / "models/build.py", "Expected model.name to suit", "Expected model.name to fit"),
+        Edit(LIBRARY / "models/build.py", "Expected model.parameters which", "Expected model.parameters that"),
         {},
     ),
     "how errors are worded": (code("errors"), {}),

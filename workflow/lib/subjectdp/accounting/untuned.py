@@ -1,7 +1,7 @@
 """Rounds, clip norm and rate of SubjectRelease from public numbers alone (docs/own-algorithms.md, "Without tuning").
 
 For plain SGD on a linear head that starts from public data, with features of mean square norm about 1. The constants
-were chosen on generated writers (``benchmarks/untuned_rule.py``), so that they cost nobody any privacy.
+were chosen on generated writers (``benchmarks/untuned_rule.py`` of commit d061a81): they cost nobody any privacy.
 """
 
 from __future__ import annotations

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from pydantic import ValidationError
+
 from subjectdp.cli.parser import add_json, values_of
+from subjectdp.config.messages import config_error
 from subjectdp.config.resolve import expand_variables
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import expected
 from subjectdp.io.printing import print_json
@@ -42,21 +46,15 @@ def run(options: argparse.Namespace) -> None:
     source = options.source or ("table" if options.dataset == "table" else "upstream")
     if options.path is None and source != Source.EMBEDDED:
         raise expected("--path", None, f"where the source {source} lies")
-    from subjectdp.data.inspect import SourceOptions, format_summary, inspect_source  # to keep --help light
+    from subjectdp.data.inspect import format_summary, inspect_source  # to keep --help light
 
-    summary = inspect_source(
-        SourceOptions(
-            options.dataset,
-            source,
-            None if options.path is None else expand_variables(options.path),
-            options.test_fraction,
-            options.duplicate_first_image_bug,
-            options.label,
-            options.subject,
-            options.silo,
-        )
-    )
-    if options.json:
-        print_json(summary)
-    else:
-        print(format_summary(summary))
+    roles = ("dataset", "label", "subject", "silo", "test_fraction", "duplicate_first_image_bug")
+    given = {"source": source, **{name: getattr(options, name) for name in roles}}
+    if options.path is not None:
+        given["path"] = expand_variables(options.path)
+    try:
+        data = DataConfig.model_validate(given)
+    except ValidationError as problem:
+        raise config_error(problem, DataConfig, "data.") from None
+    summary = inspect_source(data)
+    print_json(summary) if options.json else print(format_summary(summary))

@@ -30,13 +30,7 @@ REGIONS = tuple(_NAMES.split())
 
 THRESHOLD = 50_000  # dollars
 SCALES = {"AGEP": 99.0, "SCHL": 24.0, "WKHP": 99.0}
-CODES = {
-    "COW": range(1, 10),
-    "MAR": range(1, 6),
-    "SEX": range(1, 3),
-    "RAC1P": range(1, 10),
-    "RELP": range(18),
-}
+CODES = {"COW": range(1, 10), "MAR": range(1, 6), "SEX": range(1, 3), "RAC1P": range(1, 10), "RELP": range(18)}
 OCCUPATIONS = 20  # blocks of 500 codes
 BIRTHPLACES = (
     56,

@@ -1,20 +1,18 @@
 """Files of a zip archive or of a folder with the same layout, read without extracting anything to disk.
 
-``zipfile`` checks the directory, headers, names and checksums. Checked here is what it lets pass: unsafe names,
-symbolic links, encryption, zip bombs and wrong sizes. Every problem is a DataError.
+``zipfile`` checks the directory, headers and checksums. Checked here is what it lets pass: names that cannot be
+printed, encryption, zip bombs and wrong sizes. Every problem is a DataError.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
 import os
-import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
@@ -92,11 +90,11 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
         return
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a zip file or a folder.")
-    with ExitStack() as stack:
-        try:
-            packed = zipfile.ZipFile(stack.enter_context(_PositionedFile(path)))
-        except _BROKEN as error:
-            raise DataError(f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt.") from None
+    try:
+        packed = zipfile.ZipFile(path)
+    except _BROKEN as error:
+        raise DataError(f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt.") from None
+    with packed:
         yield Archive(path, _checked(path, _list_zip(path, packed), largest), packed)
 
 
@@ -158,30 +156,6 @@ class _Checked:
             raise DataError(f"{self._name} is truncated or damaged ({_reason(error)}).") from None
 
 
-class _PositionedFile(io.FileIO):
-    """A file with its own position instead of the descriptor's, so that forked workers can share one open archive."""
-
-    _at = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        content = os.pread(self.fileno(), self._size() if size is None or size < 0 else size, self._at)
-        self._at += len(content)
-        return content
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size()}[whence]
-        if at < 0:
-            raise OSError("a position before the beginning of the file")
-        self._at = at
-        return at
-
-    def tell(self) -> int:
-        return self._at
-
-    def _size(self) -> int:
-        return os.fstat(self.fileno()).st_size
-
-
 def _reason(error: Exception) -> str:
     """The error's text on one short line; zipfile may quote 64 kB of a damaged header."""
     text = str(error) or type(error).__name__
@@ -210,14 +184,8 @@ def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
     """Why an entry is refused, or None."""
-    name = info.orig_filename
-    parts = name.replace("\\", "/").split("/")
-    if parts[0] == "" or parts[0][1:2] == ":" or ".." in parts:
-        return "has an absolute name, or one that leaves the archive"
-    if not name.isprintable() or len(name) > _LONGEST_NAME:
+    if not info.filename.isprintable() or len(info.filename) > _LONGEST_NAME:
         return "has a name that is too long or cannot be printed"
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "is a symbolic link"
     if info.flag_bits & 0x1:
         return "is encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -232,18 +200,13 @@ def _list_folder(path: Path) -> list[Member]:
     for root, folders, names in os.walk(path, onerror=_refuse):
         linked = [name for name in folders if Path(root, name).is_symlink()]
         for file in (Path(root, name) for name in (*linked, *names)):
-            if not _is_plain_file(file, path):
+            if not file.is_file() or not file.name.isprintable():
                 raise DataError(
-                    f"{in_words(str(file))} is not a plain file in {path}: devices, links to folders, links that "
-                    "lead out of it and names that cannot be printed are refused."
+                    f"{in_words(str(file))} is not a plain file in {path}: devices, links to folders and names that "
+                    "cannot be printed are refused."
                 )
             members.append(Member(file.relative_to(path).as_posix(), file.stat().st_size))
     return members
-
-
-def _is_plain_file(file: Path, folder: Path) -> bool:
-    inside = not file.is_symlink() or file.resolve().is_relative_to(folder.resolve())
-    return inside and file.is_file() and file.name.isprintable()
 
 
 def _refuse(error: OSError) -> None:

@@ -153,7 +153,7 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
     }
 
 
-def check_expected(counts: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
+def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None:
     """DataError listing each count of ``wanted`` that differs from ``counts``."""
     differences = [
         f"{key}: expected {value}, found {counts.get(key, 'no such count')}"

@@ -7,25 +7,50 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 
 from __future__ import annotations
 
+import hashlib
+import io
 import logging
 import re
+import struct
+import warnings
+import zlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from subjectdp.data import archives, images
+from subjectdp.data import archives
 from subjectdp.data.archives import Archive, Member
 from subjectdp.data.content import Content
+from subjectdp.data.progress import Progress
 from subjectdp.data.splits import IMAGE
 from subjectdp.errors import DataError
 
 CLASSES = 62
+SIDE = 28
+DIGEST = np.dtype("V16")  # an md5
+_LARGEST_SIDE = 1024  # NIST's have 128
+_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # 8 bits at most: Pillow cuts deeper grey levels off at 255
+_START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
 _HEX = re.compile(r"[0-9A-Fa-f]{2}")
 _LARGEST_FILE = 64 << 20  # bytes; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB
 _LOGGER = logging.getLogger(__name__)
+
+# What Pillow's reader raises for broken chunks; its warnings are raised as well.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    LookupError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+    Warning,
+)
 
 
 class Labelled(NamedTuple):
@@ -53,12 +78,12 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     """
     with _find_archive(folder, "by_class") as by_class, _find_archive(folder, "by_write") as by_write:
         labelled, written = list_by_class(by_class), list_by_write(by_write)
-        class_digests, _ = images.read_images(by_class, [i.member for i in labelled], _LOGGER, decode=False)
-        digests, pixels = images.read_images(by_write, [i.member for i in written], _LOGGER, decode)
+        class_digests, _ = read_images(by_class, [i.member for i in labelled], decode=False)
+        digests, pixels = read_images(by_write, [i.member for i in written], decode)
     labels = match_labels(class_digests, labelled, digests, written)
     order, counts, writers = group_by_writer([i.writer for i in written], duplicate_first_image_bug)
     if pixels is None:
-        features = np.broadcast_to(np.uint8(0), (len(order), images.SIDE, images.SIDE))
+        features = np.broadcast_to(np.uint8(0), (len(order), SIDE, SIDE))
     else:
         features = pixels if _is_identity(order, len(written)) else pixels[order]
     return Content(
@@ -131,10 +156,7 @@ def relabel(hex_class: str, name: str) -> int:
 
 
 def match_labels(
-    class_digests: NDArray[np.void],
-    labelled: list[Labelled],
-    digests: NDArray[np.void],
-    written: list[Written],
+    class_digests: NDArray[np.void], labelled: list[Labelled], digests: NDArray[np.void], written: list[Written]
 ) -> NDArray[np.uint8]:
     """Label of each image of by_write, (n,) uint8, by its digest; of equal images the first class wins."""
     labels_of: dict[bytes, int] = {}
@@ -170,3 +192,63 @@ def group_by_writer(
 
 def _is_identity(order: NDArray[np.int64], length: int) -> bool:
     return len(order) == length and bool((order == np.arange(length)).all())
+
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+def read_images(
+    archive: Archive, members: list[Member], decode: bool
+) -> tuple[NDArray[np.void], NDArray[np.uint8] | None]:
+    """Digests (n,) of the raw bytes and, with ``decode``, pixels (n, 28, 28) of ``members``, in their order."""
+    digests = np.empty(len(members), dtype=DIGEST)
+    pixels = np.empty((len(members), SIDE, SIDE), dtype=np.uint8) if decode else None
+    progress = Progress(_LOGGER, f"{archive.path.name} {'images' if decode else 'digests'}", len(members), "files")
+    for index, member in enumerate(members):
+        content = archive.read(member)
+        digests[index] = np.void(hashlib.md5(content, usedforsecurity=False).digest())
+        if pixels is not None:
+            pixels[index] = leaf_pixels(content, f"{archive.path}: {member.name}")
+        progress.add(1)
+    progress.finish()
+    return digests, pixels
+
+
+def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = None) -> NDArray[np.uint8]:
+    """The 28 x 28 grey levels that LEAF divides by 255: (28, 28) uint8; DataError for an unsuitable image.
+
+    LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail((28, 28),
+    ANTIALIAS)``, which for a square image is one Lanczos resize over the whole image, computed in 8 bits.
+    Since Pillow 7, ``thumbnail`` first halves a 128 x 128 image with a box filter (its default
+    ``reducing_gap=2.0``), before that it did not: public LEAF outputs of both kinds exist, 0.2 grey levels
+    apart in the mean. The resize is therefore written out here, with ``reducing_gap`` None: what LEAF's
+    published runs (2018-2019, Pillow 5 and 6) did.
+    """
+    side = _declared_side(png, name)
+    try:
+        with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+            mode, size, frames = image.mode, image.size, getattr(image, "n_frames", 1)
+            if mode not in _MODES or size != (side, side) or frames != 1:
+                raise DataError(
+                    f"{name} is a PNG image of mode {mode}, {size[0]} x {size[1]} pixels and {frames} frames: expected "
+                    f"{', '.join(_MODES)}, a square of {side} and one frame."
+                )
+            grey = image.convert("L")
+    except DataError:
+        raise
+    except _BROKEN as error:
+        raise DataError(f"{name} is not a readable PNG image ({error}).") from None
+    if side != SIDE:
+        grey = grey.resize((SIDE, SIDE), Image.Resampling.LANCZOS, reducing_gap=reducing_gap)
+    return np.asarray(grey, dtype=np.uint8)
+
+
+def _declared_side(png: bytes, name: str) -> int:
+    """The side of the square that the image says to be, before anything is unpacked; DataError for anything else."""
+    start = _START.match(png)
+    if start is None:
+        raise DataError(f"{name} is not a readable PNG image (it starts with {png[:8]!r}).")
+    width, height = (int.from_bytes(side) for side in start.groups())
+    if width != height or not SIDE <= width <= _LARGEST_SIDE:
+        raise DataError(f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}.")
+    return width

@@ -5,14 +5,15 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from subjectdp.data.catalogue import Source
+from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import check_content, count_content
-from subjectdp.data.prepare import chosen_test_fraction, facts_of, fetch_sources, read_source
-from subjectdp.errors import DataError, expected, unknown
+from subjectdp.data.prepare import chosen_test_fraction, fetch_sources, read_source
+
+if TYPE_CHECKING:
+    from subjectdp.config.sections import DataConfig
 
 _LINES = (
     ("users", "users", "{:,}"),
@@ -26,63 +27,29 @@ _LINES = (
 )
 
 
-@dataclass(frozen=True)
-class EmbeddedSize:
-    """Size of the generated data, with the configuration's defaults."""
-
-    subjects: int = 60
-    items_per_subject: int = 120
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """The part of a data configuration that inspecting needs; see config/README.md for the keys."""
-
-    dataset: str
-    source: str
-    path: str | None = None
-    test_fraction: float | None = None
-    duplicate_first_image_bug: bool = False
-    label: str | None = None
-    subject: str | None = None
-    silo: str | None = None
-    embedded: EmbeddedSize = field(default_factory=EmbeddedSize)
-    expected: Mapping[str, int] = field(default_factory=dict)
-
-
-def inspect_source(options: SourceOptions) -> dict[str, Any]:
+def inspect_source(data: DataConfig) -> dict[str, Any]:
     """Counts of a source, JSON-able: those of ``count_content`` and dataset, source, synthetic, notes, time.
 
-    ``path``: for ``leaf_json`` a folder, zip or JSON file; for ``table`` the CSV or parquet file; for ``upstream`` a
-    folder with the files of config/datasets.yaml (of Shakespeare the e-text itself will do, plain, gzip or zip); for
+    ``data.path``: for ``leaf_json`` a folder, zip or JSON file; for ``table`` the CSV or parquet file; for ``upstream``
+    a folder with the files of config/datasets.yaml (of Shakespeare the e-text itself will do, plain, gzip or zip); for
     ``embedded`` a folder with generated files, or None to generate them into a temporary folder. FEMNIST's images are
     hashed but not decoded.
     """
-    source, path, test_fraction = options.source, options.path, options.test_fraction
-    if source not in [*Source]:
-        raise unknown("data.source", source, map(str, Source), DataError)
-    if path is None and source != Source.EMBEDDED:
-        raise expected("path", None, f"where the {source} source lies", DataError)
-    if test_fraction is not None and not 0 < test_fraction < 1:
-        raise expected("test_fraction", test_fraction, "in (0, 1)", DataError)
-    facts_of(options.dataset)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) if path is None else Path(path)
-        if path is None:
-            fetch_sources(options, folder)
-        return _counts(options, folder)
+        if data.path is None and data.source == Source.EMBEDDED:
+            fetch_sources(data, Path(temporary))
+        return _counts(data, Path(data.path or temporary))
 
 
-def _counts(options: SourceOptions, folder: Path) -> dict[str, Any]:
+def _counts(data: DataConfig, folder: Path) -> dict[str, Any]:
     started = time.monotonic()
-    content = read_source(options, folder, decode=False)
+    content = read_source(data, folder, decode=False)
     check_content(content)
-    fraction = chosen_test_fraction(options)
+    fraction = chosen_test_fraction(data)
     return {
-        "dataset": options.dataset,
-        "source": options.source,
-        "synthetic": options.source == Source.EMBEDDED,
+        "dataset": data.dataset,
+        "source": data.source,
+        "synthetic": data.source == Source.EMBEDDED,
         "kind": content.kind,
         "shape": list(content.features.shape[1:]),
         "own_subjects": content.own_subjects,
@@ -104,17 +71,14 @@ def format_summary(summary: Mapping[str, Any]) -> str:
         rows[1] = ("users", "none named: each item is its own subject")
     if summary["silos"]:
         rows.insert(3, ("silos", f"{summary['silos']}"))
-    group = facts_of(summary["dataset"]).group
+    group = DATASETS[summary["dataset"]].group
     if group != "":
         rows.insert(2, (group, f"{summary['groups']}"))
     kept, fraction = summary["users_after_split"], 1 - summary["test_fraction"]
     if not own:
         rows.append((f"users left at the {fraction:g} split", f"{kept:,}"))
     rows.append(
-        (
-            f"items{'' if own else ' of these'}, train / test",
-            f"{summary['train_items']:,} / {summary['test_items']:,}",
-        )
+        (f"items{'' if own else ' of these'}, train / test", f"{summary['train_items']:,} / {summary['test_items']:,}")
     )
     rows += [(key.replace("_", " "), _in_words(value)) for key, value in summary["notes"].items()]
     width = max(len(label) for label, _ in rows)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from subjectdp.data.archives import Archive, Readable
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import Content
-from subjectdp.data.femnist import CLASSES
-from subjectdp.data.images import SIDE
+from subjectdp.data.femnist import CLASSES, SIDE
 from subjectdp.data.json_stream import read_users
 from subjectdp.data.leaf_files import STAGES, LeafFile, find_files, opened
 from subjectdp.data.names import check_name

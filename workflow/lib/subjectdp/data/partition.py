@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,43 +18,18 @@ from subjectdp.data import store
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.folders import read_arrays, read_index, write_folder
 from subjectdp.data.splits import Addresses, Integers, Silos, Splits, split_items
-from subjectdp.data.spread import (
-    EQUAL,
-    INHERENT,
-    PartitionSettings,
-    deal_items,
-    keep_within_cap,
-    spread_items,
-)
+from subjectdp.data.spread import EQUAL, INHERENT, deal_items, keep_within_cap, spread_items
 from subjectdp.errors import expected
 from subjectdp.io import atomic
 from subjectdp.plan.plan import FederationFacts
 
+if TYPE_CHECKING:
+    from subjectdp.config.run import RunConfig
+    from subjectdp.config.sections import PartitionConfig
+
 FORMAT_VERSION = 2
 INDEX = "partition.json"
 ARRAYS = ("train_items", "train_subjects", "train_offsets", "validation_items", "test_items")
-
-
-class DataSettings(Protocol):
-    """What a partition reads of the section ``data`` of a run's configuration."""
-
-    @property
-    def subjects(self) -> int | None: ...
-    @property
-    def test_fraction(self) -> float | None: ...
-    @property
-    def validation_fraction(self) -> float: ...
-
-
-class RunSettings(Protocol):
-    """What a partition reads of a run's configuration: the same for all algorithms of a seed."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def data(self) -> DataSettings: ...
-    @property
-    def partition(self) -> PartitionSettings: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +105,7 @@ class Partition:
         )
 
 
-def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: PartitionSettings, seed: int) -> Partition:
+def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: PartitionConfig, seed: int) -> Partition:
     """Spreads the train items of ``splits`` over the silos.
 
     ``subject_ids`` are those of the prepared data that ``splits`` index. The partition's subjects are those
@@ -167,11 +142,11 @@ def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: Par
     return partition
 
 
-def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: PartitionSettings, seed: int) -> Silos:
+def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: PartitionConfig, seed: int) -> Silos:
     if settings.distribution == EQUAL:
         return deal_items(seed, len(splits.train_items), settings.silos)
     if settings.distribution != INHERENT:
-        return spread_items(seed, ids, items, settings)
+        return spread_items(seed, ids, items, settings.silos, settings.alpha, settings.silos_per_subject)
     if len(splits.train_silos) == 0:
         raise expected("partition.distribution", INHERENT, "another where the data name no silos")
     if splits.train_silos.max() >= settings.silos:
@@ -180,7 +155,7 @@ def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: P
     return splits.train_silos
 
 
-def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subjects: int, items: int) -> None:
+def _refuse_empty_silos(silo_items: Integers, settings: PartitionConfig, subjects: int, items: int) -> None:
     empty = np.flatnonzero(silo_items == 0)
     if len(empty) > 0:
         allowed = (
@@ -190,19 +165,13 @@ def _refuse_empty_silos(silo_items: Integers, settings: PartitionSettings, subje
         raise expected("partition.silos", settings.silos, allowed)
 
 
-def _facts(partition: Partition, settings: PartitionSettings, seed: int, before_cap: int) -> dict[str, Any]:
+def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_cap: int) -> dict[str, Any]:
     """The content of partition.json without its checksums."""
     silo, subject, sizes = partition.groups()
     limit = settings.silos if settings.silos_per_subject is None else settings.silos_per_subject
     return {
         "seed": seed,
-        "partition": {
-            "silos": settings.silos,
-            "distribution": str(settings.distribution),
-            "alpha": float(settings.alpha),
-            "max_items_per_subject": settings.max_items_per_subject,
-            "silos_per_subject": settings.silos_per_subject,
-        },
+        "partition": settings.model_dump(mode="json"),
         "counts": {
             "subjects": partition.subjects,
             "train_items": len(partition.train_items),
@@ -252,7 +221,7 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
     )
 
 
-def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunSettings) -> Partition:
+def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
     """Take the subjects, split their items, spread them over the silos, and write the partition folder.
 
     Raises:
@@ -266,7 +235,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
     if fraction is None:
         fraction = DATASETS[prepared.dataset].test_fraction
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
-    partition = partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed)
+    partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
     partition.facts["data"] = {
         "dataset": prepared.dataset,
         "synthetic": prepared.synthetic,
@@ -275,7 +244,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
         "validation_fraction": run.data.validation_fraction,
         "sha256": dict(prepared.meta["sha256"]),
     }
-    subjects = subject_table(partition, splits, list(prepared.subject_ids))
+    subjects = subject_table(partition, splits, prepared.subject_ids)
     write_partition(Path(partition_folder), partition, subjects)
     return partition
 

@@ -16,12 +16,7 @@ class Progress:
         self._logger, self._label, self._total = logger, label, total
         self._unit, self._scale = unit, scale
         self._started = self._last = time.monotonic()
-        self._start_count = 0
         self.count = 0
-
-    def start_at(self, count: int) -> None:
-        """Start at work done earlier (a resumed download), which does not count in the rate."""
-        self.count = self._start_count = count
 
     def add(self, amount: int) -> None:
         """Records ``amount`` more, and logs a line if the last one is some seconds old."""
@@ -37,7 +32,7 @@ class Progress:
     def line(self) -> str:
         """The line as it stands now."""
         seconds = max(time.monotonic() - self._started, 1e-9)
-        rate = (self.count - self._start_count) / seconds
+        rate = self.count / seconds
         text = f"{self._label}: {self._shown(self.count)}"
         if self._total is not None and self._total > 0:
             text += f" of {self._shown(self._total)} ({100 * self.count / self._total:.0f} %)"

@@ -1,13 +1,17 @@
-"""The table of upstream files and their mirrors (config/datasets.yaml)."""
+"""Where source files come from (config/datasets.yaml), and what a file or folder on this machine holds."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from subjectdp.data.archives import open_archive
 from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.io.atomic import sha256_of, write_json
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import CHECKOUT
 
@@ -69,3 +73,51 @@ def load_sources(dataset: str, table: Path | None = None) -> tuple[str, tuple[So
         raise ConfigError(f"{table}: {key}: {first['msg']}, got {first['input']!r}.") from None
     files = tuple(file.model_copy(update={"name": name}) for name, file in found.files.items())
     return found.license.strip(), files
+
+
+# --- files on this machine ----------------------------------------------------------------------------------
+
+
+HASHES = "local_files.json"
+"""Name of the file with known hashes, beside the data folders: hashing LEAF's JSON takes seconds a gigabyte, and
+Snakemake asks in every process. A file whose size and time of change are the same is not read again."""
+
+_Known = dict[str, list[Any]]  # absolute path -> size, time of change in nanoseconds, sha256
+
+
+def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
+    """Name, sha256 and bytes of a file; of a folder: the hash of its files' names, sizes and hashes, and all bytes.
+
+    ``known`` is the file that keeps hashes between calls; None: every file is read. DataError as ``open_archive``.
+    """
+    hashes = _read(known)
+    before = dict(hashes)
+    if path.is_file():
+        described = {"file": path.name, "sha256": _sha256(path, hashes), "bytes": path.stat().st_size}
+    else:
+        with open_archive(path) as archive:
+            members = archive.members
+        listing = [(name, size, _sha256(path / name, hashes)) for name, size in members]
+        digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+        described = {"file": f"{path.name}/", "sha256": digest, "bytes": sum(size for _, size, _ in listing)}
+    if known is not None and hashes != before:
+        write_json(known, hashes)
+    return described
+
+
+def _read(known: Path | None) -> _Known:
+    """The kept hashes; none where the file is missing or damaged: they save time and nothing else."""
+    try:
+        content = {} if known is None else json.loads(known.read_text(encoding="utf-8"))
+        return {str(path): list(facts) for path, facts in content.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _sha256(file: Path, hashes: _Known) -> str:
+    key, status = str(file.resolve()), file.stat()
+    size, changed, *digest = hashes.get(key, (None, None))
+    if digest == [] or (size, changed) != (status.st_size, status.st_mtime_ns):
+        digest = [sha256_of(file)]
+        hashes[key] = [status.st_size, status.st_mtime_ns, *digest]
+    return str(digest[0])

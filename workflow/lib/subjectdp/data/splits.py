@@ -7,16 +7,16 @@ all together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 if TYPE_CHECKING:
-    from subjectdp.data.store import PreparedData
+    from subjectdp.data.content import Content
 
 IMAGE = "image"
 TEXT = "text"
@@ -46,17 +46,6 @@ class Splits:
     own_subjects: bool = field(default=False, kw_only=True)
 
 
-class _Divided(Protocol):
-    """What decides who is split together: a :class:`Content` or prepared data."""
-
-    @property
-    def items(self) -> Integers: ...
-    @property
-    def own_subjects(self) -> bool: ...
-    @property
-    def silos(self) -> Silos: ...
-
-
 @dataclass(frozen=True)
 class Pools:
     """The items that are split as one: those of a subject; of a silo, or all, where items are their own subjects.
@@ -68,7 +57,7 @@ class Pools:
     members: tuple[Integers, ...] = ()
 
     @classmethod
-    def of(cls, data: _Divided) -> Self:
+    def of(cls, data: Content) -> Self:
         """The pools of a data set."""
         if not data.own_subjects:
             return cls(data.items)
@@ -79,7 +68,7 @@ class Pools:
         return cls(np.array([len(pool) for pool in members]), members)
 
 
-def split_items(prepared: PreparedData, seed: int, test_fraction: float, validation_fraction: float) -> Splits:
+def split_items(prepared: Content, seed: int, test_fraction: float, validation_fraction: float) -> Splits:
     """Splits each subject's items into train, validation and test.
 
     Test: LEAF's split by sample with train fraction ``1 - test_fraction``. Images: at random, keyed by seed
@@ -88,9 +77,8 @@ def split_items(prepared: PreparedData, seed: int, test_fraction: float, validat
     then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
     them. Validation: the same rule on the train part with ``validation_fraction``, but a subject may have no
     validation items. Items that are their own subjects are split at random, within each silo that the source names.
-    The test fraction lies in (0, 1), the validation fraction in [0, 1); DataError otherwise.
+    The fractions are trusted: the configuration checks them.
     """
-    _check_fractions(test_fraction, validation_fraction)
     pools = Pools.of(prepared)
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)
     if not kept.any():
@@ -106,13 +94,6 @@ def split_items(prepared: PreparedData, seed: int, test_fraction: float, validat
     if len(prepared.silos) == 0:
         return splits
     return replace(splits, train_silos=prepared.silos[splits.train_items])
-
-
-def _check_fractions(test_fraction: float, validation_fraction: float) -> None:
-    if not 0 < test_fraction < 1:
-        raise expected("data.test_fraction", test_fraction, "in (0, 1)", DataError)
-    if not 0 <= validation_fraction < 1:
-        raise expected("data.validation_fraction", validation_fraction, "in [0, 1)", DataError)
 
 
 def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
@@ -131,9 +112,7 @@ def sizes_after_split(items: Integers, test_fraction: float, kind: str) -> tuple
     return train, test, (items >= 2) & (test >= 1)
 
 
-def _split_text(
-    prepared: PreparedData, indices: NDArray[np.intp], train: Integers, test: Integers, fit: Integers
-) -> Splits:
+def _split_text(prepared: Content, indices: NDArray[np.intp], train: Integers, test: Integers, fit: Integers) -> Splits:
     first = prepared.first_items[indices]
     end = first + prepared.items[indices]
     validation = np.maximum(0, train - fit - (WINDOW - 1))
@@ -165,9 +144,7 @@ def _split_pools(pools: list[Integers], train: Integers, fit: Integers, seed: in
     return Splits(*columns, own_subjects=True)
 
 
-def _split_subjects(
-    prepared: PreparedData, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int
-) -> Splits:
+def _split_subjects(prepared: Content, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int) -> Splits:
     parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
     for subject, n_train, n_fit in zip(indices, train, fit, strict=True):
         generator = numpy_generator(seed, Purpose.SPLIT, str(prepared.subject_ids[subject]))
@@ -180,18 +157,3 @@ def _split_subjects(
         columns.append(np.concatenate(part).astype(np.int32))
         columns.append(np.repeat(labelled, [len(chosen) for chosen in part]))
     return Splits(*columns)
-
-
-def split_statistics(splits: Splits) -> dict[str, Any]:
-    """Users and items of each part, and mean, std, min and max of the train items of a subject."""
-    _, counts = np.unique(splits.train_subjects, return_counts=True)
-    return {
-        "users": len(counts),
-        "train_items": len(splits.train_items),
-        "validation_items": len(splits.validation_items),
-        "test_items": len(splits.test_items),
-        "train_mean": float(counts.mean()),
-        "train_std": float(counts.std()),
-        "train_min": int(counts.min()),
-        "train_max": int(counts.max()),
-    }

@@ -14,8 +14,6 @@ the other subjects or their number, and a cap of 4 keeps a subset of what a cap 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,36 +21,8 @@ from numpy.typing import NDArray
 from subjectdp.data.splits import Integers, Silos
 from subjectdp.noise.keys import Purpose, numpy_generator
 
-UNIFORM = "uniform"
-POWER = "power"
 EQUAL = "equal"
 INHERENT = "inherent"
-
-
-class PartitionSettings(Protocol):
-    """The section ``partition`` of a run's configuration."""
-
-    @property
-    def silos(self) -> int: ...
-    @property
-    def distribution(self) -> str: ...
-    @property
-    def alpha(self) -> float: ...
-    @property
-    def max_items_per_subject(self) -> int | None: ...
-    @property
-    def silos_per_subject(self) -> int | None: ...
-
-
-@dataclass(frozen=True)
-class SpreadSettings:
-    """A plain :class:`PartitionSettings`, for callers without a run's configuration."""
-
-    silos: int = 16
-    distribution: str = UNIFORM
-    alpha: float = 1.0
-    max_items_per_subject: int | None = None
-    silos_per_subject: int | None = None
 
 
 def deal_items(seed: int, items: int, silos: int) -> Silos:
@@ -63,23 +33,30 @@ def deal_items(seed: int, items: int, silos: int) -> Silos:
     return dealt
 
 
-def spread_items(seed: int, subject_ids: Sequence[str], items: Integers, settings: PartitionSettings) -> Silos:
-    """The silo of every train item: int16 (sum(items),), ordered by subject.
+def spread_items(
+    seed: int,
+    subject_ids: Sequence[str],
+    items: Integers,
+    silos: int,
+    alpha: float = 1.0,
+    silos_per_subject: int | None = None,
+) -> Silos:
+    """The silo of every train item by the power law: int16 (sum(items),), ordered by subject.
 
     ``silos_per_subject`` = m places a subject's items at the first m silos of its own order only (rank floor(m x)).
-    The settings are trusted: the configuration checks them.
+    The numbers are trusted: the configuration checks them.
     """
-    allowed = settings.silos if settings.silos_per_subject is None else settings.silos_per_subject
-    silos = np.empty(int(items.sum()), dtype=np.int16)
+    allowed = silos if silos_per_subject is None else silos_per_subject
+    found = np.empty(int(items.sum()), dtype=np.int16)
     end = 0
     for subject, count in zip(subject_ids, items.tolist(), strict=True):
         start, end = end, end + count
         generator = numpy_generator(seed, Purpose.PARTITION, "spread", subject)
-        order = generator.permutation(settings.silos)[:allowed].astype(np.int16)
-        x = generator.random(count) ** (1.0 / settings.alpha)  # inverse of the distribution function x^alpha
+        order = generator.permutation(silos)[:allowed].astype(np.int16)
+        x = generator.random(count) ** (1.0 / alpha)  # inverse of the distribution function x^alpha
         rank = np.minimum((allowed * x).astype(np.int64), allowed - 1)  # a large alpha may round x to 1
-        silos[start:end] = order[rank]
-    return silos
+        found[start:end] = order[rank]
+    return found
 
 
 def keep_within_cap(

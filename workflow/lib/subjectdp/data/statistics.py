@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.splits import Integers, split_items
-from subjectdp.data.spread import POWER, UNIFORM, PartitionSettings, SpreadSettings, spread_items
+from subjectdp.data.spread import spread_items
 from subjectdp.data.store import load_prepared
-from subjectdp.data.writer_sizes import SubjectSizes, resampled_writers
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.sampling.batches import batch_statistics, fixed_positions, poisson_positions
+from subjectdp.sampling.batches import batch_statistics, fixed_positions
 
 FEMNIST_SUBJECTS = 3500
 FEMNIST_ITEMS = 145
@@ -44,13 +43,28 @@ SHAKESPEARE_VARIATION = 1.16  # standard deviation / mean of the 660 subjects' i
 SILOS = 16
 ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
+# fmt: off
+IMAGES_OF_WRITERS = (
+    5, 5, 8, 8, 21, 27, 32, 42, 51, 69, 70, 70, 77, 92, 95, 98, 103, 103, 106, 108, 110, 120, 121, 122,
+    126, 126, 129, 129, 131, 133, 136, 137, 137, 138, 140, 140, 142, 142, 143, 143, 147, 148, 148, 149,
+    150, 151, 151, 151, 152, 152, 153, 153, 153, 154, 154, 154, 154, 155, 155, 155, 156, 156, 157, 158,
+    159, 159, 160, 160, 161, 161, 162, 162, 162, 162, 162, 163, 163, 164, 164, 165, 165, 165, 166, 166,
+    166, 166, 166, 167, 167, 167, 168, 168, 168, 168, 168, 169, 169, 169, 170, 170, 170, 170, 170, 171,
+    171, 171, 171, 171, 171, 172, 172, 172, 172, 172, 173, 173, 173, 173, 173, 173, 173, 173, 173, 174,
+    174, 174, 174, 174, 174, 174, 175, 175, 175, 175, 175, 175, 175, 176, 176, 177, 177, 177, 177, 177,
+    177, 177, 178, 178, 178, 178, 178, 178, 178, 178, 179, 179, 179, 179, 179, 180, 180, 180, 181, 181,
+    181, 181, 181, 182, 182, 182, 182, 182, 183, 183, 183, 183, 183, 183, 183, 316,
+)
+# fmt: on
+"""Images of the 180 writers of a public LEAF output (27,696 images), ascending: numbers only, no image and no name."""
 
-class Draw(StrEnum):
-    """How the simulated mini-batches are drawn from a silo's items."""
 
-    FIXED_BATCH_SIZE = "fixed_batch_size"  # uniform without replacement: hypergeometric counts
-    POISSON = "poisson"  # each item independently with probability batch size / items
-    WITH_REPLACEMENT = "with_replacement"  # multinomial counts: one item may come twice
+class SubjectSizes(StrEnum):
+    """How the items of FEMNIST's subjects are distributed; the mean is the papers' in each case."""
+
+    REAL_WRITERS = "real_writers"  # the 180 counts, resampled evenly: nearest to real data, verdicts use it
+    EQUAL = "equal"  # every subject has the mean
+    LEAF_SPREAD = "leaf_spread"  # lognormal with the deviation that LEAF publishes for all 3,550 writers
 
 
 @dataclass(frozen=True)
@@ -96,11 +110,7 @@ def paper_settings() -> list[Setting]:
         ),
     ]
     sweep = "v1, section 4.2"
-    published = {
-        1.0: Published(475, 3, femnist),
-        2.0: Published(None, 3, sweep),
-        16.0: Published(310, 6, sweep),
-    }
+    published = {1.0: Published(475, 3, femnist), 2.0: Published(None, 3, sweep), 16.0: Published(310, 6, sweep)}
     for alpha in ALPHAS:
         name = "femnist" if alpha == 1 else f"femnist_alpha_{alpha:g}"
         found = published.get(alpha, Published())
@@ -128,13 +138,14 @@ def femnist_counts(subjects: int, sizes: SubjectSizes) -> Integers:
         return np.full(subjects, FEMNIST_ITEMS, dtype=np.int64)
     if sizes is SubjectSizes.LEAF_SPREAD:
         return shakespeare_counts(subjects, FEMNIST_ITEMS, FEMNIST_VARIATION)
-    return resampled_writers(subjects, FEMNIST_ITEMS)
+    places = ((np.arange(subjects) + 0.5) / subjects * len(IMAGES_OF_WRITERS)).astype(np.int64)
+    chosen = np.asarray(IMAGES_OF_WRITERS, dtype=np.float64)[places]
+    scaled: Integers = np.maximum(1, np.rint(chosen * FEMNIST_ITEMS / chosen.mean())).astype(np.int64)
+    return scaled
 
 
 def shakespeare_counts(
-    subjects: int = SHAKESPEARE_SUBJECTS,
-    mean: float = SHAKESPEARE_MEAN,
-    variation: float = SHAKESPEARE_VARIATION,
+    subjects: int = SHAKESPEARE_SUBJECTS, mean: float = SHAKESPEARE_MEAN, variation: float = SHAKESPEARE_VARIATION
 ) -> Integers:
     """A model of Shakespeare's items of each subject: quantiles of a lognormal law, int64 (subjects,).
 
@@ -155,36 +166,23 @@ def shakespeare_counts(
     return scaled
 
 
-def train_counts(
-    prepared_folder: Path | str,
-    seed: int = 0,
-    test_fraction: float | None = None,
-    validation_fraction: float = 0.2,
-) -> Integers:
+def train_counts(prepared_folder: Path | str) -> Integers:
     """The train items of each subject of a prepared data set after both splits, int64 (subjects,)."""
     prepared = load_prepared(prepared_folder)
-    fraction = DATASETS[prepared.dataset].test_fraction if test_fraction is None else test_fraction
-    splits = split_items(prepared, seed, fraction, validation_fraction)
+    splits = split_items(prepared, 0, DATASETS[prepared.dataset].test_fraction, 0.2)
     return np.unique(splits.train_subjects, return_counts=True)[1].astype(np.int64)
 
 
-def silo_counts(seed: int, items: Integers, settings: PartitionSettings) -> Integers:
+def silo_counts(seed: int, items: Integers, silos: int = SILOS, alpha: float = 1.0) -> Integers:
     """Items of each subject at each silo, int64 (silos, subjects), by the partition's own law."""
     subjects = len(items)
-    silos = spread_items(seed, [f"subject-{index}" for index in range(subjects)], items, settings)
-    cell = silos.astype(np.int64) * subjects + np.repeat(np.arange(subjects), items)
-    return np.bincount(cell, minlength=settings.silos * subjects).reshape(settings.silos, subjects)
+    places = spread_items(seed, [f"subject-{index}" for index in range(subjects)], items, silos, alpha)
+    cell = places.astype(np.int64) * subjects + np.repeat(np.arange(subjects), items)
+    return np.bincount(cell, minlength=silos * subjects).reshape(silos, subjects)
 
 
-def simulate_batches(
-    seed: int,
-    counts: Integers,
-    batch_size: int,
-    rounds: int = 1,
-    draw: Draw = Draw.FIXED_BATCH_SIZE,
-    setting: str = "",
-) -> pd.DataFrame:
-    """Draws the mini-batches of ``rounds`` epochs of every silo and counts what they hold.
+def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int = 1, setting: str = "") -> pd.DataFrame:
+    """Draws mini-batches of fixed size for ``rounds`` epochs of every silo and counts what they hold.
 
     ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is
     ceil(items / batch_size) mini-batches. Returns one row per mini-batch: setting (category), silo, step
@@ -201,21 +199,13 @@ def simulate_batches(
     blocks = []
     for silo, row in enumerate(counts):
         owner = np.repeat(np.arange(len(row), dtype=np.int32), row)
-        generator = numpy_generator(seed, Purpose.STATISTICS, setting, draw.value, silo)
+        generator = numpy_generator(seed, Purpose.STATISTICS, setting, "fixed_batch_size", silo)
         steps = rounds * math.ceil(len(owner) / batch_size)
-        found = [batch_statistics(owner[_draw(generator, len(owner), batch_size, draw)]) for _ in range(steps)]
+        found = [batch_statistics(owner[fixed_positions(generator, len(owner), batch_size)]) for _ in range(steps)]
         blocks.append(_frame(silo, np.array(found, dtype=np.int32)))
     frame = pd.concat(blocks, ignore_index=True)
     frame.insert(0, "setting", pd.Series([setting] * len(frame), dtype="category"))
     return frame
-
-
-def _draw(generator: np.random.Generator, items: int, batch_size: int, draw: Draw) -> NDArray[np.int64]:
-    if draw is Draw.POISSON:
-        return poisson_positions(generator, items, batch_size / items)
-    if draw is Draw.WITH_REPLACEMENT:
-        return generator.integers(0, items, batch_size)
-    return fixed_positions(generator, items, batch_size)
 
 
 def _frame(silo: int, found: NDArray[np.int32]) -> pd.DataFrame:
@@ -229,29 +219,24 @@ def _frame(silo: int, found: NDArray[np.int32]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def simulate_setting(
-    seed: int, setting: Setting, items: Integers | None = None, draw: Draw = Draw.FIXED_BATCH_SIZE
-) -> pd.DataFrame:
+def simulate_setting(seed: int, setting: Setting, items: Integers | None = None) -> pd.DataFrame:
     """The mini-batches of one of the papers' settings; ``items`` replaces the modelled items a subject."""
     if items is None:
         shakespeare = setting.dataset == "shakespeare"
         femnist = femnist_counts(setting.subjects, setting.sizes)
         items = shakespeare_counts(setting.subjects) if shakespeare else femnist
-    spread = SpreadSettings(SILOS, UNIFORM if setting.alpha == 1 else POWER, setting.alpha)
-    counts = silo_counts(seed, items, spread)
-    return simulate_batches(seed, counts, setting.batch_size, setting.rounds, draw, setting.name)
+    counts = silo_counts(seed, items, SILOS, setting.alpha)
+    return simulate_batches(seed, counts, setting.batch_size, setting.rounds, setting.name)
 
 
-def paper_scale_statistics(
-    seed: int, shakespeare_items: Integers | None = None, draw: Draw = Draw.FIXED_BATCH_SIZE
-) -> pd.DataFrame:
+def paper_scale_statistics(seed: int, shakespeare_items: Integers | None = None) -> pd.DataFrame:
     """The mini-batches of all of the papers' settings: setting, silo, step, items, subjects, largest_group.
 
     ``shakespeare_items``: the real items of each subject (:func:`train_counts`), where they are at hand.
     """
     settings = all_settings()
     override = {"shakespeare": shakespeare_items}
-    frames = [simulate_setting(seed, setting, override.get(setting.name), draw) for setting in settings]
+    frames = [simulate_setting(seed, setting, override.get(setting.name)) for setting in settings]
     names = [setting.name for setting in settings]
     for frame in frames:
         frame["setting"] = frame["setting"].cat.set_categories(names)

@@ -12,7 +12,7 @@ characters from a on, and a subject's text is followed by enough characters of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Content, Features, Labels, check_content, count_content, most_copies
+from subjectdp.data.content import Content, check_content, count_content, most_copies
 from subjectdp.data.folders import checked_file, read_arrays, read_index, write_folder
-from subjectdp.data.splits import IMAGE, Integers, Silos
+from subjectdp.data.splits import IMAGE, Integers
 from subjectdp.errors import DataError, expected
 
 Addresses = NDArray[np.integer[Any]]
@@ -31,50 +31,15 @@ Addresses = NDArray[np.integer[Any]]
 
 FORMAT_VERSION = 3
 _INDEX = "meta.json"
+_AS_THEY_ARE = ("dataset", "kind", "classes", "window", "vocabulary", "dark_on_light", "own_subjects", "notes")
 
 
-@dataclass(frozen=True)
-class InputFile:
-    """A file that a prepared data set was made from."""
-
-    file: str
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class PreparedData:
-    """A prepared data set, opened read-only (features memory-mapped); arrays as in :class:`Content`."""
+@dataclass(frozen=True, kw_only=True)
+class PreparedData(Content):
+    """A prepared data set, opened read-only (features memory-mapped); ``meta`` is its index."""
 
     folder: Path
-    features: Features
-    labels: Labels
-    subject_ids: NDArray[np.object_]
-    groups: NDArray[np.object_]
-    first_items: Integers
-    items: Integers
-    silos: Silos
     meta: Mapping[str, Any]
-
-    @property
-    def dataset(self) -> str:
-        """Its name, see :mod:`subjectdp.data.catalogue`."""
-        return str(self.meta["dataset"])
-
-    @property
-    def kind(self) -> str:
-        """``image``, ``vector`` or ``text``."""
-        return str(self.meta["kind"])
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.meta["classes"])
-
-    @property
-    def window(self) -> int:
-        """Characters of a text item; 0 for other items."""
-        return int(self.meta["window"])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,21 +50,6 @@ class PreparedData:
         if self.kind != IMAGE:
             return stored
         return (1, *stored) if len(stored) == 2 else (stored[2], *stored[:2])
-
-    @property
-    def dark_on_light(self) -> bool:
-        """Images: whether level 255 is the background."""
-        return bool(self.meta["dark_on_light"])
-
-    @property
-    def own_subjects(self) -> bool:
-        """Whether the data have no subject ids: each item is its own subject."""
-        return bool(self.meta["own_subjects"])
-
-    @property
-    def silo_names(self) -> tuple[str, ...]:
-        """The silos that the source names; empty: none."""
-        return tuple(self.meta["silo_names"])
 
     @property
     def copies(self) -> int:
@@ -143,29 +93,25 @@ def write_prepared(
     folder: Path,
     content: Content,
     source: str,
-    inputs: list[InputFile],
+    inputs: Sequence[Mapping[str, Any]],
     test_fraction: float,
     input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``input_fingerprint`` as it is given."""
+    """Checks ``content`` and writes the folder; returns its meta, with ``inputs`` and ``input_fingerprint`` as given.
+
+    ``inputs``: the source files, each with ``file``, ``sha256`` and ``bytes``.
+    """
     check_content(content)
     meta = {
         "format": FORMAT_VERSION,
-        "dataset": content.dataset,
-        "kind": content.kind,
+        **{name: getattr(content, name) for name in _AS_THEY_ARE},
         "source": source,
         "synthetic": source == "embedded",
-        "classes": content.classes,
-        "window": content.window,
-        "vocabulary": content.vocabulary,
-        "dark_on_light": content.dark_on_light,
-        "own_subjects": content.own_subjects,
         "silo_names": list(content.silo_names),
         "test_fraction": test_fraction,
         "counts": count_content(content, test_fraction),
         "copies": most_copies(content),
-        "notes": dict(content.notes),
-        "inputs": [{"file": i.file, "sha256": i.sha256, "bytes": i.bytes} for i in inputs],
+        "inputs": [dict(item) for item in inputs],
         "input_fingerprint": dict(input_fingerprint or {}),
     }
     arrays = {"features": content.features, "labels": content.labels, "silos": content.silos}
@@ -184,10 +130,13 @@ def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
     arrays = read_arrays(folder, ("labels", "silos"), meta)
     return PreparedData(
         folder=folder,
+        **{name: meta[name] for name in _AS_THEY_ARE},
+        silo_names=tuple(meta["silo_names"]),
         features=np.load(features, mmap_mode="r", allow_pickle=False),
-        **arrays,
-        subject_ids=frame["subject_id"].to_numpy(dtype=object),
-        groups=frame["group"].to_numpy(dtype=object),
+        labels=arrays["labels"],
+        silos=arrays["silos"],
+        subject_ids=frame["subject_id"].tolist(),
+        groups=frame["group"].tolist(),
         first_items=frame["first_item"].to_numpy(dtype=np.int64),
         items=frame["items"].to_numpy(dtype=np.int64),
         meta=meta,

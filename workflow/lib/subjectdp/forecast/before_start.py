@@ -29,11 +29,7 @@ def check_before_start(scenario: Scenario, results: str = paths.RESULTS, files: 
 
     ``files`` are the scenario's; the error names the place in them.
     """
-    problems = [
-        *_missing_paths(scenario, results),
-        *_large_batches(scenario, results),
-        *undrawable_figures(scenario),
-    ]
+    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable_figures(scenario)]
     with error_located_in(files):
         raise_all(problems)
 

@@ -103,10 +103,7 @@ def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
 
 
 def work_of(
-    run: RunConfig,
-    silo_items: Sequence[int] | None = None,
-    evaluated: int | None = None,
-    rounds: int | None = None,
+    run: RunConfig, silo_items: Sequence[int] | None = None, evaluated: int | None = None, rounds: int | None = None
 ) -> Work:
     """The work of a run, with the operations of its model's default parameters.
 

@@ -38,7 +38,7 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
     splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
-    return partition_subjects(splits, list(prepared.subject_ids), run.partition, run.seed), PREPARED
+    return partition_subjects(splits, prepared.subject_ids, run.partition, run.seed), PREPARED
 
 
 @lru_cache(maxsize=8)  # most runs of a scenario share one

@@ -8,14 +8,12 @@ the message asks to remove it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout, lock_descriptor
@@ -30,20 +28,6 @@ _REMINDER_SECONDS = 60.0
 
 class LockedError(StorageError):
     """Another process held the lock for the whole waiting time."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The process that holds a lock."""
-
-    host: str
-    pid: int
-    job: str  # Slurm's job id, or empty
-    since: str  # local time
-
-    def __str__(self) -> str:
-        job = f" (Slurm job {self.job})" if self.job else ""
-        return f"process {self.pid} on {self.host}{job} since {self.since}"
 
 
 @contextmanager
@@ -75,8 +59,8 @@ def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.i
                 path.parent.rmdir()
 
 
-def holder(path: Path) -> Owner | None:
-    """Return the process that holds the lock file, or None if it is free or cannot be read."""
+def holder(path: Path) -> str | None:
+    """The process that holds the lock file, in words; None if it is free or cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)
     except OSError:
@@ -115,14 +99,10 @@ def _sign(lock: BaseFileLock, path: Path, report: Callable[[str], None]) -> None
         return  # the file is filelock's own marker
     if (gone := _recorded(path)) is not None:
         report(f"taking over {path.parent} from {gone}, which is gone")
-    owner = Owner(
-        socket.gethostname(),
-        os.getpid(),
-        os.environ.get("SLURM_JOB_ID", ""),
-        time.strftime("%Y-%m-%d %H:%M:%S"),
-    )
+    job = f" (Slurm job {number})" if (number := os.environ.get("SLURM_JOB_ID")) else ""
+    owner = f"process {os.getpid()} on {socket.gethostname()}{job} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
     with suppress(OSError):  # a full disk: the lock holds, only its owner has no name
-        path.write_text(json.dumps(asdict(owner)))
+        path.write_text(f"{owner}\n")
 
 
 def _release(lock: BaseFileLock, path: Path) -> None:
@@ -133,9 +113,10 @@ def _release(lock: BaseFileLock, path: Path) -> None:
     lock.release()
 
 
-def _recorded(path: Path) -> Owner | None:
-    """Return the owner named in the file; None if the file is gone, cut off or of another format."""
+def _recorded(path: Path) -> str | None:
+    """The owner named in the file; None if the file is gone, cut off or of another format."""
     try:
-        return Owner(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        text = path.read_text()
+    except (OSError, ValueError):
         return None
+    return text.strip() if text.startswith("process ") and text.endswith("\n") else None

@@ -91,9 +91,7 @@ def check_tree(content: Any, name: str) -> None:
         visited += 1
         if visited > LARGEST_TREE or depth > _DEEPEST:
             raise expected(
-                name,
-                f"more at {key or 'the top'}",
-                f"a tree of at most {LARGEST_TREE} values, {_DEEPEST} levels deep",
+                name, f"more at {key or 'the top'}", f"a tree of at most {LARGEST_TREE} values, {_DEEPEST} levels deep"
             )
         if isinstance(value, dict):
             for inner, below in value.items():

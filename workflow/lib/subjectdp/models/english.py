@@ -1,20 +1,17 @@
 """Fixed features of text, learned only from a public text: the King James Bible (1611), which holds no Shakespeare.
 
-The weights come with the package (``weights/english.safetensors``). ``python -m benchmarks.pretrain --text`` makes them
-(:mod:`benchmarks.pretraining_text`): a small network learns to predict the next character of the text. They depend
-on no protected data, so the features cost no privacy and are computed once.
+The weights come with the package (``weights/english.safetensors``). ``python -m benchmarks.pretrain --text`` of commit
+d061a81 made them: a small network learns to predict the next character of the text. They depend on no protected data,
+so the features cost no privacy and are computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
 from subjectdp.models.fixed import FixedFeatureModel
-from subjectdp.models.handwriting import WEIGHTS, freeze, load_weights
+from subjectdp.models.handwriting import WEIGHTS, PublicFeatures, load_weights
 
 ENGLISH = WEIGHTS.with_name("english.safetensors")
 ENGLISH_SHA256 = "597ec9a5189fa92aee69371cc1e4da4f9b8814f0abf5a3ccab469b26a515cc8b"
@@ -44,27 +41,6 @@ class EnglishNet(nn.Module):
         return nn.functional.layer_norm(outputs, (OUTPUTS,))
 
 
-class EnglishFeatures(nn.Module):
-    """``EnglishNet``, centred and projected, and a constant: (B, 80) to (B, WIDTH), mean square norm about 1.
-
-    The projection is that of the handwriting features (``pretraining.project``), of the outputs on the public text.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        with torch.device("meta"):  # draws no weights
-            self.net = EnglishNet()
-        own = {name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}
-        self.net.load_state_dict(own, assign=True)
-        freeze(self.net)
-        self.register_buffer("projection", tensors["projection"].float(), persistent=False)
-        self.register_buffer("mean", tensors["mean"].float(), persistent=False)
-
-    def forward(self, characters: Tensor) -> Tensor:
-        projected = (self.net(characters) - self.get_buffer("mean")) @ self.get_buffer("projection")
-        return torch.cat([projected, projected.new_full((len(projected), 1), CONSTANT)], dim=1)
-
-
 def english_head(classes: int, shape: tuple[int, ...], from_public: bool) -> FixedFeatureModel:
     """A head on 129 features learned from public English; 10,320 weights for LEAF's 80 symbols.
 
@@ -75,8 +51,6 @@ def english_head(classes: int, shape: tuple[int, ...], from_public: bool) -> Fix
         found = f"{classes} symbols, windows of {shape[0]}"
         allowed = f"{VOCABULARY} symbols and windows of at least {SEEN} for this model"
         raise expected("the text", found, allowed, ModelError)
-    if type(from_public) is not bool:
-        raise expected("model.parameters.from_public", from_public, "true or false", ModelError)
     tensors = load_weights(ENGLISH, ENGLISH_SHA256)
     start = tensors["head"].float() if from_public else None
-    return FixedFeatureModel(EnglishFeatures(tensors), WIDTH, classes, start)
+    return FixedFeatureModel(PublicFeatures(EnglishNet, tensors, CONSTANT), WIDTH, classes, start)

@@ -21,7 +21,8 @@ from subjectdp.models.handwriting import (
     FEATURES,
     TYPEFACES,
     TYPEFACES_SHA256,
-    HandwritingFeatures,
+    HandwritingNet,
+    PublicFeatures,
     load_weights,
 )
 from subjectdp.models.scattering import Scattering, random_curves
@@ -151,8 +152,6 @@ def scattering_head(
     """
     _check_shape(shape)
     features: NormalisedScattering | RandomDirections | PrincipalComponents
-    if directions != 0 and components != 0:
-        raise expected("model.parameters.components", components, "0 where directions is not 0", ModelError)
     if components != 0:
         features = PrincipalComponents(scales, angles, components)
     elif directions != 0:
@@ -170,15 +169,12 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
     ModelError if the classes are not those of the synthetic characters.
     """
     _check_shape(shape)
-    for name, value in (("from_synthetic", from_synthetic), ("typefaces", typefaces)):
-        if type(value) is not bool:
-            raise expected(f"model.parameters.{name}", value, "true or false", ModelError)
     if from_synthetic and classes != CLASSES:
         allowed = f"false where there are {classes} classes (the synthetic characters are of {CLASSES})"
         raise expected("model.parameters.from_synthetic", True, allowed, ModelError)
     tensors = load_weights(TYPEFACES, TYPEFACES_SHA256) if typefaces else load_weights()
     start = tensors["head"].float() if from_synthetic else None
-    return FixedFeatureModel(HandwritingFeatures(tensors), FEATURES, classes, start)
+    return FixedFeatureModel(PublicFeatures(HandwritingNet, tensors), FEATURES, classes, start)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

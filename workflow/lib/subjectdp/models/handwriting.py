@@ -1,19 +1,16 @@
 """Fixed features of handwriting, learned only from the project's own synthetic characters.
 
 Two files of weights come with the package: ``weights/handwriting.safetensors``, learned from characters drawn with
-printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. The script
-``benchmarks/pretrain.py`` makes them: it generates characters, which are public by construction, and trains on them
-(:mod:`benchmarks.pretraining`). They depend on no protected data, so the features cost no privacy and may be
-computed once.
+printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. ``python -m
+benchmarks.pretrain`` of commit d061a81 made them: it generates characters, which are public by construction, and trains
+on them. They depend on no protected data, so the features cost no privacy and may be computed once.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -57,26 +54,29 @@ def _block(channels: int, width: int, kernel: int) -> list[nn.Module]:
     return [convolution, nn.GroupNorm(8, width), nn.ReLU()]
 
 
-class HandwritingFeatures(nn.Module):
-    """``HandwritingNet`` and a projection: (B, 1, 28, 28) to (B, 128), mean square norm 1 on synthetic characters.
+class PublicFeatures(nn.Module):
+    """A network, centred and projected, and a constant where one is given: mean square norm about 1 on public items.
 
-    The projection is centred and divides each principal component of the synthetic outputs by a power of its variance
-    (``pretraining.project``). All tensors are buffers that are not saved with a run; none is trained.
+    The projection divides each principal component of the network's outputs on them by the fourth root of its
+    variance. All tensors are buffers that are not saved with a run; none is trained.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, network: type[nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None) -> None:
         super().__init__()
+        self.constant = constant
         with torch.device("meta"):  # draws no weights
-            self.net = HandwritingNet()
+            self.net = network()
         own = {name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}
         self.net.load_state_dict(own, assign=True)
         freeze(self.net)
         self.register_buffer("projection", tensors["projection"].float(), persistent=False)
         self.register_buffer("mean", tensors["mean"].float(), persistent=False)
 
-    def forward(self, images: Tensor) -> Tensor:
-        outputs: Tensor = self.net(images)
-        return (outputs - self.get_buffer("mean")) @ self.get_buffer("projection")
+    def forward(self, items: Tensor) -> Tensor:
+        projected: Tensor = (self.net(items) - self.get_buffer("mean")) @ self.get_buffer("projection")
+        if self.constant is None:
+            return projected
+        return torch.cat([projected, projected.new_full((len(projected), 1), self.constant)], dim=1)
 
 
 def freeze(module: nn.Module) -> None:
@@ -89,7 +89,7 @@ def freeze(module: nn.Module) -> None:
 
 @cache
 def load_weights(path: Path = WEIGHTS, sha256: str = SHA256) -> dict[str, Tensor]:
-    """The tensors of a file that ``benchmarks/pretrain.py`` wrote; ModelError for a missing file or another content."""
+    """The tensors of a file of weights; ModelError for a missing file or another content."""
     if not path.is_file():
         raise ModelError(f"{path.name} is missing beside the package: install it anew.")
     found = sha256_of(path)
@@ -104,14 +104,3 @@ def _tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path.name} cannot be read ({error}).") from None
-
-
-def provenance(path: Path = WEIGHTS) -> dict[str, Any]:
-    """Settings of the pretraining and of its data."""
-    with safe_open(path, framework="pt") as file:
-        return dict(json.loads(file.metadata()["provenance"]))
-
-
-def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as they are stored, in 16 bits, which halves the file."""
-    return {name: tensor.detach().to(torch.float16).contiguous() for name, tensor in tensors.items()}

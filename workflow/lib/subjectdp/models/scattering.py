@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subjectdp.errors import ModelError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 _WIDTH = 0.8  # standard deviation of the finest wavelet and of the low pass at scale 0, in pixels
@@ -61,16 +60,10 @@ class Scattering(nn.Module):
     ||x ⋆ ψ_1| ⋆ ψ_2| ⋆ φ for ψ_2 of a coarser scale than ψ_1; in this order, ψ_2 running fastest. Convolutions are
     circular on the image mirrored at its borders, and subsampled as far as their bands allow. There are no parameters;
     the filters are buffers that are not saved.
-
-    Raises ModelError for ``scales`` other than 1 or 2, or fewer than 1 or more than 64 ``angles``.
     """
 
     def __init__(self, scales: int = 2, angles: int = 8, side: int = 28) -> None:
         super().__init__()
-        if type(scales) is not int or scales not in (1, 2):
-            raise expected("model.parameters.scales", scales, f"1 or 2 (2^scales divides {side})", ModelError)
-        if type(angles) is not int or not 1 <= angles <= 64:
-            raise expected("model.parameters.angles", angles, "a whole number from 1 to 64", ModelError)
         self.scales, self.angles, self.margin = scales, angles, 2**scales
         self.channels = 1 + scales * angles + scales * (scales - 1) // 2 * angles**2
         self.side = side // 2**scales

@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from subjectdp.errors import ModelError, expected
-
 
 class LeafLSTM(nn.Module):
     """LEAF's stacked LSTM (models/shakespeare/stacked_lstm.py) with the papers' two linear layers at the end.
@@ -35,24 +33,10 @@ class CharacterNGram(nn.Module):
 
     Table ``singles[k]`` is indexed by the character k places before the last, ``pairs[k]`` by that character and the
     one before it. There are classes · (singles · classes + pairs · classes²) weights.
-
-    Args:
-        classes: symbols of the vocabulary.
-        singles: tables of one character, 0 to 80.
-        pairs: tables of two characters, 0 to 79.
-
-    Raises:
-        ModelError: numbers out of range, or no table.
     """
 
     def __init__(self, classes: int, shape: tuple[int, ...], singles: int, pairs: int) -> None:
         super().__init__()
-        for name, value, most in (("singles", singles, 80), ("pairs", pairs, 79)):
-            if type(value) is not int or not 0 <= value <= most:
-                allowed = f"a whole number from 0 to {most}"
-                raise expected(f"model.parameters.{name}", value, allowed, ModelError)
-        if singles + pairs == 0:
-            raise expected("model.parameters.singles", 0, "at least 1 where pairs is 0", ModelError)
         self.classes, self.scale = classes, 1 / math.sqrt(singles + pairs)
         self.singles, self.pairs = _tables(singles, classes, classes), _tables(pairs, classes**2, classes)
 

@@ -28,7 +28,6 @@ class Purpose(StrEnum):
     NOISE = "noise"
     DITHER = "dither"
     MODEL_INIT = "model_init"
-    PRETRAINING = "pretraining"
     EVALUATION = "evaluation"
     AUDIT = "audit"
     STATISTICS = "statistics"

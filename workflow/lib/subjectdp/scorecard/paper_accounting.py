@@ -21,7 +21,6 @@ from subjectdp.accounting.statements import published_statement, sound_statement
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing.cases import federation
 from subjectdp.auditing.lower_bounds import least_epsilon
-from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, silo_counts
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
@@ -84,7 +83,7 @@ def paper_facts(setting: Setting) -> FederationFacts:
     femnist = setting.dataset == "femnist"
     items = np.full(setting.subjects, FEMNIST_ITEMS) if femnist else shakespeare_counts(setting.subjects)
     silos = setting.silos or SILOS
-    counts = silo_counts(0, items.astype(np.int64), SpreadSettings(silos))
+    counts = silo_counts(0, items.astype(np.int64), silos)
     return FederationFacts(
         items=tuple(int(value) for value in counts.sum(axis=1)),
         subjects=tuple(int(value) for value in (counts > 0).sum(axis=1)),

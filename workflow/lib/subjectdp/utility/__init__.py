@@ -12,10 +12,7 @@ EXCESS_COLUMNS = (
     "steps",  # t: the average of the first t iterates is scored
     *("loss", "optimum", "excess"),  # nats; optimum: a certified lower bound on the least loss in the ball
     "excess_at_start",  # nats: of w_1 = 0, before the first step
-    *(
-        "bound",
-        "bound_printed",
-    ),  # nats: with the noise that was added; as printed, NaN except at the last step
+    *("bound", "bound_printed"),  # nats: with the noise that was added; as printed, NaN except at the last step
     "last",  # whether t is the last step
     *("subjects", "items", "batch_size"),
     *("parameters", "radius", "learning_rate"),  # d, M and η
@@ -33,10 +30,7 @@ NOISE_COLUMNS = (
     "sampling_probability",  # of an item or a subject, mean over the silos
     *("epsilon", "delta", "clip_norm"),
     *("subjects", "predicted_subjects"),  # of the run; NaN: the noise is for the run's own subjects
-    *(
-        "planned",
-        "measured",
-    ),  # std of the noise on the averaged gradient, in clip norms: by the plan, from two rounds
+    *("planned", "measured"),  # std of the noise on the averaged gradient, in clip norms: by the plan, from two rounds
     "coordinates",  # that the measurement averages over
 )
 """Columns of noise.parquet: one row an algorithm and schedule."""

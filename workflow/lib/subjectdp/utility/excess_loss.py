@@ -25,10 +25,10 @@ from subjectdp.accounting.plan_run import plan_run
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, load_run
+from subjectdp.config.sections import PartitionConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, partition_subjects
 from subjectdp.data.splits import split_items
-from subjectdp.data.spread import SpreadSettings
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
@@ -127,7 +127,7 @@ def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
     kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
     fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
     splits = split_items(kept, base.seed, fraction, data.validation_fraction)
-    partition = partition_subjects(splits, list(kept.subject_ids), SpreadSettings(1), base.seed)
+    partition = partition_subjects(splits, kept.subject_ids, PartitionConfig(silos=1), base.seed)
     resident, model = DeviceDataset(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)
     test = _features(resident, model, partition.test_items)

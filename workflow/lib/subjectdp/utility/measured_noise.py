@@ -71,11 +71,7 @@ def write_noise(
 
 
 def measured_noise(
-    run: RunConfig,
-    plan: PrivacyPlan,
-    prepared: PreparedData,
-    partition: Partition,
-    cache_dir: Path | None = None,
+    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, cache_dir: Path | None = None
 ) -> tuple[float, int]:
     """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
 

@@ -44,12 +44,7 @@ def _people(size: int, generator: np.random.Generator) -> pd.DataFrame:
     logs = level + slope * (school - 16) + 0.02 * (hours - 40) + 0.04 * (work - 10)
     logs += -0.0006 * (age - 50) ** 2 + generator.normal(0, 0.5, size)
     columns = {name: generator.choice(np.array(codes), size) for name, codes in CODES.items()}
-    columns |= {
-        "AGEP": age,
-        "SCHL": school,
-        "WKHP": hours,
-        "OCCP": 500 * work + generator.integers(0, 500, size),
-    }
+    columns |= {"AGEP": age, "SCHL": school, "WKHP": hours, "OCCP": 500 * work + generator.integers(0, 500, size)}
     columns |= {"POBP": generator.choice([6, 36, 48, 110, 210, 303, 420], size), "PWGTP": np.full(size, 100)}
     columns |= {"PINCP": np.rint(np.exp(logs) / 10).astype(int) * 10, "SERIALNO": np.arange(size)}
     return pd.DataFrame(columns)

@@ -1,4 +1,4 @@
-"""Pen strokes of the 62 FEMNIST classes, taken from typefaces: those that matplotlib ships, or a given list.
+"""Pen strokes of the 62 FEMNIST classes, taken from typefaces that matplotlib ships.
 
 Each glyph is thinned to its one-pixel skeleton, and the distance of every pixel to that skeleton is kept. Drawing the
 glyph with a pen of radius r is then "distance <= r", after any smooth warp of the plane. Distances and coordinates are
@@ -8,7 +8,7 @@ fixed-point integers, so that a pixel does not flip where a processor rounds the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,32 +31,22 @@ DISTANCE_UNIT = 32
 """Distances are stored as integers in units of 1/32 grid pixel."""
 
 
-@dataclass(frozen=True)
-class Face:
-    """A typeface: its file, its share of the writers, and the characters that it lends."""
-
-    file: Path
-    share: float
-    lends: str = CLASSES
-
-
 # Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
 # has script capitals only).
 _SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-PRINT = (
-    Face(_SHIPPED / "cmss10.ttf", 3),
-    Face(_SHIPPED / "DejaVuSans.ttf", 3),
-    Face(_SHIPPED / "DejaVuSansMono.ttf", 2),
-    Face(_SHIPPED / "cmti10.ttf", 2),
-    Face(_SHIPPED / "STIXGeneralItalic.ttf", 3),
-    Face(_SHIPPED / "DejaVuSerif-Italic.ttf", 2),
-    Face(_SHIPPED / "cmtt10.ttf", 1),
-    Face(_SHIPPED / "STIXGeneral.ttf", 1),
-    Face(_SHIPPED / "cmmi10.ttf", 2, CLASSES[10:]),
-    Face(_SHIPPED / "cmsy10.ttf", 0.5, CLASSES[10:36]),
+FACES = (
+    ("cmss10", 3, CLASSES),
+    ("DejaVuSans", 3, CLASSES),
+    ("DejaVuSansMono", 2, CLASSES),
+    ("cmti10", 2, CLASSES),
+    ("STIXGeneralItalic", 3, CLASSES),
+    ("DejaVuSerif-Italic", 2, CLASSES),
+    ("cmtt10", 1, CLASSES),
+    ("STIXGeneral", 1, CLASSES),
+    ("cmmi10", 2, CLASSES[10:]),
+    ("cmsy10", 0.5, CLASSES[10:36]),
 )
-"""The faces of the embedded data set."""
-FACES = len(PRINT)
+"""Typefaces: file, share of the writers, and the characters that each lends."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +63,22 @@ class StrokeFields:
     shares: NDArray[np.float64]
 
 
-@lru_cache(maxsize=1)
-def stroke_fields(faces: tuple[Face, ...] = PRINT) -> StrokeFields:
-    """The distance fields of every face and class; computed once a process (about a second for ten faces)."""
-    lends = np.array([[character in face.lends for character in CLASSES] for face in faces])
+@cache
+def stroke_fields() -> StrokeFields:
+    """The distance fields of every face and class; computed once a process (about a second)."""
+    lends = np.array([[character in lent for character in CLASSES] for _, _, lent in FACES])
     bitmaps = np.zeros((int(lends.sum()), GRID, GRID), dtype=bool)
     owners = np.argwhere(lends)
-    for index, face in enumerate(faces):
+    for index, (name, _, _) in enumerate(FACES):
         rows = np.flatnonzero(owners[:, 0] == index)
-        bitmaps[rows] = _rasterise(face.file, [CLASSES[owners[row, 1]] for row in rows])
+        bitmaps[rows] = _rasterise(_SHIPPED / f"{name}.ttf", [CLASSES[owners[row, 1]] for row in rows])
     skeletons = thin(bitmaps)
-    distance = np.zeros((len(faces), len(CLASSES), GRID, GRID), dtype=np.uint16)
+    distance = np.zeros((len(FACES), len(CLASSES), GRID, GRID), dtype=np.uint16)
     for (face, character), skeleton in zip(owners, skeletons, strict=True):
         exact = distance_transform_edt(~skeleton)
         distance[face, character] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
     distance = np.where(lends[:, :, None, None], distance, distance[:1])
-    shares = np.array([face.share for face in faces], dtype=np.float64)
+    shares = np.array([share for _, share, _ in FACES], dtype=np.float64)
     return StrokeFields(distance=distance, lends=lends, shares=shares / shares.sum())
 
 

@@ -17,14 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.embedded.glyphs import (
-    CAP_HEIGHT,
-    CLASSES,
-    DISTANCE_UNIT,
-    GRID,
-    StrokeFields,
-    stroke_fields,
-)
+from subjectdp.data.embedded.glyphs import CAP_HEIGHT, CLASSES, DISTANCE_UNIT, GRID, StrokeFields, stroke_fields
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 PAPER = 128
@@ -76,16 +69,15 @@ _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
 
 
-def draw_writer(seed: int, writer: int, items_per_subject: int, fields: StrokeFields | None = None) -> WriterItems:
+def draw_writer(seed: int, writer: int, items_per_subject: int) -> WriterItems:
     """Draws one writer: about ``items_per_subject`` items (70 to 130 %), at least two.
 
     :param seed: seed of the embedded data set.
     :param writer: index of the writer, from 0.
     :param items_per_subject: mean number of items of a writer.
-    :param fields: the faces that writers choose from; None: those of the embedded data set.
     """
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "femnist", writer)
-    style = _draw_style(generator, stroke_fields() if fields is None else fields)
+    style = _draw_style(generator, stroke_fields())
     items = max(2, round(items_per_subject * generator.uniform(0.7, 1.3)))
     labels, printed = _draw_labels(generator, items)
     images = np.zeros((items, PAPER, PAPER), dtype=bool)

@@ -12,20 +12,18 @@ An image has the very same bytes in both archives: writer and class are matched 
 
 from __future__ import annotations
 
-import struct
+import io
 import zipfile
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from subjectdp.data.embedded.glyphs import CLASSES
-from subjectdp.data.embedded.handwriting import PAPER, WriterItems, draw_writer
-from subjectdp.errors import DataError, expected
+from subjectdp.data.embedded.handwriting import WriterItems, draw_writer
 from subjectdp.io.atomic import atomic_path
 
 BY_CLASS = "by_class.zip"
@@ -115,14 +113,6 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 def encode_png(image: NDArray[np.bool_]) -> bytes:
     """A 1-bit greyscale PNG of an image (128, 128), True = ink (black)."""
-    if image.shape != (PAPER, PAPER):
-        raise expected("shape of an image", image.shape, f"({PAPER}, {PAPER})", DataError)
-    rows = np.packbits(~image, axis=1)
-    lines = np.concatenate([np.zeros((PAPER, 1), dtype=np.uint8), rows], axis=1)  # filter type 0 before each row
-    header: Any = struct.pack(">IIBBBBB", PAPER, PAPER, 1, 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in chunks)
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    stream = io.BytesIO()
+    Image.fromarray(~image).save(stream, "PNG")
+    return stream.getvalue()

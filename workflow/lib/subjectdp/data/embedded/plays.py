@@ -15,8 +15,7 @@ from math import exp
 from pathlib import Path
 from statistics import NormalDist
 
-from subjectdp.data.embedded import words
-from subjectdp.data.embedded.speech import Dice, Manner, draw_manner
+from subjectdp.data.embedded.speech import NAMES, PLAY_PLACES, PLAY_SUBJECTS, Dice, Manner, draw_manner
 from subjectdp.errors import expected
 from subjectdp.io.atomic import write_text
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -104,7 +103,7 @@ def _deal_casts(subjects: int) -> list[int]:
 
 def _cast_names(seed: int, play: int, count: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "cast", play))
-    names = dice.shuffled(words.NAMES)
+    names = dice.shuffled(NAMES)
     rounds = -(-count // len(names))
     return [name + suffix for suffix in ["", *(f" {_letters(k)}" for k in range(1, rounds))] for name in names][:count]
 
@@ -120,7 +119,7 @@ def _letters(number: int) -> str:
 
 def _title(seed: int, play: int) -> str:
     """The play's title: every play of a file has its own (there are 36 and at most 36 plays)."""
-    titles = [f"THE {subject} OF {place}" for subject in words.PLAY_SUBJECTS for place in words.PLAY_PLACES]
+    titles = [f"THE {subject} OF {place}" for subject in PLAY_SUBJECTS for place in PLAY_PLACES]
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "titles"))
     return dice.shuffled(titles)[play]
 
@@ -147,33 +146,8 @@ def _preamble(seed: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "verses"))
     manner = draw_manner(dice)
     verses = [f"  {manner.sentence(dice)}" for _ in range(14)]
-    notes = [
-        "This is a synthetic text in the layout of a 1994 electronic text.",
-        "",
-        *_NOTICE,
-        "",
-        "",
-        "1609",
-        "",
-    ]
-    return [
-        *notes,
-        "THE VERSES",
-        "",
-        AUTHOR_LINE,
-        "",
-        "",
-        *verses,
-        "",
-        "THE END",
-        "",
-        "",
-        *_NOTICE,
-        "",
-        "",
-        "",
-        "",
-    ]
+    notes = ["This is a synthetic text in the layout of a 1994 electronic text.", "", *_NOTICE, "", "", "1609", ""]
+    return [*notes, "THE VERSES", "", AUTHOR_LINE, "", "", *verses, "", "THE END", "", "", *_NOTICE, "", "", "", ""]
 
 
 def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool) -> list[str]:
@@ -184,12 +158,8 @@ def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool)
     lines += [f"{indent}{role.name}, of {title.split(' OF ')[-1].title()}" for role in roles]
     lines += ["", "", *_NOTICE, "", ""]
     for number, scene in enumerate(_scenes(roles, dice)):
-        act, place = number // 4 % 5 + 1, words.PLAY_PLACES[dice.index(len(words.PLAY_PLACES))].title()
-        lines += [
-            f"ACT {_ACTS[act - 1]}. SCENE {number % 4 + 1}.",
-            f"A street in {place}",
-            "",
-        ]
+        act, place = number // 4 % 5 + 1, PLAY_PLACES[dice.index(len(PLAY_PLACES))].title()
+        lines += [f"ACT {_ACTS[act - 1]}. SCENE {number % 4 + 1}.", f"A street in {place}", ""]
         lines += _scene_lines(roles, scene, dice, odd, bit_part=number == 0)
     return [*lines, *(["<Exeunt"] if odd else []), "THE END", "", "", *_NOTICE, "", "", "", ""]
 
@@ -222,10 +192,7 @@ def _scene_lines(roles: list[Role], scene: list[tuple[int, int]], dice: Dice, od
         lines += _speech_lines(roles[role], roles[role].speeches[speech], dice, odd)
         lines += _direction(roles[role].name, dice, odd)
         if bit_part and number == 0:
-            lines += [
-                f"{'' if odd else '  '}BIT PART. Your pardon, they are waiting.",
-                *["<Exit BIT PART"] * odd,
-            ]
+            lines += [f"{'' if odd else '  '}BIT PART. Your pardon, they are waiting.", *["<Exit BIT PART"] * odd]
     if odd:
         return [*lines, "<Exeunt", ""]
     lines[-1] += "" if dice.roll() < 0.5 else " " * max(4, _LINE_WIDTH - len(lines[-1])) + "Exeunt"

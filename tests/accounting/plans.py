@@ -1,7 +1,5 @@
 """Plans of the papers' scale for the accounting tests; mechanisms declared here, apart from the algorithms' files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Noise on the averaged gradient: the papers' scale by hand, each algorithm's formula, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """dp-accounting against Opacus on 200 plans: two projects, one answer."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -72,10 +70,7 @@ def test_pld_lies_below_rdp_and_near_it() -> None:
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.04, 1.5, 500), (0.01, 1.0, 2000), (0.1, 4.0, 300)])
 def test_pld_against_opacus_prv(q: float, sigma: float, steps: int) -> None:
     """PRV returns the upper end of an error band of 0.01."""
-    tight, prv = (
-        epsilon_of(loss(q, sigma, steps), 1e-5),
-        renyi.opacus_epsilon(loss(q, sigma, steps), 1e-5, "prv"),
-    )
+    tight, prv = (epsilon_of(loss(q, sigma, steps), 1e-5), renyi.opacus_epsilon(loss(q, sigma, steps), 1e-5, "prv"))
     assert tight - 1e-3 <= prv <= tight + 0.025
 
 

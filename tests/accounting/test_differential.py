@@ -4,8 +4,6 @@ Each kind of plan has its law written down here from what the algorithm does. Th
 reference, and not far above it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Shifts and losses: against enumeration, plain convolution and dp-accounting's own code."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import reduce
@@ -26,13 +24,7 @@ from subjectdp.accounting.events import (
     subject_sampling_probability,
     unit_shift,
 )
-from subjectdp.accounting.mixture_pld import (
-    _fast_loss,
-    epsilon_at,
-    mixture_pld,
-    self_composed,
-    self_convolved,
-)
+from subjectdp.accounting.mixture_pld import _fast_loss, epsilon_at, mixture_pld, self_composed, self_convolved
 from subjectdp.accounting.shifts import Shift, Told, sampled_gaussian
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping

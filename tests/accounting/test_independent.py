@@ -1,7 +1,5 @@
 """ε of mechanisms that no other check crosses, by a numerical composition of its own (``reference.py``)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -40,9 +38,7 @@ def test_central_sub_dp_as_published() -> None:
     silos, k, batch, rounds, effective = 4, 2, 40, 30, 2.0
     sigma = effective / silos**0.5 / batch
     made = make_plan(
-        CENTRAL,
-        small(silos, k),
-        settings(rounds=rounds, batch_size=batch, local_steps=1, noise_multiplier=sigma),
+        CENTRAL, small(silos, k), settings(rounds=rounds, batch_size=batch, local_steps=1, noise_multiplier=sigma)
     )
     expected = composed(binomial(silos * k, batch / 800), effective, made.rounds)
     assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(expected, rel=2e-3)

@@ -1,7 +1,5 @@
 """Rényi bounds that hold for Skellam noise: against exact sums over the integers, quadrature and dp-accounting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans of joint noise: colluding silos, own noise alone, integer noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -22,14 +20,7 @@ from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import (
-    Accountant,
-    AccountingMode,
-    NoiseDistribution,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import Accountant, AccountingMode, NoiseDistribution, PrivacyPlan, PrivacyUnit, SamplingMethod
 
 SILOS = 4
 STEPS, Q = 20, 0.1
@@ -161,11 +152,7 @@ def test_one_fraction_for_silos_of_very_different_sizes(steps: int | None, expec
     items = (40, 100, 5_000, 20_000)
     facts = replace(plans.facts(SILOS), items=items)
     settings = plans.settings(
-        mode=AccountingMode.AS_PUBLISHED,
-        rounds=7,
-        local_steps=steps,
-        accountant="rdp",
-        sampling_fraction=0.05,
+        mode=AccountingMode.AS_PUBLISHED, rounds=7, local_steps=steps, accountant="rdp", sampling_fraction=0.05
     )
     plan = make_plan(replace(plans.JOINT, mode=AccountingMode.AS_PUBLISHED), facts, settings)
     assert {silo.sampling_probability for silo in plan.silos} == {0.05}

@@ -1,7 +1,5 @@
 """Known answers: published or independently computed values, each with its source."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -87,12 +85,7 @@ def test_jax_privacy_item_level_fixed_batches() -> None:
 
 @pytest.mark.parametrize(
     ("sampling", "grid", "epsilon"),
-    [
-        (POISSON, 1e-2, 5.000079),
-        (POISSON, 1e-4, 4.604547),
-        (FIXED, 1e-2, 11.488785),
-        (FIXED, 1e-4, 11.251446),
-    ],
+    [(POISSON, 1e-2, 5.000079), (POISSON, 1e-4, 4.604547), (FIXED, 1e-2, 11.488785), (FIXED, 1e-4, 11.251446)],
 )
 def test_jax_privacy_user_level(sampling: object, grid: float, epsilon: float) -> None:
     """Two items a user, the same run as above, at the grid of its test and at a fine one."""

@@ -1,7 +1,5 @@
 """Several runs together, against closed forms and against one run with all their steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans: what make_plan chooses for every algorithm, what it refuses, and what it caches."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -35,13 +33,7 @@ from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_run import plan_from_dict
-from subjectdp.accounting.published import (
-    exact_group_sizes,
-    group_noise,
-    group_table,
-    group_target,
-    published_epsilon,
-)
+from subjectdp.accounting.published import exact_group_sizes, group_noise, group_table, group_target, published_epsilon
 from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.sound import typical_group_size, unit_epsilon
 from subjectdp.errors import ConfigError, DataError, PrivacyError
@@ -289,13 +281,7 @@ def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.json")
     whole, noise = file.read_text(), first.silos[0].noise_multiplier
     assert repr(noise) in whole
-    for damaged in (
-        "{",
-        "",
-        "[]",
-        whole.replace(repr(noise), repr(noise / 2)),
-        whole.replace('"sha256"', '"sha"'),
-    ):
+    for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
         file.write_text(damaged)
         cache.forget()
         assert make_plan(HIGRAD_V3, facts(), chosen) == first

@@ -1,7 +1,5 @@
 """As published, the noise is that of the papers' accountant: Opacus', asked here without this project."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

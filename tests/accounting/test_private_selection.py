@@ -1,7 +1,5 @@
 """ε of a private selection: against dp-accounting's own accountant, and what the theorem demands of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Properties of losses and calibrations, by hypothesis. SUBJECTDP_FULL_TESTS=1 runs the long versions."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

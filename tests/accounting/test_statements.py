@@ -1,7 +1,5 @@
 """Statements and cards: what they say, and what they leave unsaid."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -159,11 +157,7 @@ def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(enforced: 
 def test_what_is_not_covered_is_said() -> None:
     """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
     text = privacy_report_text(plan(sound(HIGRAD_V3), 12.0))
-    for words in (
-        "other runs on these data",
-        "the seed stays secret",
-        "recorded beside the model without noise",
-    ):
+    for words in ("other runs on these data", "the seed stays secret", "recorded beside the model without noise"):
         assert words in text
     assert "number of subjects at each silo is public" in text  # the divisor is made from it
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
@@ -193,11 +187,7 @@ def test_the_report_says_what_noise_is_drawn_from() -> None:
     assert "NOT FOR RELEASE" in text and "the seed stays secret" in text and "63-bit seed" in text
     text = privacy_report_text(secure, privacy_statements(secure, over_rounds=False))
     assert "NOT FOR RELEASE" not in text and "the seed" not in text.replace("noise_source", "")
-    for words in (
-        "256 bits of the operating system",
-        "nobody knows the secret",
-        "not of an exact discrete one",
-    ):
+    for words in ("256 bits of the operating system", "nobody knows the secret", "not of an exact discrete one"):
         assert words in text
 
 
@@ -287,10 +277,7 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
     assert "multiplier 2 by the largest group of the mini-batch (data), in every local step" in grouped
     fixed = privacy_report_text(plan(LOCAL_ITEM, 3.0, rounds=2, sampling=FIXED))
     assert "batch size fixed" in fixed and "batches of fixed size B without replacement" in fixed
-    for mechanism, where in (
-        (sound(CENTRAL), "sum over silos"),
-        (CENTRAL, "silo's average, after the division"),
-    ):
+    for mechanism, where in ((sound(CENTRAL), "sum over silos"), (CENTRAL, "silo's average, after the division")):
         central = privacy_report_text(
             make_plan(mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2))
         )

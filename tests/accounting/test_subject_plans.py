@@ -1,7 +1,5 @@
 """Plans that sample subjects, share a budget, correlate noise or predict it: known answers and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -121,12 +119,7 @@ def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> No
 
 @pytest.mark.parametrize(
     ("silos", "joint", "counted"),
-    [
-        (2, {}, 2),
-        (2, {"colluding_silos": 1}, 1),
-        (16, {"colluding_silos": 1}, 15),
-        (16, {"own_noise_only": True}, 1),
-    ],
+    [(2, {}, 2), (2, {"colluding_silos": 1}, 1), (16, {"colluding_silos": 1}, 15), (16, {"own_noise_only": True}, 1)],
 )
 def test_the_noise_of_silos_that_tell_it_does_not_count(silos: int, joint: dict[str, Any], counted: int) -> None:
     """From the configuration to σ and ε: what hides a subject is the noise that the observer does not know."""

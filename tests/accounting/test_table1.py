@@ -1,7 +1,5 @@
 """Table 1 of the joint-noise paper, all twelve rows, and the divergence under it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

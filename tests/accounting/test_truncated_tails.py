@@ -1,7 +1,5 @@
 """Losses without their far tails, and an ε of thousands: upper bounds, and much lower ones than before."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,26 +1,12 @@
 """What the silos of one subject cost, against every choice of silos and every round written out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from accounting.plans import (
-    HIGRAD_V1,
-    ITEM,
-    JOINT,
-    LOCAL_ITEM,
-    RELEASE,
-    SOUND,
-    SUBJECT,
-    facts,
-    plan,
-    settings,
-    sound,
-)
+from accounting.plans import HIGRAD_V1, ITEM, JOINT, LOCAL_ITEM, RELEASE, SOUND, SUBJECT, facts, plan, settings, sound
 from subjectdp.accounting import worst_case_silos
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, merged
@@ -75,11 +61,7 @@ def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
     for _ in range(60):
         silos, held = int(random.integers(2, 7)), int(random.integers(1, 7))
         kinds = [
-            (
-                float(random.choice([0.01, 0.02, 0.05])),
-                int(random.choice([5, 9])),
-                float(random.choice([1, 2])),
-            )
+            (float(random.choice([0.01, 0.02, 0.05])), int(random.choice([5, 9])), float(random.choice([1, 2])))
             for _ in range(silos)
         ]
         whole, held = unequal(kinds, 1), min(held, silos)

@@ -1,7 +1,5 @@
 """The small suite: what it refutes and what it must not, with fixed seeds; every finding is reproducible."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

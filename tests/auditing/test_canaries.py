@@ -1,7 +1,5 @@
 """Canaries go through the real data path: crafted gradients, fair membership, public sampling, real items untouched."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,11 +113,7 @@ def test_sums_that_hide_the_steps_are_not_audited_in_training() -> None:
     settings = cases.plan_settings(AccountingMode.SOUND, 1, 1, None, 4)
     with pytest.raises(PrivacyError, match="local"):
         audit_training(
-            mechanism("central_sub_dp", "v0", AccountingMode.SOUND),
-            setup,
-            Canaries(4, 2, (0,), 0, "x"),
-            settings,
-            2,
+            mechanism("central_sub_dp", "v0", AccountingMode.SOUND), setup, Canaries(4, 2, (0,), 0, "x"), settings, 2
         )
 
 

@@ -1,7 +1,5 @@
 """The counterexample to joint noise over several local steps: its variances, its bounds, and where the claim holds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Noise levels that depend on the data: the shortcut's law, the numbers, and the training loop's own step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

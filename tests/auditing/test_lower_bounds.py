@@ -1,7 +1,5 @@
 """Limits and bounds against scipy, binomial tails, fractions, the exact ε of Gaussians and the page's ten lines."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

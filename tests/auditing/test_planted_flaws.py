@@ -1,7 +1,5 @@
 """Flaws planted into sound algorithms: an audit that cannot see them would prove nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,9 +270,7 @@ def canary_partition() -> Partition:
 def test_coins_are_one_for_all_silos_of_a_release() -> None:
     shared = SubjectFederation(algorithm("subject_release"), plan_of(SubjectSettings(0.5)), World(0, "s", True, 1000))
     own = SubjectFederation(
-        algorithm("subject_sampling"),
-        plan_of(SubjectSettings(0.5), name="subject_sampling"),
-        World(0, "s", True, 1000),
+        algorithm("subject_sampling"), plan_of(SubjectSettings(0.5), name="subject_sampling"), World(0, "s", True, 1000)
     )
     assert torch.equal(shared.coins(1, 0, 0), shared.coins(1, 3, 0))
     assert not torch.equal(shared.coins(1, 0, 0), shared.coins(2, 0, 0))

@@ -1,7 +1,5 @@
 """The vectorised worst case is the training loop's own step: same mini-batch and noise, same release."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -234,10 +232,7 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
     silo, settings = fine.silos[0], fine.settings
     refused = [
         (plan("fed_avg", None, SOUND), "no noise"),
-        (
-            replace(fine, settings=replace(settings, noise_distribution=NoiseDistribution.SKELLAM)),
-            "integer noise",
-        ),
+        (replace(fine, settings=replace(settings, noise_distribution=NoiseDistribution.SKELLAM)), "integer noise"),
         (replace(fine, settings=replace(settings, silos_per_round=2)), "silos of a round"),
         (replace(fine, silos=(replace(silo, steps_per_round=2),)), "several local steps"),
         (plan("central_sub_dp", "v0", PUBLISHED), "average at the server"),
@@ -257,8 +252,6 @@ def test_worlds_have_randomness_of_their_own() -> None:
     }
     assert len(keys) == 16
     batch = VectorBatch(
-        MinibatchDistribution(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0),
-        4,
-        torch.Generator(),
+        MinibatchDistribution(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0), 4, torch.Generator()
     )
     assert batch.group_sizes.tolist() == [1.0] * 4, "an absent canary divides nothing by zero"

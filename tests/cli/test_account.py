@@ -1,7 +1,5 @@
 """The command line: account, table1."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import (
@@ -216,9 +214,7 @@ def test_bad_options(
         run(capsys, "account", SCHEDULE, arguments)
 
 
-def test_all_missing_options_are_named_at_once_after_unknown_names(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_all_missing_options_are_named_at_once_after_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         run(capsys, "account --algorithm higrad_avg_dp --sampling fixed_batch_size")
     named = "--rounds --sampling-probability --steps-per-round --max-items-per-subject --items"

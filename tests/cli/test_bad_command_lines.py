@@ -1,7 +1,5 @@
 """Wrong command lines: one line that names what is wrong and what is allowed, exit code 2, no usage, no traceback."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

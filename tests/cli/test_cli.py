@@ -1,7 +1,5 @@
 """``subjectdp runs``: finished runs, runs under way and damaged ones; and what commands print."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """``subjectdp show A B``: what differs between two runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``subjectdp inspect``: sources of data."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line: help, exit codes, errors without tracebacks, closed pipes and plain terminals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -35,14 +33,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        [],
-        ["inspec"],
-        ["scenario"],
-        ["inspect", "mnist"],
-        ["schema", "--write", "--check"],
-        ["runs", "--see", "1"],
-    ],
+    [[], ["inspec"], ["scenario"], ["inspect", "mnist"], ["schema", "--write", "--check"], ["runs", "--see", "1"]],
 )
 def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -104,20 +95,11 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [
-        ("subjectdp sce", ["scenario"]),
-        ("subjectdp runs --wat", ["--watch"]),
-        ("subjectdp inspect fem", ["femnist"]),
-    ],
+    [("subjectdp sce", ["scenario"]), ("subjectdp runs --wat", ["--watch"]), ("subjectdp inspect fem", ["femnist"])],
 )
 def test_the_shell_completes(line: str, wanted: list[str], tmp_path: Path) -> None:
     completed = tmp_path / "completed"
-    environment = {
-        "_ARGCOMPLETE": "1",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "_ARGCOMPLETE_IFS": "\n",
-    }
+    environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
     subprocess.run(
         [sys.executable, "-m", "subjectdp"],
         env={

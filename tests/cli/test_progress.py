@@ -1,7 +1,5 @@
 """The line of progress, and the command that runs a scenario behind it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -54,12 +52,7 @@ def test_the_watcher_reads_the_folders_of_the_scenario(tmp_path: Path) -> None:
     assert watcher.progress(1).line() == f"0 of {len(runs)} runs"
     done = tmp_path / "runs" / runs[0].run_id
     done.mkdir(parents=True)
-    manifest = {
-        "algorithm": "FedAvg",
-        "wall_seconds": 12.0,
-        "final": {"test_accuracy": 0.5},
-        "rounds_executed": 2,
-    }
+    manifest = {"algorithm": "FedAvg", "wall_seconds": 12.0, "final": {"test_accuracy": 0.5}, "rounds_executed": 2}
     (done / "manifest.json").write_text(json.dumps(manifest | {"config": runs[0].model_dump(mode="json")}))
     seen = watcher.progress(1)
     assert (seen.done, seen.newest, seen.seconds_left) == (1, ("FedAvg 50.0 %",), 12.0 * (len(runs) - 1))

@@ -1,7 +1,5 @@
 """``subjectdp plan --since`` on a repository of its own: what an edit retrains, and what it does not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """``subjectdp scenario``: runs, overlays and figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``subjectdp schema``: prints, checks and writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

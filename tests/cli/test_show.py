@@ -1,7 +1,5 @@
 """``subjectdp show``: a finished run, its curve, and runs that cannot be shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +34,7 @@ def test_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fragment"),
-    [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")],
+    ("text", "fragment"), [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")]
 )
 def test_show_refuses(results: Path, capsys: pytest.CaptureFixture[str], text: str, fragment: str) -> None:
     code, out, err = run(capsys, "show", text, "--results", str(results))

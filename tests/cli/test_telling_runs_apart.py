@@ -1,7 +1,5 @@
 """Runs whose ids differ in the hash alone: what the command line says to tell them apart."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -36,20 +34,13 @@ def told(results: Path) -> dict[str, str]:
 
 def test_settings_that_differ_are_told_and_defaults_are_not(results: Path) -> None:
     found = {run_id: text for run_id, text in told(results).items() if "user_ldp" in run_id}
-    assert sorted(found.values()) == [
-        "",
-        "distribution=power, alpha=4",
-        "max_items_per_subject=8, mode=sound",
-    ]
+    assert sorted(found.values()) == ["", "distribution=power, alpha=4", "max_items_per_subject=8, mode=sound"]
 
 
 def test_a_configuration_of_another_version_is_told_as_well() -> None:
     family = {"data": {"dataset": "femnist"}, "algorithm": {"name": "gone", "variant": None}}
     old = {**family, "training": {"forgotten": 3, "rounds": 7}}
-    assert settings_apart({"a": old, "b": {**family, "training": {"rounds": 9}}}) == {
-        "a": "rounds=7",
-        "b": "rounds=9",
-    }
+    assert settings_apart({"a": old, "b": {**family, "training": {"rounds": 9}}}) == {"a": "rounds=7", "b": "rounds=9"}
     assert settings_apart({}) == {}
 
 

@@ -1,7 +1,5 @@
 """Bad configuration: each case gets one clear line naming key, value and what is allowed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

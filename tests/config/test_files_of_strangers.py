@@ -1,7 +1,5 @@
 """Scenario files as people write them at first: refused before anything runs, with the line and the right form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

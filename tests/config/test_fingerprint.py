@@ -1,7 +1,5 @@
 """Code fingerprints: a real edit changes the stages that use the module and no others, a cosmetic one changes none."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 import sys

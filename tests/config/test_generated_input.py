@@ -1,7 +1,5 @@
 """Generated configurations: a valid scenario or one ConfigError, never another exception."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,7 @@ from subjectdp.io.yaml_files import parse_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [read_yaml(file) for file in sorted((ROOT / "config" / "scenarios").glob("*.yaml"))]
-WORDS = [
-    "fed_avg",
-    "higrad_avg_dp:v3",
-    "joint_noise",
-    "shakespeare",
-    "upstream",
-    "leaf_json",
-    "sound",
-    "power",
-    "v1",
-]
+WORDS = ["fed_avg", "higrad_avg_dp:v3", "joint_noise", "shakespeare", "upstream", "leaf_json", "sound", "power", "v1"]
 
 scalars = st.one_of(
     st.none(),

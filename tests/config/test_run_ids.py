@@ -4,8 +4,6 @@ A key that alters a guarantee changes the run id, or another value than the defa
 from the fields: a new key is tested as soon as it is there.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -62,11 +60,7 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"data": {"source": "leaf_json", "path": "here/a.zip"}},
         {"data": {"source": "leaf_json", "path": "/there/a.zip"}},
     ),
-    (
-        "override of a download",
-        {"data": {"source": "upstream"}},
-        {"data": {"source": "upstream", "path": "/there"}},
-    ),
+    ("override of a download", {"data": {"source": "upstream"}}, {"data": {"source": "upstream", "path": "/there"}}),
     (
         "size of generated data, not used",
         {"data": {"source": "upstream"}},
@@ -170,11 +164,7 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
 
 def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
     def run(fused: list[int], **joint: Any) -> dict[str, Any]:
-        return {
-            "algorithm": "joint_noise",
-            "joint": {"fused_steps": fused, **joint},
-            "partition": {"silos": 2},
-        }
+        return {"algorithm": "joint_noise", "joint": {"fused_steps": fused, **joint}, "partition": {"silos": 2}}
 
     plain = load_run(run([])).run_id
     assert load_run(run([1, 1])).run_id == plain
@@ -186,10 +176,7 @@ def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
         ("joint.fused_steps.*a whole number at least 1.*got 0", run([1, 0])),
         (r"\[\] when privacy.mode is sound.*joint.clipping: update", run([1, 2]) | sound),
         ("when joint.noise is skellam", run([1, 2], noise="skellam") | skellam),
-        (
-            "when training.sampling is fixed_batch_size",
-            run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
-        ),
+        ("when training.sampling is fixed_batch_size", run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}}),
         ("sgd when joint.fused_steps", run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}}),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -1,7 +1,5 @@
 """Scenarios: overlays, the order of overrides, expansion, selections, and the files that are shipped."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -229,12 +227,7 @@ def test_selections() -> None:
     scenario = load_scenario_from_mapping(
         {
             "name": "test",
-            "sweep": [
-                {
-                    "algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"],
-                    "data.subjects": [None, 20],
-                }
-            ],
+            "sweep": [{"algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"], "data.subjects": [None, 20]}],
             "figures": ["figure1", "figure2", "figure3", "privacy"],
             "selections": {
                 "figure1": {"data.subjects": None},
@@ -294,11 +287,7 @@ def test_a_run_survives_json() -> None:
         for run in load_scenario(file).runs[:40]:
             again = RunConfig.model_validate_json(run.model_dump_json())
             assert again == run
-            assert (again.run_id, again.partition_id, again.data_key) == (
-                run.run_id,
-                run.partition_id,
-                run.data_key,
-            )
+            assert (again.run_id, again.partition_id, again.data_key) == (run.run_id, run.partition_id, run.data_key)
 
 
 def test_a_seed_of_a_later_file_overrules_the_sweep() -> None:

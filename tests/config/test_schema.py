@@ -1,7 +1,5 @@
 """Generated files: up to date, complete, and in agreement with what is accepted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,7 @@ import yaml
 
 from subjectdp.config.messages import section_of, walk_fields
 from subjectdp.config.run import RunConfig
-from subjectdp.config.schema import (
-    generated_files,
-    readme_text,
-    scenario_schema,
-    stale_files,
-    write_generated,
-)
+from subjectdp.config.schema import generated_files, readme_text, scenario_schema, stale_files, write_generated
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"

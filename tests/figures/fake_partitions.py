@@ -1,7 +1,5 @@
 """Made-up partition folders, spread by the project's own law."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Made-up runs in the layout that training leaves behind; curves and mini-batches as they look at scale."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Inputs of every figure, made up: one function for each kind of table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product
@@ -20,9 +18,7 @@ from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
-ALGORITHMS = [
-    *("fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"),
-]
+ALGORITHMS = [*("fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")]
 SOUND = ["fed_avg", "local_item_dp", "user_ldp", "higrad_avg_dp:v1", "subject_release"]
 SEEDS = (0, 1, 2)
 
@@ -108,8 +104,7 @@ def joint_by_rounds(dataset: str) -> Callable[[Path], FigureInputs]:
     def make(root: Path) -> FigureInputs:
         places = product((4, 8), (1, None), SEEDS)
         return collected(
-            root,
-            [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places],
+            root, [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places]
         )
 
     return make

@@ -1,7 +1,5 @@
 """What every figure is: its files, its values, a picture that can be read, what it refuses; one drawing each."""
 
-from __future__ import annotations
-
 import json
 import typing
 from collections.abc import Callable
@@ -119,8 +117,7 @@ def colliding_labels(axes: Axes) -> list[tuple[str, str]]:
         if low <= place <= high and label.get_text() and not label.get_rotation()
     ]
     boxes = sorted(
-        ((label.get_window_extent(renderer), label.get_text()) for label in labels),
-        key=lambda pair: float(pair[0].x0),
+        ((label.get_window_extent(renderer), label.get_text()) for label in labels), key=lambda pair: float(pair[0].x0)
     )
     pairs = zip(boxes, boxes[1:], strict=False)
     return [(one, two) for (left, one), (right, two) in pairs if left.x1 + 2 > right.x0]

@@ -1,7 +1,5 @@
 """No picture in docs/images is older than the code of its figure: a PNG says what drew it (``catalogue.drawn_by``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

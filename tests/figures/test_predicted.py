@@ -1,7 +1,5 @@
 """Runs with the noise of subjects that they do not have say so in every table and figure, and are never averaged in."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -17,11 +15,7 @@ from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import algorithm_label, predicted_label
 
 SOUND = {"mode": "sound", "rounds": 8}
-LABELS = [
-    "SubjectRelease",
-    "SubjectRelease [noise of 500 subjects]",
-    "SubjectRelease [noise of 3,500 subjects]",
-]
+LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRelease [noise of 3,500 subjects]"]
 
 
 def scenario(root: Path, predicted: tuple[int | None, ...]) -> FigureInputs:

@@ -1,7 +1,5 @@
 """What figures show, against plain means of the runs; what they leave out, what their notes say, what they refuse."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable
@@ -216,19 +214,12 @@ def test_accuracy_stands_at_the_sound_epsilon_and_at_the_claim_of_its_own_unit(m
     assert shown.loc[("a", "HiGradAvgDP (v1), as published", at), "x"] == pytest.approx(144.6)
     assert shown.loc[("a", "HiGradAvgDP (v1), as published", claim), "x"] == 4.0
     assert shown.loc[("b", "LocalItemDP, as published", claim), "x"] == 4.0
-    unclaimed = [
-        ("a", "LocalItemDP, as published"),
-        ("b", "HiGradAvgDP (v1), as published"),
-        ("a", "UserLDP, sound"),
-    ]
+    unclaimed = [("a", "LocalItemDP, as published"), ("b", "HiGradAvgDP (v1), as published"), ("a", "UserLDP, sound")]
     assert not any((*place, claim) in shown.index for place in unclaimed)
     assert shown.loc[("a", "UserLDP, sound", at), "x"] == 4.0
     assert all(np.isinf(shown.loc[("a", name, at), "x"]) for name in ("FedAvg", "LocalGroupDP, as published"))
     runs = made("accuracy_privacy").read_runs()
-    expect(
-        runs.query("label == 'UserLDP' and dataset == 'shakespeare'"),
-        shown.loc["c", "UserLDP, as published", at],
-    )
+    expect(runs.query("label == 'UserLDP' and dataset == 'shakespeare'"), shown.loc["c", "UserLDP, as published", at])
 
 
 def test_epsilon_over_rounds_is_what_the_manifests_say(made: Made, tmp_path: Path) -> None:
@@ -367,10 +358,7 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
 
 def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(made: Made) -> None:
     inputs = made("joint_figure3")
-    sheet, runs = (
-        build_figure("joint_figure3", inputs),
-        inputs.read_runs().query("rounds == 8 and local_steps == 1"),
-    )
+    sheet, runs = (build_figure("joint_figure3", inputs), inputs.read_runs().query("rounds == 8 and local_steps == 1"))
     rounds = inputs.read_rounds()
     grouped = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")
     wanted = {
@@ -439,12 +427,7 @@ def test_predicted_numbers_of_subjects_are_hollow(made: Made, tmp_path: Path) ->
     assert set(predicted["x"]) == {500.0, 3500.0} and len(predicted) == 2 * len(SOUND[1:])
     for _, row in predicted.iterrows():
         expect(runs[runs["label"] == f"{row['series']} [noise of {int(row['x']):,} subjects]"], row)
-    assert faces(axes_of(sheet)) == {
-        (30.0, "filled"),
-        (60.0, "filled"),
-        (500.0, "hollow"),
-        (3500.0, "hollow"),
-    }
+    assert faces(axes_of(sheet)) == {(30.0, "filled"), (60.0, "filled"), (500.0, "hollow"), (3500.0, "hollow")}
     assert "predicted noise: an experiment" in said(sheet)
     fakes = [sound(n, 0, subjects=o, changes=(("data", {"subjects": o}),)) for n in SOUND for o in (30, 60)]
     plain = build_figure("beyond_subjects", collected(tmp_path, fakes))

@@ -1,7 +1,5 @@
 """The plan's rules: a run's configuration and a plan made by hand are refused with the same sentence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -46,11 +44,7 @@ CASES: list[tuple[Mechanism, dict[str, Any], dict[str, Any], type[SubjectDPError
 
 @pytest.mark.parametrize(("mechanism", "changes", "config", "error", "part"), CASES, ids=[c[-1] for c in CASES])
 def test_a_run_and_a_plan_are_refused_alike(
-    mechanism: Mechanism,
-    changes: dict[str, Any],
-    config: dict[str, Any],
-    error: type[SubjectDPError],
-    part: str,
+    mechanism: Mechanism, changes: dict[str, Any], config: dict[str, Any], error: type[SubjectDPError], part: str
 ) -> None:
     with pytest.raises(error) as plan:
         make_plan(mechanism, plans.facts(), plans.settings(**changes))

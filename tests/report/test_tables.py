@@ -1,7 +1,5 @@
 """The table of runs and the comparison of sampling with the papers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

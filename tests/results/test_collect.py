@@ -1,7 +1,5 @@
 """Collection: what is gathered, and what is refused with the file named."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -41,8 +39,7 @@ def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "value"),
-    [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)],
+    ("statement", "value"), [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)]
 )
 def test_statements_of_epsilon(statement: object, value: float) -> None:
     assert epsilon_of(statement) == value

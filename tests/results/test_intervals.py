@@ -1,7 +1,5 @@
 """Intervals against scipy.stats and simulated coverage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Which runs a figure shows."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -162,15 +160,7 @@ def test_claims_are_those_that_the_algorithms_declare() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        *(
-            (4.0, "4"),
-            (8.33, "8.33"),
-            (0.5, "0.5"),
-            (9.996, "10"),
-            (57.94, "57.9"),
-            (144.6, "145"),
-            (99.97, "100"),
-        ),
+        *((4.0, "4"), (8.33, "8.33"), (0.5, "0.5"), (9.996, "10"), (57.94, "57.9"), (144.6, "145"), (99.97, "100")),
         *((10_131_055.5, "1e7"), (99_999.4, "99,999"), (math.inf, "∞"), (math.nan, "–")),
     ],
 )

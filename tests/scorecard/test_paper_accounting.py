@@ -1,7 +1,5 @@
 """Accounting at the papers' own settings; the verdicts on it are in test_scorecard."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scorecard on made-up runs, on sampling, on Table 1: the right runs, intervals, ε, verdicts and order of rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -115,12 +113,7 @@ def test_settings_are_told_apart(paper: Evidence) -> None:
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1, 2], rounds=12, synthetic=False))
     table = card(found, "v1-femnist-local-item", "v1-femnist-item-cost", "v1-femnist-fed-avg-best", "v3-femnist-items")
-    assert table["verdict"].tolist() == [
-        "not at this scale",
-        "not at this scale",
-        "reproduced",
-        "not at this scale",
-    ]
+    assert table["verdict"].tolist() == ["not at this scale", "not at this scale", "reproduced", "not at this scale"]
     assert table.loc["v3-femnist-items", "ours"] == 50.0
 
 

@@ -1,7 +1,5 @@
 """The papers' numbers: the file is whole, agrees with what the code knows of the papers, and refuses nonsense."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path
@@ -64,11 +62,7 @@ PRINTED = {
 def test_the_numbers_that_people_look_for(targets: dict[str, Target]) -> None:
     assert {name: targets[name].printed for name in PRINTED} == PRINTED
     times_s = targets["v3-femnist-local-group-dp-steps-times-s"]
-    assert (times_s.kind, times_s.algorithm, times_s.versus) == (
-        Kind.ORDER,
-        "local_group_dp",
-        ("local_group_dp",),
-    )
+    assert (times_s.kind, times_s.algorithm, times_s.versus) == (Kind.ORDER, "local_group_dp", ("local_group_dp",))
     first = targets["v3-femnist-group-first"]
     assert (first.algorithm, first.versus) == ("local_group_dp", ("higrad_avg_dp:v3", "user_ldp"))
     assert times_s.setting.horizontal == "rounds_over_sqrt_s"

@@ -1,7 +1,5 @@
 """Every scenario plans the jobs that its sweep asks for, quickly; a wrong one ends in one clear message."""
 
-from __future__ import annotations
-
 import re
 import resource
 from collections import Counter
@@ -101,12 +99,7 @@ def cpu_seconds_to_plan(project, folder: Path, seeds: int) -> float:
     """CPU seconds of a dry run over four algorithms and so many seeds."""
     algorithms = ["fed_avg", "local_item_dp", "local_group_dp", "higrad_avg_dp:v1"]
     sweep = {"seed": list(range(seeds)), "algorithm": algorithms}
-    content = {
-        "name": "many",
-        "run": {"training": {"batch_size": 64}},
-        "sweep": [sweep],
-        "figures": ["figure1"],
-    }
+    content = {"name": "many", "run": {"training": {"batch_size": 64}}, "sweep": [sweep], "figures": ["figure1"]}
     file = write_scenario(folder, content)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     printed = project.process("--dry-run", "--quiet", "rules", "--configfile", file).stdout
@@ -150,8 +143,7 @@ def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("style", "asked"),
-    [("gpu", "gpu=1"), ("gpu:a100", "gpu_model=a100"), ("gres=gpu:a100:1", "gres=gpu:a100:1")],
+    ("style", "asked"), [("gpu", "gpu=1"), ("gpu:a100", "gpu_model=a100"), ("gres=gpu:a100:1", "gres=gpu:a100:1")]
 )
 def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
     jobs = slurm_dry_run(project, GPU=style, GPU_PARTITION="big", RUNS_PER_JOB="1")
@@ -187,8 +179,7 @@ def test_each_run_asks_for_its_own_cores(project, tmp_path):
     threads = {"femnist": {"performance": {"threads": 1}}, "shakespeare": {"performance": {"threads": 3}}}
     sweep = [{"data.dataset": list(threads), "algorithm": ["fed_avg"]}]
     file = write_scenario(
-        tmp_path,
-        {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep},
+        tmp_path, {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep}
     )
     printed = project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout
     trainings = re.findall(r"^rule train:\n((?: +\S.*\n)+)", printed, re.MULTILINE)

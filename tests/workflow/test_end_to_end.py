@@ -1,7 +1,5 @@
 """The smoke scenario from nothing to its report; what reruns when code changes is in test_reruns."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Lock, conda environments and pyproject name the same packages and versions; make passes on what it is told."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -1,7 +1,5 @@
 """House rules that no linter checks: short scripts and signatures, where imports stand, what stays light."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

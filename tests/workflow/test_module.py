@@ -1,7 +1,5 @@
 """The workflow as a module of another one: with and without a prefix, two scenarios in one graph, a run that trains."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

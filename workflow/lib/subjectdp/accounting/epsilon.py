@@ -1,7 +1,5 @@
 """ε of a loss: dp-accounting's privacy loss distributions as the authority, RDP and PRV as alternatives."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

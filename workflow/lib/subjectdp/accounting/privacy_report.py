@@ -1,7 +1,5 @@
 """The privacy report: a run's privacy statements as text (``card`` in manifests)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Last, the joint-noise paper's own (Heikkilä et al., arXiv 2407.19286, Theorem 4.7).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import warnings

@@ -1,7 +1,5 @@
 """Sound accounting: the privacy losses of one unit under the plan's sampler, clipping, noise and trust model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -215,11 +213,7 @@ def typical_group_size(schedule: SiloSchedule) -> int:
 
 
 def unit_epsilon(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit,
-    every_silo: bool,
-    accountant: str | None = None,
-    resolution: float = FINAL,
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, accountant: str | None = None, resolution: float = FINAL
 ) -> float:
     """ε at the plan's δ for a unit, as if σ and divisor were public constants (see ``Mechanism.data_dependence``)."""
     chosen = plan.settings.accountant if accountant is None else accountant

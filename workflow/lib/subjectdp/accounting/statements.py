@@ -1,7 +1,5 @@
 """Privacy statements of a run: what its paper claims, and what the same run provably gives, as JSON-able records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``subjectdp doctor``: checks whether this machine is ready for a run, and changes nothing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """``subjectdp ledger``: what runs on the same people give away together."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,13 +139,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
         deltas = [run["plan"]["settings"]["delta"] for run in some]
         used = max(deltas) if delta is None else delta
         for unit, words in _UNITS.items():
-            yield {
-                "data": name,
-                "unit": words,
-                "runs": len(some),
-                "delta": used,
-                **_composed(some, unit, used),
-            }
+            yield {"data": name, "unit": words, "runs": len(some), "delta": used, **_composed(some, unit, used)}
 
 
 def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:

@@ -5,8 +5,6 @@ run of ``plan`` that will not start), 2 for a user's mistake, printed as ``error
 traceback. A command's module is loaded where it is asked for, so that ``--help`` is quick.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

@@ -1,7 +1,5 @@
 """The parser of all commands: one clear line for a wrong command line, instead of the usage."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """``subjectdp plan``: what a scenario will cost and guarantee, before it is run."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys
@@ -46,9 +44,7 @@ def _plan(options: argparse.Namespace) -> int:
         return 0
     line = Line(sys.stderr)
     frame, text = plan_scenario(
-        scenario,
-        options.results,
-        lambda done, rows: line.show(f"{done} of {rows} rows planned"),
+        scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")
     )
     line.end("")
     if options.json:

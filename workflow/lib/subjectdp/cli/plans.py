@@ -1,7 +1,5 @@
 """The privacy plans that the options of ``account`` choose."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,9 +36,7 @@ def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, Priv
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options)
         return
-    from subjectdp.cli import (
-        made_plans,  # here: runs need the workflow's packages, the other options the core's
-    )
+    from subjectdp.cli import made_plans  # here: runs need the workflow's packages, the other options the core's
 
     if options.config is None:
         yield options.run_id, made_plans.recorded_plan(Path(options.results), options.run_id)
@@ -99,9 +95,7 @@ def _counted(options: argparse.Namespace) -> FederationFacts:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
     schedule = Schedule(
-        options.rounds,
-        max_items_per_subject=options.max_items_per_subject,
-        silos_per_subject=options.silos_per_subject,
+        options.rounds, max_items_per_subject=options.max_items_per_subject, silos_per_subject=options.silos_per_subject
     )
     return schedule.facts(read_counts(options.counts))
 
@@ -236,9 +230,7 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode")
     parser.add_argument(
-        "--steps-per-round",
-        type=int,
-        help="local steps T of a silo in a round (with --counts: one epoch unless given)",
+        "--steps-per-round", type=int, help="local steps T of a silo in a round (with --counts: one epoch unless given)"
     )
     parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo, or of a subject")
     parser.add_argument("--max-items-per-subject", type=int, help="cap k on a subject's items at a silo")

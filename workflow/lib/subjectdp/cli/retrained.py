@@ -1,7 +1,5 @@
 """Which runs an edit of the code makes Snakemake train again."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

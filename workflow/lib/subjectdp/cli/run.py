@@ -1,7 +1,5 @@
 """``subjectdp run``: runs a scenario with Snakemake behind one line of progress; the long log goes to a file."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

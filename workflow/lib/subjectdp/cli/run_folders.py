@@ -1,7 +1,5 @@
 """Runs as their folders tell of them: what has been run, how far it is, and how long it will take."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``subjectdp runs``: the runs of a results folder or a scenario, with their results or progress."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -15,14 +13,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli.parser import add_json, add_results, values_of
-from subjectdp.cli.run_folders import (
-    RunFolder,
-    State,
-    clock,
-    count_states,
-    read_run_folder,
-    recorded_runs,
-)
+from subjectdp.cli.run_folders import RunFolder, State, clock, count_states, read_run_folder, recorded_runs
 from subjectdp.config import RunConfig, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS

@@ -1,7 +1,5 @@
 """``subjectdp show``: one finished run, its accuracy curve, its privacy and its settings."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -16,8 +16,6 @@ not read, gives the same id; so does a new key, as long as it is at its default.
 download and one preparation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -42,14 +40,7 @@ from subjectdp.config.sections import (
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
-from subjectdp.plan.plan import (
-    Accountant,
-    Mechanism,
-    NoiseDistribution,
-    PlanSettings,
-    SamplingMethod,
-    SubjectSettings,
-)
+from subjectdp.plan.plan import Accountant, Mechanism, NoiseDistribution, PlanSettings, SamplingMethod, SubjectSettings
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they

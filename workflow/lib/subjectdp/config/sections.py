@@ -8,8 +8,6 @@ Modules of the configuration, each importing only those before it: ``sections``,
 settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -60,11 +58,7 @@ class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        protected_namespaces=(),
-        use_attribute_docstrings=True,
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), use_attribute_docstrings=True
     )
 
 

@@ -1,7 +1,5 @@
 """What attacks prove: the audits' lower bounds on ε, and the counterexample to joint noise over several local steps."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -38,11 +36,7 @@ _CASES = {
     "lower_bound": (Style("#000000", "^", "none"), "measured: variance, and 95 % lower bound on ε"),
     "own_noise": (Style("#009E73", "D", "-."), "each silo's own noise alone"),
 }
-_VARIANCE = {
-    "claimed": "variance_claimed",
-    "released": "variance_remaining",
-    "lower_bound": "variance_measured",
-}
+_VARIANCE = {"claimed": "variance_claimed", "released": "variance_remaining", "lower_bound": "variance_measured"}
 _EPSILON = {
     "claimed": "epsilon_claimed",
     "claimed_tight": "epsilon_claimed_tight",

@@ -3,8 +3,6 @@
 Runs with predicted noise are marked everywhere: hollow marks, dotted lines, the heading and the notes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial

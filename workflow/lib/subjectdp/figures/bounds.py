@@ -1,7 +1,5 @@
 """v3 section 4: bounds on the excess loss of a convex model beside the measured excess."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Histograms of mini-batches by their largest group of one subject's items, or by distinct subjects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Joint noise by a trusted aggregator: our runs over rounds, and the joint-noise paper's Figures 1 to 3."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

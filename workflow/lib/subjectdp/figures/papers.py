@@ -4,8 +4,6 @@ For each data set: accuracy and loss over rounds, and histograms of mini-batches
 items and by distinct subjects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -34,10 +32,7 @@ _SWEPT = {
     "mean_subjects": "mean distinct subjects",
 }
 _MAX_CURVES = 5
-_SCALE_STYLES = {
-    "largest_group": ALGORITHM_STYLES["LocalGroupDP"],
-    "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"],
-}
+_SCALE_STYLES = {"largest_group": ALGORITHM_STYLES["LocalGroupDP"], "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"]}
 
 
 def training_and_batches(inputs: FigureInputs, name: str) -> Sheet:

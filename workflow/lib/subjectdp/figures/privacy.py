@@ -3,8 +3,6 @@
 A claim is what a paper states and no guarantee; sound is what an accountant proves for the same run.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from functools import partial
@@ -24,13 +22,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import format_epsilon
-from subjectdp.results.select import (
-    CONDITIONAL_MARK,
-    CONDITIONAL_NOTE,
-    claimed_units,
-    is_conditional,
-    steps_words,
-)
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, claimed_units, is_conditional, steps_words
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),

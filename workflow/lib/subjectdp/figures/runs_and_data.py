@@ -1,7 +1,5 @@
 """What runs cost, and what they train on: time and memory by algorithm, items by subject and silo."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -132,12 +130,7 @@ def _draw_heat(axes: Axes, counts: NDArray[np.int64]) -> None:
         rasterized=True,
         xticklabels=False,
         yticklabels=max(1, counts.shape[0] // 8),
-        cbar_kws={
-            "label": "items of a subject",
-            "extend": "max",
-            "pad": 0.015,
-            "ticks": MaxNLocator(5, integer=True),
-        },
+        cbar_kws={"label": "items of a subject", "extend": "max", "pad": 0.015, "ticks": MaxNLocator(5, integer=True)},
     )
     axes.set_xlabel(f"subject (1 to {counts.shape[1]:,})")
     axes.set_ylabel("silo")

@@ -39,6 +39,8 @@ def test_runs_of_a_scenario(results: Path, capsys: pytest.CaptureFixture[str]) -
     only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
     assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
     assert run_json(capsys, *common, "--seed", "7") == []
+    best, second, *_ = run_json(capsys, *common, "--sort", "accuracy")
+    assert (best["test_accuracy"], second["test_accuracy"]) == (1.1234, 0.1234)
 
 
 def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(

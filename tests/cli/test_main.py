@@ -91,24 +91,3 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
         assert "pip install 'subjectdp[pipeline]'" in refused.stderr and "Traceback" not in refused.stderr
     help_ = without("--help")
     assert help_.returncode == 0 and "scenario" in help_.stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [("subjectdp sce", ["scenario"]), ("subjectdp runs --wat", ["--watch"]), ("subjectdp inspect fem", ["femnist"])],
-)
-def test_the_shell_completes(line: str, wanted: list[str], tmp_path: Path) -> None:
-    completed = tmp_path / "completed"
-    environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
-    subprocess.run(
-        [sys.executable, "-m", "subjectdp"],
-        env={
-            **os.environ,
-            **environment,
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(completed),
-            "PYTHONPATH": str(ROOT / "workflow/lib"),
-        },
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    assert [word.strip() for word in completed.read_text().split("\n")] == wanted

@@ -17,9 +17,6 @@ from subjectdp import __version__
 from subjectdp.cli.parser import Parser, coloured
 from subjectdp.errors import ConfigError, SubjectDPError
 
-if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-    import argcomplete
-
 _EPILOG = """\
 examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
@@ -78,9 +75,6 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return super()._format_action(action).partition("\n")[2]
 
 
-Command = Callable[[argparse.Namespace], int | None]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (``sys.argv`` without arguments)."""
     for stream in (sys.stdout, sys.stderr):
@@ -88,8 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
-        command: Command = options.run
-        code = _run(command, options)
+        code = _run(options.run, options)
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
@@ -107,16 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     """The options; of a command that passes on what follows ``--``, that too."""
     place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
-    words = os.environ["COMP_LINE"].split() if "_ARGCOMPLETE" in os.environ else arguments
-    parser = build_parser([word for word in words if word in COMMANDS][:1])
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-        argcomplete.autocomplete(parser)
-    options = parser.parse_args(arguments[:place])
+    options = build_parser([word for word in arguments if word in COMMANDS][:1]).parse_args(arguments[:place])
     options.passed_on = arguments[place + 1 :]
     return options
 
 
-def _run(command: Command, options: argparse.Namespace) -> int | None:
+def _run(command: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int | None:
     try:
         return command(options)
     except ModuleNotFoundError as missing:

@@ -76,16 +76,6 @@ def test_a_run_without_an_epsilon_leaves_none_to_all(bad: object, reason: str) -
         composed_epsilon(entries(sampled(), plan(bad, 9.0, rounds=2)), SUBJECT, True, DELTA)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_one_run_has_its_own_epsilon_however_many_silos_differ() -> None:
-    silos = tuple(
-        replace(sampled().silos[0], sampling_probability=0.04 * 0.9**n, steps_per_round=3 + n) for n in range(14)
-    )
-    uneven = replace(sampled(), silos=silos, rounds=1)
-    alone = unit_epsilon(uneven, ITEM, False)
-    assert composed_epsilon(entries(uneven), ITEM, False, DELTA) == pytest.approx(alone, rel=1e-9)
-
-
 def test_many_choices_of_silos_become_the_worst_silo() -> None:
     """Three runs on unequal silos, any of which an item may be at: no more than three runs at the worst of them."""
     silos = tuple(

@@ -12,7 +12,6 @@ from auditing.worst_case_federation import (
     CANARY,
     CANARY_ITEMS,
     CLIP,
-    SILO_ITEMS,
     SILOS,
     plan,
     real_run,
@@ -25,13 +24,10 @@ from subjectdp.auditing.vector import (
     SERVER,
     UPDATE,
     MinibatchDistribution,
-    VectorBatch,
     VectorFederation,
     VectorStep,
     World,
-    canary_items,
     check_auditable,
-    unit_silos,
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyUnit, SamplingMethod, SiloSchedule
@@ -148,15 +144,6 @@ def test_a_unit_turns_as_many_updates_around_as_draw_it(unit: PrivacyUnit, turne
         assert share == pytest.approx(expected, abs=4.5 * (expected * (1 - expected) / 2000) ** 0.5)
 
 
-def test_what_the_unit_of_a_plan_is() -> None:
-    facts = {unit: (canary_items(p), unit_silos(p)) for unit in PrivacyUnit for p in [update_plan(2, unit)]}
-    assert facts == {
-        PrivacyUnit.ITEM: (1, 1),
-        PrivacyUnit.SUBJECT: (CANARY_ITEMS, SILOS),
-        PrivacyUnit.SILO: (SILO_ITEMS, 1),
-    }
-
-
 def test_releases_are_scaled_to_the_sum() -> None:
     """Without noise the release counts what the canary adds, in units of C, for LOCAL and for summed releases."""
     for name, variant, mode in (("local_group_dp", None, SOUND), ("central_sub_dp", "v0", SOUND)):
@@ -207,24 +194,6 @@ def test_batch_law_is_the_samplers() -> None:
     assert not absent.canary_count(100, generator).any()
 
 
-def test_exact_laws() -> None:
-    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
-    law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
-    assert law.other_sizes == {7: 1, 8: 1}
-    one, two = 0.7**7, 0.7**8
-    assert law.subject_count_probabilities() == pytest.approx(
-        [one * two, one + two - 2 * one * two, (1 - one) * (1 - two)]
-    )
-    assert law.largest_group_cdf()[0] == pytest.approx(one * two)
-    assert law.largest_group_cdf()[-1] == pytest.approx(1.0)
-
-
-def test_only_poisson_sampling_is_audited() -> None:
-    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
-    with pytest.raises(PrivacyError, match="poisson"):
-        MinibatchDistribution(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
-
-
 def test_what_the_worst_case_does_not_run_is_refused() -> None:
     fine = plan("joint_noise", None, SOUND)
     check_auditable(fine)
@@ -240,18 +209,3 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
     for wrong, message in refused:
         with pytest.raises(PrivacyError, match=message):
             VectorFederation(algorithm(wrong.mechanism.algorithm), wrong, World(0, "x", True, 4))
-
-
-def test_worlds_have_randomness_of_their_own() -> None:
-    keys = {
-        World(seed, name, present, 10, block).key("noise", 1, 0, 0)
-        for seed in (0, 1)
-        for name in ("a", "b")
-        for present in (True, False)
-        for block in (0, 1)
-    }
-    assert len(keys) == 16
-    batch = VectorBatch(
-        MinibatchDistribution(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0), 4, torch.Generator()
-    )
-    assert batch.group_sizes.tolist() == [1.0] * 4, "an absent canary divides nothing by zero"

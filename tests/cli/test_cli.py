@@ -13,7 +13,6 @@ from subjectdp.cli.run_folders import clock, read_run_folder
 from subjectdp.config import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
-from subjectdp.io.printing import flattened, print_json, print_table
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 
@@ -77,14 +76,6 @@ def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, 
     assert clock(round(seconds)) == left and line.endswith(f"{left} left")
 
 
-def test_a_progress_record_that_is_damaged_tells_nothing(results: Path) -> None:
-    folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
-    folder.mkdir()
-    for content in ("", "{", "[1, 2]"):
-        (folder / "progress.json").write_text(content)
-        assert read_run_folder(folder).progress is None
-
-
 def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "runs", "--results", str(tmp_path))
     assert code == 2
@@ -102,13 +93,3 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureF
         code, _, err = run(capsys, "show", "a", "--results", str(tmp_path))
         assert code == 2
         assert str(folder / "manifest.json") in err
-
-
-def test_output_helpers(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("name", "x"), [("a", 1), ("bbbb", None), ("c", 22.5)])
-    assert capsys.readouterr().out == "name     x\na        1\nbbbb     -\nc     22.5\n"
-    print_table(("name",), [])
-    assert capsys.readouterr().out == "name\n"
-    print_json({"a": float("nan"), "b": (float("inf"), 1.5), "c": Path("x")})
-    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "x"}
-    assert flattened({"a": {"b": 1, "c": {}}, "d": [1]}) == [("a.b", 1), ("a.c", "{}"), ("d", [1])]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import run, run_json
+from cli.commands import run_json
 
 
 def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,15 +13,6 @@ def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert content["dataset"] == "shakespeare"
     assert content["synthetic"] is True
     assert content["users"] == 60
-
-
-def test_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = str(tmp_path / "none.zip")
-    code, _, err = run(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", missing)
-    assert code == 2
-    assert err.startswith("error: ")
-    assert missing in err
-    assert "Traceback" not in err
 
 
 @pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import ROOT, SCENARIOS, run
+from cli.commands import ROOT, SCENARIOS
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
 
@@ -21,34 +21,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
         assert f"\n    {command} " in text
     assert max(len(line) for line in text.split("\n")) <= 100
-
-
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"])
-        assert ended.value.code == 0
-        assert "usage: subjectdp" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["inspec"], ["scenario"], ["inspect", "mnist"], ["schema", "--write", "--check"], ["runs", "--see", "1"]],
-)
-def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert "--help." in capsys.readouterr().err
-
-
-def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text("name: bad\nrun: {privacy: {epsilon: -1, delta: 3}}\n")
-    code, out, err = run(capsys, "scenario", str(file))
-    assert (code, out) == (2, "")
-    assert [line.split()[:3] for line in err.splitlines()] == [
-        ["error:", "Expected", "run.privacy.epsilon"],
-        ["error:", "Expected", "run.privacy.delta"],
-    ]
 
 
 def test_as_a_module_and_into_a_closed_pipe() -> None:

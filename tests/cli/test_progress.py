@@ -104,11 +104,3 @@ def test_the_line_and_the_log_of_a_run(
     assert "0 of 6 runs · 4 of 19 steps" in seen.err and "Error in rule" not in seen.err
     assert "error: Rule train failed: see results/logs/train/a.log." in seen.err
     assert "Error in rule train" in (tmp_path / "results/logs/workflow/smoke.log").read_text()
-
-
-def test_outside_a_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", str(SMOKE)]) == 2
-    assert "the folder of the Snakefile" in capsys.readouterr().err

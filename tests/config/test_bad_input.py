@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
+from subjectdp.config import load_scenario, load_scenario_from_mapping
 from subjectdp.config.messages import allowed_text, walk_fields
 from subjectdp.config.sections import RunSections
-from subjectdp.errors import ConfigError, unknown
+from subjectdp.errors import ConfigError
 
 # (dotted key of the run, value, what the message must contain besides the key), in run and as an axis
 RUN_CASES: list[tuple[str, Any, list[str]]] = [
@@ -269,27 +269,3 @@ def test_a_long_value_is_cut() -> None:
     message = message_of({"name": "bad", "run": {"privacy": {"epsilon": "9" * 5000 + "x"}}})
     assert len(message) < 500
     assert "(5003 characters)" in message
-
-
-def test_a_long_list_of_known_names_is_cut_and_says_so() -> None:
-    names = [f"name_{number:03}" for number in range(400)]
-    told = str(unknown("colour", "blue", names))
-    assert "name_000, name_001" in told and "name_399" not in told and len(told) < 1400
-    shown = told.count("name_")
-    assert f" and {400 - shown} more." in told
-    assert str(unknown("colour", "blue", ["red", "green"])).endswith("Known: green, red.")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        RELEASE,
-        {**RELEASE, "algorithm": "uldp_fl", "training": {"local_steps": 5}},
-        {**SAMPLING, "subject": {"sampling_probability": 0.1, "items": 3}, "training": {"local_steps": 4}},
-        {**RELEASE, "privacy": {"mode": "sound", "predicted_subjects": 3500}},
-    ],
-)
-def test_accepted(content: dict[str, Any]) -> None:
-    run = load_run(content)
-    assert run.privacy.mode == "sound"
-    assert run.partition.max_items_per_subject is None  # whole subjects need no cap

@@ -183,26 +183,6 @@ def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
             load_run(wrong)
 
 
-def test_what_a_release_does_not_read() -> None:
-    runs = [
-        load_run(
-            {
-                "algorithm": "subject_release",
-                "privacy": {"mode": "sound"},
-                "training": {"batch_size": size, "local_steps": steps},
-            }
-        )
-        for size, steps in ((7, None), (512, 1))
-    ]
-    assert runs[0].run_id == runs[1].run_id
-
-
-def test_bits_are_read_where_noise_is_of_integers() -> None:
-    integers = {"algorithm": "joint_noise", "privacy": {"accountant": "rdp"}}
-    runs = [load_run({**integers, "joint": {"noise": "skellam", "bits": bits}}) for bits in (8, 9)]
-    assert runs[0].run_id != runs[1].run_id
-
-
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")
 VALUES = {key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS}
 VALUES |= {"training.silo_choice": "random"}

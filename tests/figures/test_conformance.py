@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -162,20 +161,3 @@ def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.Mon
         (path,) = panels._save(Figure(figsize=(1.0, inches)), tmp_path / "tall")
         with Image.open(path) as picture:
             assert picture.height == pixels
-
-
-@pytest.mark.slow
-def test_accuracy_panels_of_a_data_set_share_their_range(of: Callable[[str], Drawn]) -> None:
-    found = of("figure2")
-    scales = [panel.scale for panel in found.sheet.panels]
-    shared = [
-        axes.get_ylim() for axes, scale in zip(found.figure.axes, scales, strict=True) if scale == "accuracy_femnist"
-    ]
-    assert len(shared) == 2 and set(shared) == {found.limits["accuracy_femnist"][:2]}
-    assert np.isfinite(shared[0]).all()
-
-
-@pytest.mark.parametrize("name", ["figure9", "figur1"])
-def test_an_unknown_figure_is_refused_with_the_nearest(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Did you mean 'figure"):
-        make_figure(name, FigureInputs(), tmp_path)

@@ -4,10 +4,8 @@ import math
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from figures.fake_runs import Fake, write_runs
-from subjectdp.cli.main import main
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import collect_scenario
@@ -46,14 +44,3 @@ def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:
     assert styles["Unknown"] == styles[predicted_label("Unknown", 5)]
     order = in_order([predicted_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
     assert order == ["FedAvg", "FedAvg [noise of 2 subjects]", "UserLDP", label, "Unknown"]
-
-
-def test_the_command_line_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fake = Fake("subject_release", predicted=3500, **SOUND)  # type: ignore[arg-type]
-    write_runs(tmp_path / "runs", [fake])
-    assert main(["runs", "--results", str(tmp_path)]) == 0
-    assert LABELS[2] in capsys.readouterr().out
-    assert main(["show", fake.config.run_id, "--results", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "PREDICTED NOISE (an experiment)" in shown
-    assert "3,500 subjects would get epsilon 4; this run has 60" in shown

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, table, utility
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, table, utility
 from figures.test_conformance import colliding_labels, drawn
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
@@ -185,11 +185,6 @@ def test_epsilon_claimed_and_sound(made: Made) -> None:
     assert "no sound ε" in said(build_figure("privacy", made("privacy")))
 
 
-def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
-    sheet = build_figure("privacy", collected(tmp_path, grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4)))
-    assert said(sheet) == ["∞"] and np.isinf(means(sheet, "x")["epsilon_sound_subject"])
-
-
 def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -> None:
     inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], SEEDS, rounds=8))
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", seed): 600.0 + seed for seed in SEEDS})
@@ -335,15 +330,6 @@ def test_joint_noise_has_lines_by_steps_by_silos_and_by_bits(made: Made) -> None
     assert not pairs["series"].str.contains("local step").any(), "all runs have one number of steps"
 
 
-def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
-    fakes = [
-        Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
-        for bits in (4, 8)
-    ]
-    sheet = build_figure("joint_noise", collected(tmp_path, fakes))
-    assert set(values(sheet)["quantity"]) == {"final_accuracy", "epsilon_item"}
-
-
 def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: Made) -> None:
     inputs = made("joint_figure1")
     sheet, rounds = build_figure("joint_figure1", inputs), inputs.read_rounds()
@@ -473,12 +459,6 @@ def test_the_commonest_setting_of_the_counterexample_is_drawn(made: Made) -> Non
     assert set(variances["series"]) == {"claimed", "released", "lower_bound"}
 
 
-def test_a_panel_of_audits_is_as_high_as_its_attacks_are_many(made: Made) -> None:
-    figure = drawn(build_figure("audit", made("audit"))).figure
-    many, few = (axes.get_position().height for axes in figure.axes)
-    assert many > 2.5 * few
-
-
 # Refusals
 
 
@@ -510,9 +490,3 @@ def test_tables_that_a_figure_cannot_show_are_refused(made: Made, tmp_path: Path
     columns = ["setting", "silo", "step", "items", "subjects", "largest_group"]
     mine = pd.DataFrame([("mine", 0, 0, 5, 4, 2)], columns=columns)
     refused("group_sizes_paper_scale", table(tmp_path, "statistics", mine), "mine")
-
-
-def test_seeds_are_counted_at_each_place(tmp_path: Path) -> None:
-    fakes = [sound("subject_release", seed, **at_epsilon(1.0)) for seed in SEEDS]
-    sheet = build_figure("beyond_epsilon", collected(tmp_path, [*fakes, sound("subject_release", 0)]))
-    assert "1 to 3 seeds" in sheet.notes[0]

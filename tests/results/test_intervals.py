@@ -39,11 +39,6 @@ def test_values_that_are_not_finite_are_left_out_and_one_seed_has_no_interval() 
         mean_interval([np.nan])
 
 
-def test_pairs_need_equal_lengths() -> None:
-    with pytest.raises(DataError, match="same length"):
-        paired_difference([1.0, 2.0], [1.0])
-
-
 def test_bands_are_the_intervals_of_each_group() -> None:
     frame = pd.DataFrame({"round": [1, 1, 1, 2, 2, 3], "value": [1.0, 2.0, 4.0, 5.0, np.nan, np.nan]})
     table = bands(frame, ["round"], "value").set_index("round")

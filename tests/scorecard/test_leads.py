@@ -70,20 +70,6 @@ def test_fed_avg_stands_at_every_epsilon_and_claims_nothing(table: pd.DataFrame)
     assert rows["test_accuracy_percent"].nunique() == 1
 
 
-def test_noise_of_other_numbers_of_subjects_is_apart(runs: pd.DataFrame, table: pd.DataFrame) -> None:
-    rows = everywhere(table[table["algorithm"] == "SubjectRelease"])
-    assert sorted(zip(rows["noise_subjects"], rows["epsilon"], strict=True)) == [(60, 4), (3500, 1), (3500, 4)]
-    assert rows["lead"].isna().all() and set(rows["seeds"]) == {3}
-    own = rows[rows["noise_subjects"] == 60]["test_accuracy_percent"].item()
-    assert own == pytest.approx(accuracies(runs, "subject_release", 4.0, predicted=False).mean(), abs=1e-3)
-
-
-def test_subjects_at_fewer_silos_have_rows_of_their_own(table: pd.DataFrame) -> None:
-    """FedAvg was not run at one silo, so that it has no row there."""
-    few = table[table["silos_per_subject"] == 1]
-    assert few["algorithm"].tolist() == ["SubjectRelease"] and few["noise_subjects"].tolist() == [3500]
-
-
 def test_local_trust_counts_where_there_are_several(runs: pd.DataFrame, table: pd.DataFrame) -> None:
     """Runs under secure aggregation beside those under local trust change nothing; alone they count."""
     ours = runs["algorithm"] == "subject_release"

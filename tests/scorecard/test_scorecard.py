@@ -11,11 +11,9 @@ import pytest
 
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.scorecard import run_measures, table_measures
-from subjectdp.scorecard.paper_accounting import is_accounted, write_paper_accounting
+from subjectdp.scorecard.paper_accounting import write_paper_accounting
 from subjectdp.scorecard.run_measures import measure_rounds
-from subjectdp.scorecard.scorecard import COLUMNS, Evidence, build, scorecard
+from subjectdp.scorecard.scorecard import COLUMNS, Evidence, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
 from subjectdp.scorecard.verdicts import Verdict, judge, verdict_counts
 
@@ -72,14 +70,6 @@ def test_differences_are_in_per_cent_of_the_other_and_paired_by_seed(paper: Evid
     assert row["unit"] == "% of the other"
 
 
-def test_nothing_is_told_in_per_cent_of_nothing(paper: Evidence) -> None:
-    runs = paper.runs.copy()
-    runs.loc[(runs["label"] == "FedAvg") & (runs["seed"] == 1), "final_test_accuracy"] = 0.0
-    row = card(Evidence(runs, paper.rounds, table1()), "v1-femnist-item-cost").iloc[0]
-    assert math.isnan(row["ours"])
-    assert row["verdict"] not in ("reproduced", "differs")
-
-
 def test_an_order_is_decided_by_the_closest_competitor(paper: Evidence) -> None:
     table = card(paper, "v1-femnist-fed-avg-best", "v3-femnist-group-first", "v1-femnist-user-loss")
     by_label = paper.runs.groupby("label")["final_test_accuracy"].mean() * 100
@@ -126,11 +116,6 @@ def test_generated_data_decide_nothing(tmp_path: Path) -> None:
     assert set(trained["verdict"]) == {"not at this scale"} and set(trained["reason"]) == {"generated data"}
 
 
-def test_sound_runs_do_not_stand_for_a_paper(tmp_path: Path) -> None:
-    found = evidence(tmp_path, grid(["user_ldp", "local_group_dp"], ["femnist"], [0, 1], rounds=8, mode="sound"))
-    assert card(found, "v1-femnist-group-above-user")["verdict"].tolist() == ["not run"]
-
-
 def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
     fakes = [Fake("joint_noise", seed=s, rounds=5, local_steps=k, synthetic=False) for s in (0, 1, 2) for k in (1, 10)]
     other = [Fake("joint_noise", seed=s, rounds=9, local_steps=1, synthetic=False) for s in (0, 1, 2)]
@@ -141,17 +126,6 @@ def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
     )
     alone = [Fake("joint_noise", rounds=5, local_steps=10, synthetic=False)]
     assert card(evidence(tmp_path / "b", alone), "joint-femnist-local-steps")["verdict"].tolist() == ["not run"]
-
-
-@pytest.mark.parametrize("steps", [None, 1])
-def test_runs_of_one_schedule_do_not_compare_with_themselves(tmp_path: Path, steps: int | None) -> None:
-    own = (("data", (("source", "upstream"),)), ("model", (("name", "tanh_cnn"),)))
-    fakes = [
-        Fake("joint_noise", "fashion_mnist", s, rounds=20, local_steps=steps, synthetic=False, changes=own)
-        for s in (0, 1, 2)
-    ]
-    table = card(evidence(tmp_path, fakes), "joint-fashion-mnist-local-steps")
-    assert table["verdict"].tolist() == ["not run"]
 
 
 def test_accuracy_at_equal_rounds_reads_the_others_curve(paper: Evidence) -> None:
@@ -295,31 +269,6 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     found = Evidence(pd.DataFrame(), pd.DataFrame(), table1(), accounting=table.reset_index())
     verdicts = card(found, *ids)["verdict"]
     assert verdicts.to_dict() == dict(zip(ids, ["reproduced"] * 3 + ["refuted", "reproduced", "differs"], strict=True))
-
-
-@pytest.mark.slow
-def test_a_scenario_is_judged_by_its_tables(tmp_path: Path) -> None:
-    fakes = grid(ALL, ["femnist"], [0, 1], rounds=4)
-    collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
-    inputs = FigureInputs(tmp_path / "runs.parquet", tmp_path / "rounds.parquet", targets=FILE)
-    table = build(inputs)
-    assert sorted(table["target"]) == sorted(TARGETS)
-    assert (table["verdict"] == "reproduced").sum() == 25, "Table 1 and the claim with one local step need no run"
-
-
-def test_every_target_has_a_way_to_be_measured() -> None:
-    """But for the data sets that this project does not hold."""
-
-    def known(target: Target) -> bool:
-        return (
-            target.metric in run_measures.TRAINED
-            or target.metric in table_measures.SAMPLED
-            or target.metric in (*table_measures.ON_CONVEX_LOSS, "noise_multiplier", "epsilon")
-            or is_accounted(target)
-        )
-
-    others = {target.setting.dataset for target in TARGETS.values() if not known(target)}
-    assert others <= {"cifar10"}
 
 
 # --- rounds of one local step for equal accuracy ----------------------------------------------------------------

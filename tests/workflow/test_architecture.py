@@ -27,11 +27,6 @@ def test_the_page_is_current() -> None:
     assert abs(written - now) < 0.1 * now, "make architecture"
 
 
-def test_an_arrow_that_others_imply_is_left_out() -> None:
-    arrows = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"a", "c", "e"}, "e": set()}
-    assert architecture.without_implied(arrows) == {"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a", "e"}, "e": set()}
-
-
 @pytest.mark.parametrize("type_checking", CIRCLES)
 def test_modules_import_one_another_in_the_named_circles_only(type_checking: bool) -> None:
     assert list(architecture.circles(architecture.import_graph(type_checking))) == CIRCLES[type_checking]

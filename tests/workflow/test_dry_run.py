@@ -67,20 +67,6 @@ def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):
     assert "error: Expected the figure to be one of the scenario smoke (figure1, partition)" in printed.stdout
 
 
-def test_after_an_option_of_rules_partition_is_the_rule_and_not_the_figure(project):
-    figureless = "config/scenarios/shakespeare.yaml"
-    jobs = job_counts(project.snakemake("-n", "-q", "rules", "--until", "partition", "--configfile", figureless).stdout)
-    assert set(jobs) == {"fetch", "prepare", "partition"}
-
-
-def test_without_a_scenario_the_embedded_one_runs(project):
-    scenario = load_scenario(ROOT / "config/scenarios/embedded.yaml")
-    jobs = job_counts(project.snakemake("-n", "-q", "rules").stdout)
-    assert jobs["train"] == len(scenario.runs)
-    assert jobs["partition"] == len(scenario.partitions_by_id)
-    assert len(figures_of(jobs)) == len(scenario.figures)
-
-
 def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
     file = write_scenario(tmp_path, {"name": "bare", "run": {"training": {"rounds": 3, "batch_size": 64}}})
     jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)

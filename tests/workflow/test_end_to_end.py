@@ -69,19 +69,6 @@ def test_the_report_is_one_self_contained_file(smoke):
         assert figure in page
 
 
-def test_a_new_seed_runs_only_its_own_jobs(smoke, tmp_path):
-    content = scenario(smoke)
-    assert all("seed" not in block for block in content["sweep"])
-    for block in content["sweep"]:
-        block["seed"] = [0, 77]
-    file = tmp_path / "more.yaml"
-    file.write_text(yaml.safe_dump(content))
-    jobs = smoke.planned_jobs("--configfile", str(file))
-    assert jobs.count("train") == len(runs(smoke))
-    assert {"fetch", "prepare"}.isdisjoint(jobs)
-    assert {"partition", "collect", "figure"} <= set(jobs)
-
-
 @pytest.mark.parametrize(("option", "told"), [((), "limit: None"), (("--max-jobs-per-timespan", "7/1s"), "limit: 7")])
 def test_jobs_that_have_ended_do_not_wake_the_scheduler(smoke, option, told):
     """Snakemake's default limit on jobs a second is off, one that a user sets stays."""

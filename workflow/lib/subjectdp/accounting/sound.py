@@ -242,8 +242,8 @@ def largest(
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
-        schedule = replace(schedule, noise_multiplier=sigma)
+        size = typical_group_size(schedule)
+        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, size))
     return SiloRun(schedule, plan.rounds_of(silo))
 
 

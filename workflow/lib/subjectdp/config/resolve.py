@@ -233,24 +233,21 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
 
     Settings with the name and the meaning of a key are taken from it; the others are translated here.
     """
-    joint, training = run.joint, run.training
-    by_subject = algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
-    integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
+    joint, training, accountant = run.joint, run.training, run.privacy.accountant
+    integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
     steps = 1 if training.local_steps is None else training.local_steps
-    return PlanSettings(
-        **(
-            _same_names(PlanSettings, joint, training, run.privacy)
-            | {
-                "sampling": SamplingMethod.POISSON_SUBJECTS if by_subject else training.sampling,
-                "accountant": Accountant.RDP_INTEGER if integers else run.privacy.accountant,
-                "cache_dir": None if cache_dir is None else str(cache_dir),
-                "linear_updates": training.optimizer.name != "adam",
-                "noise_distribution": joint.noise,
-                "gradient_bits": joint.bits,
-                "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
-            }
-        )
-    )
+    settings = {
+        **_same_names(PlanSettings, joint, training, run.privacy),
+        "accountant": Accountant.RDP_INTEGER if integers else accountant,
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "linear_updates": training.optimizer.name != "adam",
+        "noise_distribution": joint.noise,
+        "gradient_bits": joint.bits,
+        "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
+    }
+    if training.sampling == SamplingMethod.POISSON and algorithm(run.algorithm.name).samples_subjects:
+        settings["sampling"] = SamplingMethod.POISSON_SUBJECTS
+    return PlanSettings(**settings)
 
 
 def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:

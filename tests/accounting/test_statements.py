@@ -25,8 +25,6 @@ from accounting.plans import (
     settings,
     sound,
 )
-from subjectdp.accounting import epsilon as epsilon_module
-from subjectdp.accounting.events import PrivacyLoss
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import (
@@ -70,24 +68,6 @@ def test_what_a_forecast_states_is_what_the_manifest_will(mechanism: Mechanism) 
     statements, found = privacy_statements(made, over_rounds=False), stated_epsilons(made)
     assert found.pop("as_published") == statements["as_published"]["epsilon"]
     assert found == {name: statements["sound"][name]["epsilon"] for name in found}
-
-
-@pytest.mark.slow
-def test_no_loss_is_accounted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claim, calibration and statements share what they evaluate; losses that differ by rounding count as equal."""
-    seen: list[tuple[object, ...]] = []
-    plain = epsilon_module.pld_epsilon
-
-    def counted(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
-        parts = [(p.noise_multiplier, *p.shift.sensitivities, *p.shift.probabilities, p.steps) for p in loss]
-        seen.append(tuple(f"{number:.9g}" for part in parts for number in (*part, delta, grid)))
-        return plain(loss, delta, grid)
-
-    monkeypatch.setattr(epsilon_module, "pld_epsilon", counted)
-    unheard = settings(rounds=19, accountant="pld")  # other tests have not accounted for it
-    stated_epsilons(make_plan(LOCAL_ITEM, facts(silos=2, cap=3), unheard))
-    assert len(seen) > 3
-    assert len(seen) == len(set(seen))
 
 
 def test_one_silo_costs_a_subject_no_more_than_all_of_them() -> None:
@@ -248,13 +228,6 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
         )
         assert where in central
         assert "silos are honest: they clip as planned" in central
-
-
-def test_card_without_noise() -> None:
-    text = privacy_report_text(make_plan(FED_AVG, facts(silos=2), settings(rounds=2)))
-    assert "no privacy is claimed" in text
-    assert "none: fed_avg adds no noise" in text
-    assert "computed by" not in text
 
 
 def test_prv_falls_back_to_pld_for_mixtures() -> None:

@@ -24,7 +24,6 @@ from subjectdp.plan.plan import (
     BudgetWeights,
     Clipping,
     FederationFacts,
-    Mechanism,
     PlanSettings,
     PrivacyPlan,
     SamplingMethod,
@@ -178,19 +177,6 @@ def test_sampled_subjects_need_a_bound_on_their_whole_part(clipping: Clipping) -
 # --- sampled subjects at each silo, capped items -------------------------------------------------------------------
 
 
-def sampled(q: float, silos: int = 1, **changes: Any) -> PrivacyPlan:
-    base: dict[str, Any] = {"rounds": 100, "local_steps": 50, "subject": SubjectSettings(q)}
-    return make_plan(plans.sound(plans.SUBJECT_SAMPLING), facts(silos), settings(**{**base, **changes}))
-
-
-def test_whole_subjects_have_the_noise_multiplier_of_items() -> None:
-    """q_s = q of LocalItemDP: σ 1.709 at one silo, 6.216 where all of 16 hold the subject; 70.6 subjects a step."""
-    one = sampled(plans.Q)
-    assert one.silos[0].noise_multiplier == pytest.approx(1.709, abs=2e-3)
-    assert one.silos[0].divisor == pytest.approx(70.6, abs=0.05)
-    assert sampled(plans.Q, 16).silos[0].noise_multiplier == pytest.approx(6.216, abs=6e-3)
-
-
 # --- predicted noise -------------------------------------------------------------------------------------------------
 
 
@@ -214,33 +200,6 @@ def test_predicted_noise_is_that_of_the_average_of_more_subjects() -> None:
     first = report_text(plan, statements).splitlines()[0]
     assert first == "PREDICTED NOISE: AN EXPERIMENT, NO GUARANTEE OF EPSILON 4 FOR THIS RUN"
     assert f"epsilon {epsilon(plan):.4g}" in report_text(plan, statements)
-
-
-@pytest.mark.parametrize("mechanism", [plans.HIGRAD_V1, plans.CAPPED, plans.LOCAL_GROUP, plans.LOCAL_ITEM])
-def test_predicted_noise_of_algorithms_that_sample_items(mechanism: Mechanism) -> None:
-    """As many times the subjects, items and items of a mini-batch: q stays, the divisor grows."""
-    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
-    sound = plans.sound(mechanism)
-    given = make_plan(sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10))
-    predicted = make_plan(
-        sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10, predicted_subjects=3600)
-    )
-    large = replace(small, items=(26_000,) * 4, subjects=(3_600,) * 4, total_subjects=3600)
-    more = make_plan(sound, large, plans.settings(mode=plans.SOUND, batch_size=520, rounds=10))
-    assert predicted.silos[0].noise_multiplier == pytest.approx(given.silos[0].noise_multiplier / 20)
-    assert predicted.silos[0].noise_multiplier / predicted.silos[0].divisor == pytest.approx(
-        more.silos[0].noise_multiplier / more.silos[0].divisor, rel=2e-3
-    )
-
-
-def test_what_is_divided_by_nothing_keeps_its_noise() -> None:
-    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
-    changes: dict[str, Any] = {"mode": plans.SOUND, "batch_size": 26, "rounds": 5}
-    both = [
-        make_plan(plans.sound(plans.USER_LDP), small, plans.settings(**changes, predicted_subjects=n))
-        for n in (None, 3600)
-    ]
-    assert both[0].silos == both[1].silos
 
 
 def test_a_federation_of_unknown_size_is_refused() -> None:

@@ -19,7 +19,7 @@ from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario
-from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
+from subjectdp.errors import ConfigError, DataError
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
@@ -156,40 +156,6 @@ def test_account_and_calibrate_every_run_of_a_configuration(
     own, shared = (record["noise_multiplier"] for record in records)
     assert shared == pytest.approx(own, rel=1e-3), "of the sum"
     assert records[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message", "error"),
-    [
-        ("--noise-multiplier 1", "--algorithm", ConfigError),
-        ("--algorithm local_item_dp --noise-multiplier 1", "--rounds", ConfigError),
-        ("--algorithm no_such --rounds 5 --noise-multiplier 1", "algorithm", ConfigError),
-        ("--algorithm higrad_avg_dp:v9 --rounds 5 --noise-multiplier 1", "variant", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --silos 0", "--silos", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 2", "delta", ConfigError),
-        (
-            "--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --sampling fixed_batch_size",
-            "--items",
-            ConfigError,
-        ),
-        ("--algorithm joint_noise --rounds 5 --noise-multiplier 1 --silos 4", "one local step", PrivacyError),
-        (
-            "--algorithm local_item_dp --mode as_published --unit subject --rounds 5 --noise-multiplier 1",
-            "claims nothing",
-            PrivacyError,
-        ),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier inf", "finite", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1e-30", "at least 1e-05", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 0.5", "delta", ConfigError),
-        ("--run no-such-run", "RUN_ID to be the id of a run", ConfigError),
-    ],
-)
-def test_bad_options(
-    capsys: pytest.CaptureFixture[str], arguments: str, message: str, error: type[SubjectDPError]
-) -> None:
-    with pytest.raises(error, match=message):
-        run(capsys, "account", SCHEDULE, arguments)
 
 
 @pytest.mark.parametrize("q", ["0.0004", "0.5005"])

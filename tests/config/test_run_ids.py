@@ -162,27 +162,6 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
     assert moved.run_id == first.run_id
 
 
-def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
-    def run(fused: list[int], **joint: Any) -> dict[str, Any]:
-        return {"algorithm": "joint_noise", "joint": {"fused_steps": fused, **joint}, "partition": {"silos": 2}}
-
-    plain = load_run(run([])).run_id
-    assert load_run(run([1, 1])).run_id == plain
-    assert load_run(run([1, 2])).run_id != plain
-    skellam = {"privacy": {"accountant": "rdp"}}
-    sound = {"privacy": {"mode": "sound"}, "training": {"local_steps": 1}}
-    for message, wrong in (
-        ("one number for each of the 2 silos", run([2])),
-        ("joint.fused_steps.*a whole number at least 1.*got 0", run([1, 0])),
-        (r"\[\] when privacy.mode is sound.*joint.clipping: update", run([1, 2]) | sound),
-        ("when joint.noise is skellam", run([1, 2], noise="skellam") | skellam),
-        ("when training.sampling is fixed_batch_size", run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}}),
-        ("sgd when joint.fused_steps", run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}}),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_run(wrong)
-
-
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")
 VALUES = {key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS}
 VALUES |= {"training.silo_choice": "random"}

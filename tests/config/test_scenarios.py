@@ -10,7 +10,6 @@ import yaml
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.io.yaml_files import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
@@ -93,31 +92,6 @@ def test_overrides_in_their_order() -> None:
         assert one_run(**content).training.optimizer.learning_rate == rate
 
 
-def test_overrides_follow_the_swept_data_set_and_algorithm() -> None:
-    datasets = {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}}
-    algorithms = {"higrad_avg_dp:v1": {"training": {"rounds": 11}}}
-    sweep = [{"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]}]
-    content = {"name": "test", "datasets": datasets, "algorithms": algorithms, "sweep": sweep}
-    runs = load_scenario_from_mapping(content).runs
-    assert [(r.training.batch_size, r.model.name, r.training.rounds) for r in runs] == [
-        *((7, "leaf_cnn", 100), (7, "leaf_cnn", 11), (512, "small_lstm", 100), (512, "small_lstm", 11))
-    ]
-
-
-def test_axis_of_a_whole_section() -> None:
-    optimizers = [{"name": "sgd", "learning_rate": 0.3}, {"name": "adam", "learning_rate": 0.001}]
-    scenario = load_scenario_from_mapping(
-        {
-            "name": "test",
-            "run": {"training": {"optimizer": {"momentum": 0.5}}},
-            "sweep": [{"training.optimizer": optimizers, "model.parameters.hidden": 64}],
-        }
-    )
-    seen = [run.training.optimizer for run in scenario.runs]
-    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [("sgd", 0.3, 0.9), ("adam", 0.001, 0.5)]
-    assert scenario.runs[0].model.parameters == {"hidden": 64}
-
-
 EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
 
 
@@ -182,19 +156,6 @@ def test_combinations_that_are_one_run_are_named() -> None:
         "sweep[1], FedAvg: privacy.epsilon has no effect here: 6 combinations, 3 distinct runs.",
     )
     assert load_scenario_from_mapping({"name": "test", "sweep": [{"seed": [0, 1]}]}).repetitions == ()
-
-
-def test_numbers_as_text_and_yaml_11() -> None:
-    text = "run: {algorithm: user_ldp, privacy: {delta: 1e-6, epsilon: '2'}, training: {rounds: '8'}}"
-    run = one_run(**yaml.safe_load(text))
-    assert (run.privacy.delta, run.privacy.epsilon, run.training.rounds) == (1e-6, 2.0, 8)
-    assert parse_yaml("a: 1e-6\nb: 3\nc: v1\nd: .5\ne: 1.\n", "text") == {
-        "a": 1e-6,
-        "b": 3,
-        "c": "v1",
-        "d": 0.5,
-        "e": 1,
-    }
 
 
 def test_selections() -> None:

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, table, utility
-from figures.test_conformance import colliding_labels, drawn
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, utility
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
@@ -249,20 +248,6 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert CONDITIONAL_NOTE not in build_figure("privacy", alone).notes
 
 
-def test_claims_that_lie_close_together_or_far_apart_can_be_read(tmp_path: Path) -> None:
-    inputs = collected(tmp_path, grid([*ALGORITHMS, "central_sub_dp"], ["femnist"], [0], rounds=8))
-    claims = {"central_sub_dp": 0.04, "local_group_dp": 0.19, "user_ldp": 0.31}
-    changed(inputs, "epsilon_as_published", {(name, 0): claim for name, claim in claims.items()})
-    figure = drawn(build_figure("accuracy_privacy", inputs)).figure
-    assert [colliding_labels(axes) for axes in figure.axes] == [[], []]
-    told = {label.get_text() for label in figure.axes[0].get_xticklabels()}
-    assert {"none", "4"} <= told, "the claim that most algorithms share has a label"
-    changed(inputs, "epsilon_as_published", {("user_ldp", 0): 1e-3})
-    changed(inputs, "epsilon_sound_subject", {("local_item_dp", 0): 1e6})
-    low, high = axes_of(build_figure("privacy", inputs)).get_xlim()
-    assert low < 1e-3 and high > 1e6, "marks lie within the axes"
-
-
 def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     names = ("local_item_dp", "user_ldp")
     fakes = [Fake(n, seed=s, rounds=8, **at_epsilon(e)) for n in names for s in (0, 1) for e in (1.0, 4.0)]
@@ -278,14 +263,6 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     assert not any("shown" in note for note in sheet.notes), "nothing was left out"
     dotted = [line for line in axes_of(sheet).lines if line.get_linestyle() == ":"]
     assert [list(np.asarray(line.get_xdata())) for line in dotted] == [[10.0, 40.0]] * 2
-
-
-@pytest.mark.parametrize("name", ["privacy", "accuracy_privacy", "figure1_v3", "cost"])
-def test_runs_with_predicted_noise_are_apart_and_told_first(name: str, tmp_path: Path) -> None:
-    fakes = [sound("subject_release", s, predicted=n) for n in (None, 3500) for s in (0, 1)]
-    sheet = build_figure(name, collected(tmp_path, fakes))
-    assert "3,500 subjects would have" in sheet.notes[0]
-    assert any("[noise of 3,500 subjects]" in str(series) for series in values(sheet)["series"])
 
 
 def test_cost_is_that_of_the_runs(made: Made) -> None:
@@ -479,14 +456,3 @@ def test_runs_that_a_figure_cannot_show_are_refused(tmp_path: Path) -> None:
     refused("beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value")
     rates = [sound("subject_release", 0, learning_rate=rate) for rate in (0.1, 0.2)]
     refused("beyond_epsilon", collected(tmp_path / "d", rates), "learning_rate")
-
-
-def test_tables_that_a_figure_cannot_show_are_refused(made: Made, tmp_path: Path) -> None:
-    cases = pd.read_parquet(str(made("joint_counterexample").counterexample))
-    for frame, told in ((cases.drop(columns="lower_bound"), "lower_bound"), (cases.iloc[:0], "no rows")):
-        refused("joint_counterexample", table(tmp_path, "counterexample", frame), told)
-    two = pd.read_parquet(str(made("beyond_noise").noise))
-    refused("beyond_noise", table(tmp_path, "noise", pd.concat([two, two.assign(epsilon=8.0)])), "one ε")
-    columns = ["setting", "silo", "step", "items", "subjects", "largest_group"]
-    mine = pd.DataFrame([("mine", 0, 0, 5, 4, 2)], columns=columns)
-    refused("group_sizes_paper_scale", table(tmp_path, "statistics", mine), "mine")

@@ -14,8 +14,6 @@ from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
 from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, epsilon_of
 
-LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -126,10 +124,3 @@ def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: st
     (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match=key):
         collect_scenario([folder], tmp_path)
-
-
-def test_nothing_and_the_same_run_twice_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least one"):
-        collect_scenario([], tmp_path)
-    with pytest.raises(DataError, match="different"):
-        collect_scenario([folder, folder], tmp_path)

@@ -90,16 +90,6 @@ def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Evidence) -> None:
     assert math.isnan(table.loc["v1-alpha-16-group", "epsilon_sound"]), "none can be stated"
 
 
-def test_settings_are_told_apart(paper: Evidence) -> None:
-    table = card(paper, "v1-alpha-1-higrad", "v1-alpha-16-higrad", "v1-alpha-group-falls", "v1-alpha-higrad-drop")
-    means = paper.runs.groupby(["label", "alpha"])["final_test_accuracy"].mean() * 100
-    assert table.loc["v1-alpha-1-higrad", "ours"] == pytest.approx(means["HiGradAvgDP (v1)", 1.0], rel=1e-5)
-    assert table.loc["v1-alpha-16-higrad", "ours"] == pytest.approx(means["HiGradAvgDP (v1)", 16.0], rel=1e-5)
-    lead = means["LocalGroupDP", 1.0] - means["LocalGroupDP", 16.0]
-    assert table.loc["v1-alpha-group-falls", "ours"] == pytest.approx(lead, abs=1e-3)
-    assert "α = 16" in table.loc["v1-alpha-16-higrad", "scale"]
-
-
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1, 2], rounds=12, synthetic=False))
     table = card(found, "v1-femnist-local-item", "v1-femnist-item-cost", "v1-femnist-fed-avg-best", "v3-femnist-items")
@@ -192,13 +182,6 @@ def test_no_two_counted_targets_state_the_same() -> None:
     for target in TARGETS.values():
         if target.not_counted not in ("", "circular"):
             assert repr(stated(target)) == repr(stated(TARGETS[target.not_counted]))
-
-
-def test_what_is_calibrated_or_executed_as_a_formula_is_not_counted() -> None:
-    circular = {target.id for target in TARGETS.values() if target.not_counted == "circular"}
-    calibrated = {f"joint-table1-{steps}-1-epsilon" for steps in (1, 10, 50)} | {"v1-claim-item"}
-    rounds = {target.id for target in TARGETS.values() if target.metric == "rounds_executed"}
-    assert circular == calibrated | rounds
 
 
 def test_a_joint_claim_is_refuted_by_the_counterexample_alone(tmp_path: Path) -> None:
@@ -321,10 +304,3 @@ def test_marks_that_one_step_does_not_reach_are_left_out(tables: tuple[pd.DataFr
 
     found = measure_rounds(EQUAL, *with_accuracies(tables, accuracy))
     assert found is not None and found.mean == pytest.approx((math.log10(2) + math.log10(4)) / 2)
-
-
-def test_nothing_is_said_where_one_step_reaches_no_mark(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    runs, rounds = with_accuracies(tables, lambda epoch, R, seed: 0.9 if epoch else 0.5)
-    assert measure_rounds(EQUAL, runs, rounds) is None
-    one_mark = runs[(runs["rounds"] == 10)]
-    assert measure_rounds(EQUAL, one_mark, rounds) is None

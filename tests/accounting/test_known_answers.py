@@ -60,13 +60,11 @@ def test_noise_of_one_gaussian(epsilon: float, sigma: float) -> None:
 # --- values from other projects' tests and tutorials --------------------------------------------------------------
 
 
-def test_opacus_accountants_and_pld_agree_on_its_example() -> None:
-    """Opacus' own accountant test: σ 1.5, q 0.04, 2250 steps. Its CLT value is too small."""
+def test_opacus_accountant_and_pld_on_its_example() -> None:
+    """Opacus' own accountant test: σ 1.5, q 0.04, 2250 steps."""
     loss = sampled(1.5, 0.04, 2250)
     assert renyi.opacus_epsilon(loss, 1e-5) == pytest.approx(7.32911117143, rel=1e-4)
-    assert renyi.opacus_epsilon(loss, 1e-5, "prv") == approx(6.7791)
     assert epsilon_of(loss, 1e-5) == approx(6.76879)
-    assert 6.59 < epsilon_of(sampled(1.5, 0.04, 2249), 1e-5, "gdp") < 6.60
 
 
 def test_jax_privacy_item_level() -> None:

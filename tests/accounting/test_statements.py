@@ -228,10 +228,3 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
         )
         assert where in central
         assert "silos are honest: they clip as planned" in central
-
-
-def test_prv_falls_back_to_pld_for_mixtures() -> None:
-    run = plan(LOCAL_ITEM, 3.0, rounds=2, accountant="prv")
-    statements = privacy_statements(run, over_rounds=False)["sound"]
-    assert statements["item"]["accountant"] == "prv"
-    assert statements["subject"]["accountant"] == "pld"

@@ -55,7 +55,7 @@ def test_a_run_and_a_plan_are_refused_alike(
 
 
 def test_sound_mode_needs_an_accountant_that_bounds_epsilon() -> None:
-    settings = plans.settings(mode=plans.SOUND, accountant=Accountant.GDP)
+    settings = plans.settings(mode=plans.SOUND, accountant=Accountant.OPACUS)
     found = [str(problem) for problem in rules.problems(plans.sound(plans.LOCAL_ITEM), settings, 16, True)]
     assert len(found) == 1 and "one that bounds ε from above" in found[0]
 

@@ -64,7 +64,6 @@ _ACCOUNTANTS = {
     "pld": "privacy loss distributions",
     "rdp": "Rényi divergences",
     "rdp_integer": "Rényi bounds for integer noise",
-    "prv": "PRV",
     "opacus": "Opacus' RDP accountant",
     "mironov": "the joint-noise paper's Rényi accounting",
 }

@@ -184,9 +184,7 @@ class PrivacyConfig(Section):
     noise_multiplier: NonNegative | None = None
     """Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: calibrated to
     epsilon and delta."""
-    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV] = (
-        Accountant.PLD
-    )
+    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.OPACUS, Accountant.MIRONOV] = Accountant.PLD
     """Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, which the
     subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's."""
     noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = NoiseSource.REPRODUCIBLE

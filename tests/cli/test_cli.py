@@ -1,4 +1,4 @@
-"""``subjectdp runs``: finished runs, runs under way and damaged ones; and what commands print."""
+"""What commands print: ``runs`` (finished, under way, damaged), ``scenario``, ``inspect``, ``schema``."""
 
 import json
 import math
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import SMOKE, run, run_json
+from cli.commands import ROOT, SMOKE, run, run_json
 from subjectdp.cli.run_folders import clock, read_run_folder
-from subjectdp.config import load_scenario
+from subjectdp.config import load_run, load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.training.records import Recorder
@@ -93,3 +93,53 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureF
         code, _, err = run(capsys, "show", "a", "--results", str(tmp_path))
         assert code == 2
         assert str(folder / "manifest.json") in err
+
+
+def test_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "scenario", SMOKE)
+    assert (code, err) == (0, "")
+    for config in load_scenario(SMOKE).runs:
+        assert config.run_id in out
+    content = run_json(capsys, "scenario", SMOKE)
+    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in load_scenario(SMOKE).runs]
+    for each in content["runs"]:
+        assert load_run(each["config"]).run_id == each["run_id"]
+        assert each["data_key"] in content["data"]
+        assert each["partition_id"] in content["partitions"]
+
+
+def test_scenario_overlay_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("sweep: [{seed: [0, 1], training.rounds: 3}]\nselections: {figure1: {seed: 1}}\n")
+    content = run_json(capsys, "scenario", SMOKE, str(overlay))
+    assert [each["config"]["training"]["rounds"] for each in content["runs"]] == [3, 3]
+    content = run_json(capsys, "scenario", SMOKE, str(overlay), "--figure", "figure1")
+    assert [each["config"]["seed"] for each in content["runs"]] == [1]
+    code, _, err = run(capsys, "scenario", SMOKE, "--figure", "figure7")
+    assert code == 2
+    assert err.startswith("error: Unknown figure of this scenario 'figure7'.")
+
+
+def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
+    assert content["dataset"] == "shakespeare"
+    assert content["synthetic"] is True
+    assert content["users"] == 60
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
+def test_inspect_of_real_data(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ["SUBJECTDP_REAL_DATA"])
+    zipped = str(folder / "femnist_leaf_180_writers.zip")
+    content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
+    assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)
+
+
+def test_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "schema")
+    assert code == 0
+    assert json.loads(out)["$defs"]["RunConfig"]
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path))[0] == 1
+    assert run(capsys, "schema", "--write", "--folder", str(tmp_path))[0] == 0
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path)) == (0, "", "")
+    assert run(capsys, "schema", "--check", "--folder", str(ROOT / "config"))[0] == 0

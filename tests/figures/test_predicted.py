@@ -2,28 +2,22 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-
-from figures.fake_runs import Fake, write_runs
+from figures.fake_runs import Fake, collected
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import algorithm_label, predicted_label
 
-SOUND = {"mode": "sound", "rounds": 8}
+SOUND: dict[str, Any] = {"mode": "sound", "rounds": 8}
 LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRelease [noise of 3,500 subjects]"]
 
 
-def scenario(root: Path, predicted: tuple[int | None, ...]) -> FigureInputs:
-    fakes = [Fake("subject_release", seed=s, predicted=n, **SOUND) for n in predicted for s in (0, 1)]  # type: ignore[arg-type]
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
-
-
 def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) -> None:
-    runs = pd.read_parquet(str(scenario(tmp_path, (None, 500, 3500)).runs))
+    predicted = [(n, s) for n in (None, 500, 3500) for s in (0, 1)]
+    runs = collected(
+        tmp_path, [Fake("subject_release", seed=s, predicted=n, **SOUND) for n, s in predicted]
+    ).read_runs()
     assert runs["label"].tolist() == [label for label in LABELS for _ in (0, 1)]
     assert runs["predicted_subjects"].dropna().tolist() == [500.0] * 2 + [3500.0] * 2
     assert runs["predicted_subjects"].isna().tolist() == runs["epsilon_predicted"].isna().tolist()

@@ -192,8 +192,8 @@ def shuffled_targets(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     loop.loss(loop.private(inputs), targets.flip(0).contiguous()).backward()
 
 
-def autocast(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def float16(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.float16):
         loop.loss(loop.private(inputs), targets).backward()
 
 
@@ -224,7 +224,7 @@ def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (mixup, "inputs that the private loader drew"),
         (shuffled, "inputs that the private loader drew"),
         (shuffled_targets, "targets that the private loader drew"),
-        (autocast, "autocast"),
+        (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
         (in_the_middle, "before optimizer.step"),
@@ -551,3 +551,51 @@ def test_batch_statistics_may_be_frozen_and_not_thawed() -> None:
     (inputs, _), *_ = loop.loader.take(1)
     with pytest.raises(ModelError, match="mixes the items of a batch"):
         loop.private(inputs)
+
+
+@pytest.mark.parametrize("batch_size", [ITEMS, 2], ids=["one part", "several parts"])
+def test_autocast_in_the_loop(batch_size: int) -> None:
+    """The gradient is that of bfloat16, not of float32; norms, sum and noise are float32."""
+    found = []
+    for mixed in (False, True):
+        settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
+        loop = Loop(data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), batch_size), settings=settings, **PEOPLE)
+        start = loop.vector()
+        for inputs, targets in loop.loader.take(1):
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                outputs = loop.private(inputs)
+                assert outputs.dtype is (torch.bfloat16 if mixed else torch.float32)
+                loss = loop.loss(outputs, targets)
+            loss.backward()
+            assert all(p.grad is not None and p.grad.dtype is torch.float32 for p in loop.module.parameters())
+            loop.optimizer.step()
+        found.append(start - loop.vector())
+    plain, mixed_one = found
+    assert 1e-4 < float((plain - mixed_one).norm() / plain.norm()) < 0.05
+
+
+PEOPLE: dict[str, Any] = {"subjects": [item // 3 for item in range(ITEMS)]}
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 8, 1), nn.BatchNorm2d(8)
+        self.flat, self.head = nn.BatchNorm1d(48), nn.Linear(48, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        hidden = self.norm(self.conv(rows.view(-1, 1, 2, 3))).relu().flatten(1)
+        result: Tensor = self.head(self.flat(hidden))
+        return result
+
+
+def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
+    with pytest.raises(ModelError, match=r"'norm' is BatchNorm2d: .*fix=True"):
+        Loop(Normed())
+    module = Normed()
+    scale = module.norm.weight
+    with pytest.warns(UserWarning, match=r"in place of BatchNorm now: norm \(2 groups\); flat \(1 groups\)"):
+        loop = Loop(module, settings={"fix": True})
+    assert isinstance(module.norm, nn.GroupNorm) and module.norm.weight is scale
+    loop.step()
+    assert not torch.equal(module.norm.weight, torch.ones(8)), "the optimiser trains it"

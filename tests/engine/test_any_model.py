@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import subjectdp
-from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.groups import Grouping
 from subjectdp.engine.inputs import call, of_items
 from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
@@ -283,6 +285,11 @@ HUGGING_FACE = {
     "GPTNeoX": ("GPTNeoXForCausalLM", SIZES, True),
     "Llama": ("LlamaForCausalLM", {**SIZES, "num_key_value_heads": 1, "tie_word_embeddings": True}, True),
     "Qwen2": ("Qwen2ForCausalLM", {**SIZES, "num_key_value_heads": 1}, True),
+    "Mixtral": (
+        "MixtralForCausalLM",
+        {**SIZES, "num_key_value_heads": 1, "num_local_experts": 3, "experts_implementation": "eager"},
+        True,
+    ),
     "Mamba": (
         "MambaForCausalLM",
         {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
@@ -300,9 +307,8 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
     kind, options, next_symbol = HUGGING_FACE[name]
     model = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**options))
     if peft is not None:
-        model = peft.get_peft_model(
-            model, peft.LoraConfig(r=2, target_modules=["x_proj"] if name == "Mamba" else "all-linear")
-        )
+        layers = {"Mamba": ["x_proj"], "Mixtral": ["q_proj", "v_proj"]}.get(name, "all-linear")
+        model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=layers))
     words = torch.randint(2, 50, (ITEMS, STEPS))
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 6, 4, 7]).unsqueeze(1)).long()
     check_beside_a_loop(
@@ -310,6 +316,71 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
         {"input_ids": words, "attention_mask": mask},
         words if next_symbol else torch.arange(ITEMS) % CLASSES,
     )
+
+
+def lengths_of(x: Tensor) -> Tensor:
+    return (x.abs().sum(2) > 0).sum(1)
+
+
+def packed_rows(m: Any, x: Tensor) -> Tensor:
+    rows = nn.utils.rnn.pack_padded_sequence(x, lengths_of(x), batch_first=True, enforce_sorted=False)
+    states, last = m.rnn(rows)
+    padded = nn.utils.rnn.pad_packed_sequence(states, batch_first=True)[0]
+    return torch.cat([padded.sum(1), last[0][-1] if isinstance(last, tuple) else last[-1]], 1).unsqueeze(1)
+
+
+def routed(m: Any, x: Tensor) -> Tensor:
+    """Each position goes to its best two of four experts, as Mixtral's code does."""
+    flat = x.reshape(-1, WIDTH)
+    weights, chosen = m.gate(flat).softmax(-1).topk(2)
+    total = torch.zeros_like(flat)
+    for number, expert in enumerate(m.experts):
+        rows, places = torch.where(chosen == number)
+        if len(rows):
+            total = total.index_add(0, rows, (expert(flat[rows]) * weights[rows, places, None]).to(total.dtype))
+    return total.view_as(x)
+
+
+ALONE = {
+    "packed LSTM": lambda: Code(packed_rows, rnn=nn.LSTM(WIDTH, WIDTH, 2, batch_first=True)),
+    "packed GRU, both directions": lambda: Code(
+        packed_rows, rnn=nn.GRU(WIDTH, WIDTH // 2, batch_first=True, bidirectional=True)
+    ),
+    "routed experts": lambda: Code(
+        routed, gate=nn.Linear(WIDTH, 4), experts=nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_modules_through_which_items_go_alone(name: str) -> None:
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    for item, length in enumerate((7, 3, 5, 1, 2, 6)):
+        inputs[item, length:] = 0.0
+    width = WIDTH + WIDTH // 2 if "both" in name else 2 * WIDTH if "packed" in name else WIDTH
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Headed(ALONE[name](), width))
+    check_beside_a_loop(model, inputs, targets)
+    layout = find_layout(model, [n for n, _ in model.named_parameters()], inputs)
+    assert layout.alone == ("1.body",) and {"0", "1.head"} <= layout.ruled, "that module alone is slow"
+
+
+def test_dropout_where_items_go_alone_is_that_of_the_forward_pass() -> None:
+    def run(m: Any, x: Tensor) -> Tensor:
+        return F.dropout(routed(m, x), 0.5, m.training) * m.scale
+
+    torch.manual_seed(3)
+    experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+    model = Headed(Code(run, gate=nn.Linear(WIDTH, 4), experts=experts, scale=nn.Parameter(torch.ones(WIDTH))))
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    layout = find_layout(model, [n for n, _ in model.named_parameters()], inputs)
+    engine = ClippingEngine(FlatParameters(model.train()), layout=layout)
+    scale = engine.flat.parameters["body.scale"].requires_grad_()
+    output, tape = engine.record(inputs)
+    losses = cross_entropy(output, targets)
+    (wanted,) = torch.autograd.grad(losses.sum(), scale, retain_graph=True)
+    total, _ = engine.add_recorded(tape, losses, Clip(Grouping.of_items(ITEMS), float("inf")), None)
+    assert torch.allclose(engine.flat.views(total)["body.scale"], wanted, rtol=1e-4, atol=1e-6)
 
 
 def packed(m: Any, x: Tensor) -> Tensor:
@@ -365,3 +436,71 @@ def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
     model = Headed(Code(written, first=parameter(WIDTH)))
     with pytest.raises(ModelError, match="first"):
         subjectdp.clip_sum(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.1)
+
+
+class Checkpointed(nn.Module):
+    """Two layers and attention under torch's gradient checkpoints."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.first, self.layer, self.head = nn.Linear(WIDTH, WIDTH), encoder(), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        run = torch.utils.checkpoint.checkpoint
+        hidden = run(lambda h: self.layer(self.first(h).tanh()), x, use_reentrant=self.reentrant)
+        result: Tensor = self.head(hidden.mean(1))
+        return result
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradient_checkpoints(reentrant: bool) -> None:
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    if reentrant:  # torch itself trains nothing there unless the inputs require a gradient
+        inputs.requires_grad_()
+    check_beside_a_loop(Checkpointed(reentrant), inputs, targets)
+    assert torch.utils.checkpoint.CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
+
+
+def adapted() -> nn.Module:
+    """A frozen half-precision layer beside a trained product of low rank, as LoRA has it."""
+    base = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False)
+    return Code(
+        lambda m, x: m.base(x) + m.up(m.down(x)),
+        base=base,
+        down=nn.Linear(WIDTH, 2, bias=False),
+        up=nn.Linear(2, WIDTH, bias=False),
+    )
+
+
+MIXED: dict[str, Callable[[], nn.Module]] = {
+    "LoRA on bfloat16": adapted,
+    "encoder": BODIES["encoder"],
+    "class token": BODIES["class token, positions, temperature"],
+    "weight norm": BODIES["weight norm"],
+    "LSTM": BODIES["LSTM"],
+    "GRU": BODIES["GRU"],
+    "a matrix": BODIES["a matrix"],
+    "convolution": lambda: Code(lambda m, x: m.conv(x.unsqueeze(1))[:, 0], conv=nn.Conv2d(1, 1, 3, padding=1)),
+    "norms": lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GroupNorm(1, STEPS)),
+    "routed experts": ALONE["routed experts"],
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_precision(name: str) -> None:
+    """As float32 to the 8 bits of bfloat16; and whatever those round, an item moves the float32 sum by at most C."""
+    torch.manual_seed(3)
+    model = Headed(MIXED[name]())
+    inputs, targets, clip_norm = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.05
+    with torch.autocast("cpu", torch.bfloat16):
+        total = subjectdp.clip_sum(model, inputs, targets, clip_norm)
+        without = subjectdp.clip_sum(model, inputs[1:], targets[1:], clip_norm)
+    assert all(value.dtype is torch.float32 for value in total.values())
+    moved = torch.cat([(total[name] - without[name]).flatten() for name in total]).double()
+    assert 0.9 * clip_norm < float(moved.norm()) < 1.02 * clip_norm
+    plain = subjectdp.clip_sum(model.float(), inputs, targets, clip_norm)
+    one, other = (torch.cat([value.flatten() for value in each.values()]) for each in (total, plain))
+    assert 0 < float((one - other).norm()) < 0.1 * float(other.norm())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import PIECE, add_gaussian, add_secure_gaussian, grid_of, summed_draws
+from subjectdp.noise.gaussian import ANGLES, GRID_BITS, PIECE, add_gaussian, add_rounded, add_secure_gaussian, grid_of
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.noise.torch_keys import keyed_generator
 
@@ -114,11 +114,41 @@ def test_secure_noise_leaves_no_trace_of_the_sum_in_the_last_digits() -> None:
         assert np.array_equal(steps, np.round(steps))
         plain = add_gaussian(sums.clone(), std, key_bytes(0, Purpose.NOISE)).numpy() / grid_of(std)
         assert np.mean(plain != np.round(plain)) > 0.9
-        assert 2**12 <= std / grid_of(std) < 2**13
+        assert 2**GRID_BITS <= std / grid_of(std) < 2 ** (GRID_BITS + 1)
 
 
-def test_a_secure_draw_is_more_than_one_float32_number() -> None:
-    """Four draws add up to numbers between those that one draw, a float32 number, can give."""
-    numbers = summed_draws(SIZE, 2.0, bytes(32)).numpy()
-    assert np.mean(numbers != numbers.astype(np.float32)) > 0.5
+def rotation() -> np.ndarray:
+    """(4, 4): what is applied to the quarters of a piece."""
+    first, second = (np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in ANGLES)
+    return np.kron(second, first)
+
+
+def test_secure_numbers_are_rotated_draws() -> None:
+    """By matrices, from the plain draws of the same key; none is a float32 number any more."""
+    drawn = add_gaussian(torch.zeros(3 * PIECE, dtype=torch.float64), 1.0, bytes(32)).numpy().reshape(3, 4, -1)
+    found, key = np.zeros(2 * PIECE + 5), np.frombuffer(bytes(32), np.uint32)
+    add_rounded(found, 2.0, 2.0**-45, key)
+    expected = np.einsum("ij,pjn->pin", rotation(), drawn).reshape(-1)[: len(found)]
+    np.testing.assert_allclose(found, 2.0 * expected, rtol=0, atol=1e-12)
+    assert np.mean(found != found.astype(np.float32)) > 0.99
     assert float(add_secure_gaussian(torch.ones(1), 0.0, bytes(32))) == 1.0, "no noise, no grid"
+
+
+def test_the_rotation_leads_no_whole_numbers_near_a_plane() -> None:
+    """The product of the four coordinates is 1/40 of a whole number, the norm of Q(√2, √5), and never 0."""
+    matrix, axis = rotation(), np.arange(-9, 10)
+    whole = np.stack(np.meshgrid(axis, axis, axis, axis), -1).reshape(-1, 4)
+    norms = 40 * np.abs(np.prod(whole[whole.any(1)] @ matrix.T, axis=1))
+    np.testing.assert_allclose(norms, np.round(norms), atol=1e-8)
+    assert norms.min() > 0.99
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(4), atol=1e-15)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_coarse_draws_show_unless_they_are_rotated(rotated: bool) -> None:
+    """Draws from a lattice of 1/8 put no number of some cells of 1/16; rotated ones fill them as normal numbers do."""
+    drawn = np.round(np.random.default_rng(0).normal(size=(4, 50_000)) * 8) / 8
+    numbers = (rotation() @ drawn if rotated else drawn)[0]
+    edges = np.arange(-16, 17) / 16
+    counts, expected = np.histogram(numbers, edges)[0], 50_000 * np.diff(stats.norm.cdf(edges))
+    assert (np.sum((counts - expected) ** 2 / expected) < stats.chi2.ppf(1 - 1e-4, 32)) == rotated

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from subjectdp.api.accounting import account, calibrate, mechanism
     from subjectdp.api.counts import Counts, read_counts
     from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
+    from subjectdp.api.release import ReleaseSettings, SubjectRelease
     from subjectdp.api.report import Guarantee, PrivacyReport
     from subjectdp.api.schedule import Schedule, untuned_schedule
 
@@ -21,8 +22,10 @@ __all__ = [
     "Guarantee",
     "PrivacyReport",
     "PrivacySettings",
+    "ReleaseSettings",
     "Schedule",
     "SubjectPrivacyEngine",
+    "SubjectRelease",
     "account",
     "calibrate",
     "clip_sum",
@@ -35,6 +38,7 @@ _MODULES = {
     "accounting": "account calibrate mechanism",
     "counts": "Counts read_counts",
     "engine": "PrivacySettings SubjectPrivacyEngine clip_sum",
+    "release": "ReleaseSettings SubjectRelease",
     "report": "Guarantee PrivacyReport",
     "schedule": "Schedule untuned_schedule",
 }

@@ -61,7 +61,7 @@ def account(
         DataError: counts that cannot be read.
         PrivacyError: a mechanism that cannot be accounted for.
     """
-    return _in_words_of_the_api(lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta))
+    return in_words_of_the_api(lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta))
 
 
 def calibrate(
@@ -95,7 +95,7 @@ def calibrate(
         )
         return _reported(with_plan_noise(draft, facts), table)
 
-    return _in_words_of_the_api(calibrated)
+    return in_words_of_the_api(calibrated)
 
 
 def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
@@ -185,7 +185,7 @@ def _draft(chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settin
     return draft if schedule.sampling_probability is None else with_sampling(draft, schedule.sampling_probability)
 
 
-def _in_words_of_the_api(compute: Callable[[], Result]) -> Result:
+def in_words_of_the_api(compute: Callable[[], Result]) -> Result:
     """``compute()``; errors name arguments, not the configuration's keys."""
     try:
         return compute()

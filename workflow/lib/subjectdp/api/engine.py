@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import secrets
 import warnings
@@ -18,8 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.accounting.statements import condition
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
@@ -30,18 +27,20 @@ from subjectdp.api.private_step import (
     PrivateStep,
     item_losses,
 )
-from subjectdp.api.report import UNITS, PrivacyReport
+from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import number_of, of_items, tensors_in
+from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
+from subjectdp.engine.layout import replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
+from subjectdp.training.environment import keep_freed_memory
 
 _TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 _SILO = "silo"
@@ -63,6 +62,7 @@ class PrivacySettings:
             clipped and items sampled.
         subjects_per_step: expected number of subjects of a step, with ``sample="subjects"``; None: the loader's
             ``batch_size``, which then counts subjects.
+        fix: replaces BatchNorm, whose statistics mix items, by GroupNorm with its scale and shift, and says so.
     """
 
     clip: str = "subject"
@@ -74,6 +74,7 @@ class PrivacySettings:
     steps: int | None = None
     max_items_per_subject: int | None = None
     subjects_per_step: int | None = None
+    fix: bool = False
 
     def check(self) -> None:
         """Raises ConfigError where the settings do not say what to do."""
@@ -109,7 +110,7 @@ class PrivacySettings:
         )
 
 
-class SubjectPrivacyEngine:
+class SubjectPrivacyEngine(Spending):
     """Makes the training of a module private for the people whose items it sees; one engine for one training.
 
     The loop stays as it is: ``loss = criterion(model(inputs), targets); loss.backward(); optimizer.step()``. The
@@ -143,6 +144,8 @@ class SubjectPrivacyEngine:
     ) -> tuple[PrivateModule, Optimizer, PrivateLoss, PrivateLoader]:
         """Module, optimiser, criterion and loader to train with, in place of the ones given.
 
+        glibc's malloc is told to keep freed memory for the next step, unless variables ``MALLOC_...`` say otherwise.
+
         Args:
             module: any that treats items one by one, with the items in the first dimension of all that it is given. It
                 is trained in place: the parameters that require a gradient, float32 and on one device. The others stay
@@ -165,21 +168,25 @@ class SubjectPrivacyEngine:
         if self._plan is not None:
             raise ConfigError("Expected a new SubjectPrivacyEngine for each training, this one has made one private.")
         settings.check()
+        keep_freed_memory()
         items, batch_size = check_loader(data_loader)
-        positions, owners = self._kept(numbered(subjects, items), settings.max_items_per_subject)
+        positions, owners = self._kept(numbered(subjects, items)[0], settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
+        if settings.fix:
+            _warn_of_replaced(replace_batch_norm(module))
         _check_module(module, optimizer)
-        losses, trained = item_losses(criterion), _trained(module)
-        tried = _tried_batch(data_loader, next(iter(trained.values())).device)
+        losses, trained = item_losses(criterion), trained_parameters(module)
+        tried = tried_batch(data_loader, next(iter(trained.values())).device)
         layout = find_layout(module, trained, tried[0])
         engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
         _warn_of_unused(check_model(module, losses, *tried, layout))
-        _warn_of_slow(engine.followed)
+        _warn_of_slow(engine.followed, layout.alone)
 
         def try_again() -> None:
-            if self._steps in _TRIED_AGAIN:
+            mixed = autocast_on(engine.flat.vector.device)
+            if self._steps in _TRIED_AGAIN or (mixed and not self._steps):
                 check_model(module, losses, *tried, layout)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
@@ -195,43 +202,20 @@ class SubjectPrivacyEngine:
         return self._steps
 
     @property
+    def silos(self) -> tuple[str, ...]:
+        """The one silo that the data set is."""
+        return (_SILO,)
+
+    @property
     def plan(self) -> PrivacyPlan:
         """The plan that sampler, noise and accountant share. Raises ConfigError before :meth:`make_private`."""
         if self._plan is None:
             raise ConfigError("Expected make_private to be called first.")
         return self._plan
 
-    def get_epsilon(self, delta: float = 1e-5, unit: str = "subject") -> float:
-        """ε at ``delta`` after the steps so far, of an ``"item"`` or of a ``"subject"`` (all its items here).
-
-        A subject with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
-        where ε rests on what was read from the data, such as the largest number of a subject's items.
-
-        Raises:
-            ConfigError: another unit, or δ out of range.
-            PrivacyError: the mechanism bounds nothing for the unit.
-        """
-        if unit not in ("item", "subject"):
-            raise unknown("unit", unit, ("item", "subject"))
-        if not 0 < delta < 0.1:
-            raise expected("delta", delta, "above 0 and below 0.1")
-        if self.steps == 0:
-            return 0.0
-        plan = self._so_far(delta)
-        rests_on = condition(plan, *UNITS[unit])
-        if rests_on is not None:
-            warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
-        return unit_epsilon(plan, *UNITS[unit])
-
-    def report(self, delta: float = 1e-5) -> PrivacyReport:
-        """The guarantees after the steps so far, with what they assume. Raises ConfigError before the first step."""
-        if self.steps == 0:
-            raise ConfigError("Expected at least one step of the optimiser before a report.")
-        return PrivacyReport(self._so_far(delta), (_SILO,))
-
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs beside the states of module and optimiser. It holds no seed."""
-        return {"steps": self.steps, "draws": self._draws, "plan": _plain(self.plan)}
+        return {"steps": self.steps, "draws": self._draws, "plan": plain(self.plan)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state, after :meth:`make_private` with the same data and settings.
@@ -241,7 +225,7 @@ class SubjectPrivacyEngine:
         Raises:
             PrivacyError: the state is that of another plan: its steps cannot be added to this one's.
         """
-        if state["plan"] != _plain(self.plan):
+        if state["plan"] != plain(self.plan):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
         self._steps = max(self._steps, int(state["steps"]))
         self._draws = max(self._draws, int(state.get("draws", state["steps"])))
@@ -251,9 +235,6 @@ class SubjectPrivacyEngine:
             "An engine cannot be pickled or copied: it holds the secret of the noise, and a copy would use it again. "
             "Save engine.state_dict()."
         )
-
-    def _so_far(self, delta: float) -> PrivacyPlan:
-        return replace(self.plan, rounds=self.steps, settings=replace(self.plan.settings, delta=delta))
 
     def _next_draw(self) -> int:
         """The number of a draw that no other has."""
@@ -321,17 +302,17 @@ def clip_sum(
     """
     if not clip_norm > 0:
         raise expected("clip_norm", clip_norm, "positive")
-    _check_parameters(module)
+    check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
     some, wanted = (of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets))
-    layout = find_layout(module, _trained(module), some)
+    layout = find_layout(module, trained_parameters(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
     check_model(module, losses, some, wanted, layout)
     weights = groups = None
     if subjects is not None:
-        groups = torch.from_numpy(numbered(subjects, items))
+        groups = torch.from_numpy(numbered(subjects, items)[0])
         weights = (1.0 / torch.bincount(groups))[groups].to(flat.vector.device)
     total, _ = engine.clipped_sum(inputs, targets, clip_norm, weights, groups)
     return {name: view.clone() for name, view in engine.flat.views(total).items()}
@@ -373,9 +354,9 @@ def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
     return wanted / subjects
 
 
-def _check_parameters(module: nn.Module) -> None:
+def check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
-    parameters = _trained(module)
+    parameters = trained_parameters(module)
     if not parameters:
         raise ModelError("Expected a module with parameters that require a gradient.")
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
@@ -388,7 +369,8 @@ def _check_parameters(module: nn.Module) -> None:
         raise ModelError(f"Expected all parameters on one device, they are on {', '.join(sorted(devices))}.")
 
 
-def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Those that require a gradient, by name."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
@@ -398,7 +380,7 @@ def _tried(items: int) -> list[int]:
 
 
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
-    _check_parameters(module)
+    check_parameters(module)
     if isinstance(module, PrivateModule) or any(
         isinstance(hook, PlainPassGuard) and hook.step for hook in module._forward_pre_hooks.values()
     ):
@@ -407,7 +389,7 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
             "federation, keep the engine (its epsilon counts all rounds), or give copy.deepcopy(module)."
         )
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
-    if held != {id(parameter) for parameter in _trained(module).values()}:
+    if held != {id(parameter) for parameter in trained_parameters(module).values()}:
         raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
@@ -418,7 +400,7 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
+def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a few items from all over the data set, as the loader hands them over.
 
     Raises:
@@ -436,11 +418,11 @@ def _tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, An
                     "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
                     "mixes or drops them. Change items in the data set, or in the module."
                 )
-    inputs, targets = _inputs_and_targets(batch)
+    inputs, targets = inputs_and_targets(batch)
     return of_items(inputs, lambda tensor: tensor.to(device)), of_items(targets, lambda tensor: tensor.to(device))
 
 
-def _inputs_and_targets(batch: Any) -> tuple[Any, Any]:
+def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
     """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
     if isinstance(batch, Mapping) and "labels" in batch:
         return {name: each for name, each in batch.items() if name != "labels"}, batch["labels"]
@@ -461,15 +443,18 @@ def _warn_of_unused(names: list[str]) -> None:
         )
 
 
-def _warn_of_slow(names: list[str]) -> None:
+def _warn_of_replaced(layers: list[str]) -> None:
+    if layers:
+        warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
+
+
+def _warn_of_slow(names: list[str], alone: tuple[str, ...]) -> None:
+    if alone:
+        modules = ", ".join(name or "the whole module" for name in alone)
+        warnings.warn(f"Items go one by one through {modules}: exact, and slower.", stacklevel=3)
     if names:
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         warnings.warn(
             f"No layer rule covers {', '.join(names[:6])}{more}: their clipping is exact, and may be slower.",
             stacklevel=3,
         )
-
-
-def _plain(plan: PrivacyPlan) -> Any:
-    """The plan as JSON has it."""
-    return json.loads(json.dumps(plan.to_dict(), default=str))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Part
-from subjectdp.engine.inputs import Call, call, leaves_of, number_of, of_items, tensors_in
+from subjectdp.engine.inputs import Call, autocast_on, call, leaves_of, number_of, of_items, tensors_in
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -97,7 +97,7 @@ class PrivateStep:
         self._check_trained_as_made()
         self._check_loaded(inputs, "inputs")
         self._try_out()
-        self._inputs = inputs
+        self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
@@ -157,7 +157,7 @@ class PrivateStep:
                 items, tape = each.part.items, each.tape
                 own_losses = losses
                 if tape is None:
-                    with _generators_at(each.generators):
+                    with _generators_at(each.generators), self._as_forward():
                         output, tape = self.engine.record(_part(inputs, each.part))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
                     terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
@@ -197,6 +197,11 @@ class PrivateStep:
             for parameter in self.parameters:
                 parameter.requires_grad_(True)
 
+    def _as_forward(self) -> AbstractContextManager[Any]:
+        """The precision of the forward pass."""
+        kind = self.engine.flat.vector.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=self._mixed)
+
     @property
     def busy(self) -> bool:
         """Whether a batch is drawn and the engine does not run the module itself."""
@@ -210,8 +215,9 @@ class PrivateStep:
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
-        if torch.is_autocast_enabled(self.engine.flat.vector.device.type):
-            raise ModelError("Expected float32, autocast is on: mixed precision is not supported.")
+        kind = self.engine.flat.vector.device.type
+        if autocast_on(self.engine.flat.vector.device) and torch.get_autocast_dtype(kind) is not torch.bfloat16:
+            raise ModelError("Expected autocast with bfloat16: float16 overflows, and such items would add nothing.")
 
     def _check_flags(self, given: Any, kind: str, own: Sequence[Any]) -> None:
         """A number may be read from the items, such as their largest value; flags are as in the first step."""

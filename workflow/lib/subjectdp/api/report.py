@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from subjectdp.accounting.sound import noise_of_the_sum
+from subjectdp.accounting.sound import noise_of_the_sum, unit_epsilon
 from subjectdp.accounting.statements import (
     CONDITIONAL,
     condition,
@@ -16,7 +18,7 @@ from subjectdp.accounting.statements import (
     privacy_statements,
     sound_statement,
 )
-from subjectdp.errors import PrivacyError, unknown
+from subjectdp.errors import ConfigError, PrivacyError, expected, unknown
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 
 UNITS = {
@@ -163,3 +165,58 @@ class PrivacyReport:
 
     def __str__(self) -> str:
         return privacy_report_text(self.plan, self.statements)
+
+
+class Spending(ABC):
+    """What a training has spent so far: ε and report of the releases that were made."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> PrivacyPlan:
+        """The plan that sampler, noise and accountant share."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Releases so far: steps of an optimiser, or rounds."""
+
+    @property
+    @abstractmethod
+    def silos(self) -> tuple[str, ...]:
+        """Names of the silos."""
+
+    def get_epsilon(self, delta: float = 1e-5, unit: str = "subject") -> float:
+        """ε at ``delta`` after the steps so far, of an ``"item"`` or of a ``"subject"`` (all its items here).
+
+        A subject with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
+        where ε rests on what was read from the data, such as the largest number of a subject's items.
+
+        Raises:
+            ConfigError: another unit, or δ out of range.
+            PrivacyError: the mechanism bounds nothing for the unit.
+        """
+        if unit not in ("item", "subject"):
+            raise unknown("unit", unit, ("item", "subject"))
+        if not 0 < delta < 0.1:
+            raise expected("delta", delta, "above 0 and below 0.1")
+        if self.steps == 0:
+            return 0.0
+        plan = self._so_far(delta)
+        rests_on = condition(plan, *UNITS[unit])
+        if rests_on is not None:
+            warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
+        return unit_epsilon(plan, *UNITS[unit])
+
+    def report(self, delta: float = 1e-5) -> PrivacyReport:
+        """The guarantees after the steps so far, with what they assume. Raises ConfigError before the first one."""
+        if self.steps == 0:
+            raise ConfigError("Expected at least one step of the optimiser before a report.")
+        return PrivacyReport(self._so_far(delta), self.silos)
+
+    def _so_far(self, delta: float) -> PrivacyPlan:
+        return replace(self.plan, rounds=self.steps, settings=replace(self.plan.settings, delta=delta))
+
+
+def plain(plan: PrivacyPlan) -> Any:
+    """The plan as JSON has it."""
+    return json.loads(json.dumps(plan.to_dict(), default=str))

@@ -83,21 +83,22 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     return whole[1] if whole else name
 
 
-def numbered(subjects: Any, items: int) -> NDArray[np.int64]:
-    """(items,) the subjects of items as numbers from 0 on, in order of appearance.
+def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """(items,) the subjects of items as numbers from 0 on, in order of appearance, and their names.
 
     Args:
         subjects: one an item, by position: a list, an array, a Series, a tensor.
         items: how many there are.
+        kind: what they are, for messages.
 
     Raises:
         ConfigError: another number of subjects, or no sequence of them.
         DataError: a subject that is missing, or that names nobody (:func:`person`).
     """
     if isinstance(subjects, str | bytes | Mapping | Set) or getattr(subjects, "ndim", 1) != 1:
-        raise expected("subjects", type(subjects).__name__, "a list with the subject of each item, by position")
+        raise expected(f"{kind}s", type(subjects).__name__, f"a list with the {kind} of each item, by position")
     if len(subjects) != items:
-        raise expected("subjects", len(subjects), f"one for each of the {items} items")
+        raise expected(f"{kind}s", len(subjects), f"one for each of the {items} items")
     plain = subjects.tolist() if hasattr(subjects, "tolist") else subjects
     names: dict[str, int] = {}
     known: dict[Any, int] = {}
@@ -108,7 +109,7 @@ def numbered(subjects: Any, items: int) -> NDArray[np.int64]:
         except TypeError:  # not to be hashed; person says what is wrong
             number = None
         if number is None:
-            number = names.setdefault(person(subject, where=f"subjects, item {item}"), len(names))
+            number = names.setdefault(person(subject, f"a {kind}'s name", f"{kind}s, item {item}"), len(names))
             known[type(subject), subject] = number
         numbers.append(number)
-    return np.array(numbers, np.int64)
+    return np.array(numbers, np.int64), tuple(names)

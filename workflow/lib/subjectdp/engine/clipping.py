@@ -21,10 +21,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.inputs import Inputs, call, laid_out, number_of, of_items
-from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, summed
+from subjectdp.engine.inputs import Inputs, autocast_on, call, laid_out, number_of, of_items
+from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
 from subjectdp.engine.layers.dense import GenericRule
-from subjectdp.engine.layout import Layout, in_words, refuse_by_name, rule_of
+from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -194,7 +194,9 @@ class ClippingEngine:
         """The model's output for some items, and what :meth:`add_recorded` needs of the pass."""
         items = number_of(inputs)
         tape = Tape({}, self._uses(items))
-        with torch.enable_grad(), self._recording(tape.layers, items), tape.uses or nullcontext():
+        alone = kept_alone(self.flat.model, () if self.layout is None else self.layout.alone)
+        recording = self._recording(tape.layers, items)
+        with torch.enable_grad(), alone, recording, tape.uses or nullcontext():
             return call(self.flat.model, inputs), tape
 
     def _uses(self, items: int) -> Uses | None:
@@ -218,9 +220,10 @@ class ClippingEngine:
         ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
         """
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
-        with torch.enable_grad():
-            loss = _total(losses, clip.weights if clip.grouped else None)
-        return self._add_captured(self._captured(tape, loss), clip, total)
+        with torch.autocast(losses.device.type, enabled=False):
+            with torch.enable_grad():
+                loss = _total(losses.float(), clip.weights if clip.grouped else None)
+            return self._add_captured(self._captured(tape, loss), clip, total)
 
     def _add_captured(self, captured: dict[str, Captured], clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -277,7 +280,7 @@ class ClippingEngine:
 
     @torch.no_grad()
     def _one_linear(self, inputs: Inputs, labels: Any) -> OneLinear | None:
-        if not self._may_be_one_linear or not isinstance(inputs, Tensor):
+        if not self._may_be_one_linear or not isinstance(inputs, Tensor) or autocast_on(inputs.device):
             return None
         ((layer, _),) = self.rules.values()
         linear = without_backward(self.flat.model, layer, laid_out(inputs), labels)
@@ -313,7 +316,7 @@ class ClippingEngine:
                     for shape, delta in zip(taped.shapes, own, strict=True)
                 ]
                 with in_words(f"Layer {name!r}"):
-                    captured[name] = rule.captured(module, taped.kept, written)
+                    captured[name] = rule.captured(module, in_float32(taped.kept), in_float32(written))
             if tape.uses is not None:
                 for value in tape.uses.take(list(deltas)):
                     if value.pieces:

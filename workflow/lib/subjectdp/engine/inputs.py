@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -24,13 +26,14 @@ class Call(NamedTuple):
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
-    if isinstance(inputs, Call):
-        return model(*map(laid_out, inputs.arguments), **inputs.named)
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if isinstance(inputs, tuple | list):
-        return model(*inputs)
-    return model(laid_out(inputs))
+    with _uncheckpointed():
+        if isinstance(inputs, Call):
+            return model(*map(laid_out, inputs.arguments), **inputs.named)
+        if isinstance(inputs, Mapping):
+            return model(**inputs)
+        if isinstance(inputs, tuple | list):
+            return model(*inputs)
+        return model(laid_out(inputs))
 
 
 def laid_out(inputs: Any) -> Any:
@@ -63,3 +66,35 @@ def number_of(inputs: Inputs) -> int:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
         raise ModelError(f"Expected inputs whose tensors have the items in their first dimension, got {shapes}.")
     return len(tensors[0])
+
+
+def autocast_on(device: torch.device) -> bool:
+    """Whether torch computes in mixed precision here."""
+    return torch.is_autocast_enabled(device.type)
+
+
+@contextmanager
+def _uncheckpointed() -> Iterator[None]:
+    """Parts under torch's gradient checkpoints run plainly in the block.
+
+    Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
+    """
+    plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
+    own = {name: getattr(torch.utils.checkpoint, name) for name in plain}
+    for name, each in plain.items():
+        setattr(torch.utils.checkpoint, name, each)
+    try:
+        yield
+    finally:
+        for name, each in own.items():
+            setattr(torch.utils.checkpoint, name, each)
+
+
+def _once(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+class _PlainFunction:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *arguments: Any) -> Any:
+        return function(*arguments)

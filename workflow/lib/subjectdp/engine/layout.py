@@ -7,7 +7,7 @@ other parameters are followed function by function (:mod:`subjectdp.engine.uses`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from subjectdp.engine.layers.base import LayerRule
 from subjectdp.engine.layers.convolution import ConvolutionRule
 from subjectdp.engine.layers.dense import EmbeddingRule, GroupNormRule, LayerNormRule, LinearRule
 from subjectdp.engine.layers.recurrent import LSTMRule
-from subjectdp.engine.uses import Key, Places, Uses, learned
+from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
 from subjectdp.errors import ModelError, SubjectDPError
 
 _RULES: dict[type[nn.Module], LayerRule] = {
@@ -37,11 +37,15 @@ _FEWEST = 2  # items of the smallest pass
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of the trained parameters and of the layers with rules, and where the items are in all other functions."""
+    """Names of the trained parameters and of the layers with rules, and where the items are in all other functions.
+
+    ``alone``: modules through which each item goes by itself.
+    """
 
     trained: frozenset[str]
     ruled: frozenset[str]
     places: Mapping[Key, Places] = field(default_factory=dict)
+    alone: tuple[str, ...] = ()
 
 
 def rule_of(module: nn.Module) -> LayerRule | None:
@@ -69,18 +73,69 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     items = number_of(inputs)
     if items <= _FEWEST:
         raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
+    alone: tuple[str, ...] = ()
+    first: NotFollowed | None = None
+    while True:
+        try:
+            return _learned(model, frozenset(trained), inputs, alone)
+        except NotFollowed as problem:
+            first = first or problem
+            if "" in alone:
+                raise first from None
+            alone = _wider(alone, problem.parameters)
+
+
+def _wider(alone: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, ...]:
+    """The modules that hold the parameters as well, each within none of the others."""
+    every = set(alone)
+    for name in parameters:
+        owner = name.rpartition(".")[0]
+        around = [other for other in alone if owner == other or _within(owner, other)]
+        every.add(around[0].rpartition(".")[0] if around else owner)
+    return tuple(sorted(name for name in every if not any(_within(name, other) for other in every - {name})))
+
+
+def _within(name: str, other: str) -> bool:
+    return not other or name.startswith(f"{other}.")
+
+
+@contextmanager
+def kept_alone(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
+    """Each item goes through these modules by itself, in the passes of the block that ``Uses`` sees."""
+    modules = {name: model.get_submodule(name) for name in names}
+    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
+    for name, module in modules.items():
+        module.forward = Alone(name, module).forward
+    try:
+        yield
+    finally:
+        for name, module in modules.items():
+            del module.forward
+            if own[name] is not None:
+                module.forward = own[name]
+
+
+def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: tuple[str, ...]) -> Layout:
+    items = number_of(inputs)
     parameters = {name: p for name, p in model.named_parameters() if name in trained}
-    layers = _candidates(model, parameters)
+    layers = {
+        name: module
+        for name, module in _candidates(model, parameters).items()
+        if not any(name == other or _within(name, other) for other in alone)
+    }
     passes = []
     for part in ([*range(_FEWEST)], [*range(items)], [items - 1, *range(items - 1)]):
         uses = Uses(parameters, _constants(model, parameters), len(part))
-        with torch.no_grad(), _watched(layers, uses) as unfit, uses:
+        with torch.no_grad(), kept_alone(model, alone), _watched(layers, uses) as unfit, uses:
             call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
     followed = [uses.without(owned) for uses, _ in passes]
-    return Layout(frozenset(trained), ruled, learned(*followed))
+    places = learned(*followed)
+    with torch.no_grad():
+        followed[1].check_alone(places)
+    return Layout(trained, ruled, places, alone)
 
 
 @contextmanager
@@ -100,7 +155,10 @@ def refuse_by_name(model: nn.Module) -> None:
     for name, module in model.named_modules():
         problem = None
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            problem = "mixes the items of a batch, so that no item can be bounded: use GroupNorm or LayerNorm"
+            problem = (
+                "mixes the items of a batch, so that no item can be bounded: use GroupNorm (PrivacySettings(fix=True) "
+                "does that), or LayerNorm"
+            )
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
         elif getattr(module, "max_norm", None) is not None:
@@ -109,6 +167,23 @@ def refuse_by_name(model: nn.Module) -> None:
             problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
         if problem is not None:
             raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
+
+
+def replace_batch_norm(model: nn.Module) -> list[str]:
+    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; gives their names."""
+    replaced = []
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, _BatchNorm) or not name or not (module.training or module.running_mean is None):
+            continue
+        channels = module.num_features
+        few = isinstance(module, nn.BatchNorm1d)  # perhaps one number a channel: a group of one would be 0
+        groups = 1 if few else max(n for n in range(1, 33) if channels % n == 0 and (n == 1 or channels // n > 3))
+        normed = nn.GroupNorm(groups, channels, module.eps, module.affine).train(module.training)
+        normed.weight, normed.bias = module.weight, module.bias
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, normed)
+        replaced.append(f"{name} ({groups} groups)")
+    return replaced
 
 
 def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, autocast_on, call, number_of, of_items
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 
@@ -34,6 +34,7 @@ TRIED = 5
 
 _ALIKE = 0.02  # relative tolerance of norms and of each parameter's gradient: kernels may differ between batch sizes
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
+_MIXED = 8  # times as much in mixed precision: bfloat16 has 8 bits
 
 
 def tried_positions(items: int) -> list[int]:
@@ -224,7 +225,8 @@ def _draws(model: nn.Module, inputs: Inputs) -> bool:
 
 def _compare_norms(alone: Tensor, together: Tensor) -> None:
     longest = float(alone.nan_to_num(0.0, 0.0, 0.0).amax()) if len(alone) else 0.0
-    if not torch.allclose(together, alone, rtol=_ALIKE, atol=_OF_ALL * longest, equal_nan=True):
+    more = _MIXED if autocast_on(alone.device) else 1
+    if not torch.allclose(together, alone, rtol=more * _ALIKE, atol=more * _OF_ALL * longest, equal_nan=True):
         raise ModelError(
             "Expected a model and a loss that treat items one by one: the gradients of some items are as long as "
             f"{[round(value, 4) for value in alone.tolist()]} alone and "
@@ -233,9 +235,12 @@ def _compare_norms(alone: Tensor, together: Tensor) -> None:
 
 
 def _compare(engine: ClippingEngine, total: Tensor, wanted: list[Tensor]) -> None:
-    whole = float(torch.stack([each.norm() for each in wanted]).norm())
+    whole, more = (
+        float(torch.stack([each.norm() for each in wanted]).norm()),
+        _MIXED if autocast_on(total.device) else 1,
+    )
     for (name, view), right in zip(engine.flat.views(total).items(), wanted, strict=True):
-        if not float((view - right).norm()) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
+        if not float((view - right).norm()) <= more * (_ALIKE * float(right.norm()) + _OF_ALL * whole):
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

@@ -4,13 +4,12 @@ On the CPU the 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.
 0021). On other devices 63 bits of it seed the device's counter-based generator, which is no cipher.
 
 Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
-:func:`add_secure_gaussian` takes two measures against it (decision 0024): a draw is the sum of four (Holohan and
-Braghin, arXiv 2107.10138; Opacus' secure mode), and the result is rounded to a public grid.
+:func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four draws, and
+the result is rounded to a public grid.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any
 
@@ -24,12 +23,13 @@ from subjectdp.compiled import compiled, inner
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.torch_keys import keyed_generator
 
-DRAWS = 4
-"""Draws that a secure one adds up."""
-
-GRID_BITS = 12
-"""The grid of secure noise has between 2^12 and 2^13 steps in a standard deviation; its variance is 2^-27 of the
+GRID_BITS = 10
+"""The grid of secure noise has between 2^10 and 2^11 steps in a standard deviation; its variance is 2^-23 of the
 noise's at most."""
+
+ANGLES = 0.5 * math.atan(2.0), math.pi / 8
+"""Of the rotations of four draws: the first of pairs, the second of pairs of pairs. A rotation of standard normals is
+standard normal. This one keeps every vector of whole numbers, but 0, away from all coordinate planes."""
 
 
 def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
@@ -42,10 +42,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if total.device.type != "cpu":
         noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
         return total.add_(noise, alpha=std)
-    from subjectdp.noise.gaussian import LARGEST, add_normals  # runs without noise need not load the compiler
-
-    if total.numel() > LARGEST:  # the cipher's counter would start again: the same noise twice
-        raise expected("numbers under one key", total.numel(), f"at most {LARGEST}", PrivacyError)
+    _check_size(total)
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))
     return total
@@ -54,7 +51,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
 def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
 
-    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is drawn on the CPU, in float64.
+    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is drawn on the CPU, added in float64.
 
     Args:
         total: float32 or float64, on any device.
@@ -63,18 +60,15 @@ def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     """
     if std == 0.0 or total.numel() == 0:
         return total
-    noisy, grid = summed_draws(total.numel(), std, key), grid_of(std)
-    noisy.add_(total.detach().cpu().to(torch.float64).view(-1))
-    return total.copy_(noisy.div_(grid).round_().mul_(grid).view_as(total))
+    _check_size(total)
+    here = total.detach().cpu().contiguous()  # the same memory where it is there already
+    add_rounded(here.view(-1).numpy(), std, grid_of(std), np.frombuffer(key, dtype=np.uint32))
+    return total if here.data_ptr() == total.data_ptr() else total.copy_(here)
 
 
-def summed_draws(size: int, std: float, key: bytes) -> Tensor:
-    """N(0, std² I), float64 (size,): the sum of ``DRAWS`` draws with keys of their own."""
-    noise = torch.zeros(size, dtype=torch.float64)
-    for part in range(DRAWS):
-        own = hashlib.blake2b(bytes([part]), key=key, digest_size=32, person=b"secure noise").digest()
-        add_gaussian(noise, std / math.sqrt(DRAWS), own)
-    return noise
+def _check_size(total: Tensor) -> None:
+    if total.numel() > LARGEST:  # the cipher's counter would start again: the same noise twice
+        raise expected("numbers under one key", total.numel(), f"at most {LARGEST}", PrivacyError)
 
 
 def grid_of(std: float) -> float:
@@ -233,18 +227,51 @@ def redraw_tails(
             second[i] = float32(second[i] * (longer / length))
 
 
+@inner
+def _fill_piece(key: Any, start: Any, words: Any, mantissas: Any, numbers: Any) -> None:
+    """``numbers`` (PIECE,): the standard normals from number ``start`` of ``key`` (8,) on; the others are buffers."""
+    radii, angles = words[: WORDS // 2].reshape(PIECE // 2), words[WORDS // 2 :].reshape(PIECE // 2)
+    first, second = numbers[: PIECE // 2], numbers[PIECE // 2 :]
+    cipher_blocks(key, uint32(start // WORDS), uint32(0), words)
+    normal_pairs(radii, angles, mantissas, first, second)
+    if radii.min() < uint32(_RARE):
+        redraw_tails(key, uint32(start // 2), radii, first, second)
+
+
 @compiled
 def add_normals(total: NDArray[Any], std: Any, key: NDArray[np.uint32]) -> None:
     """``total`` (P,) += ``std`` · z, z standard normal from ``key`` (8,), piece by piece within the cache."""
     words = np.empty((WORDS, LANES), np.uint32)
     mantissas, numbers = np.empty(PIECE // 2, np.float32), np.empty(PIECE, np.float32)
-    radii, angles = words[: WORDS // 2].reshape(PIECE // 2), words[WORDS // 2 :].reshape(PIECE // 2)
-    first, second = numbers[: PIECE // 2], numbers[PIECE // 2 :]
     for start in range(0, total.shape[0], PIECE):
-        cipher_blocks(key, uint32(start // WORDS), uint32(0), words)
-        normal_pairs(radii, angles, mantissas, first, second)
-        if radii.min() < uint32(_RARE):
-            redraw_tails(key, uint32(start // 2), radii, first, second)
+        _fill_piece(key, start, words, mantissas, numbers)
         part = total[start : start + PIECE]
         for i in range(part.shape[0]):
             part[i] += std * numbers[i]
+
+
+@inner
+def _rotated(a: Any, b: Any, cosine: Any, sine: Any) -> None:
+    for i in range(a.shape[0]):
+        a[i], b[i] = cosine * a[i] - sine * b[i], sine * a[i] + cosine * b[i]
+
+
+@compiled
+def add_rounded(total: NDArray[Any], std: float, grid: float, key: NDArray[np.uint32]) -> None:
+    """``total`` (P,) + ``std`` · z rounded to ``grid``, a power of two; z are standard normals, rotated in fours."""
+    words = np.empty((WORDS, LANES), np.uint32)
+    mantissas, numbers = np.empty(PIECE // 2, np.float32), np.empty(PIECE, np.float32)
+    mixed = np.empty(PIECE, np.float64)
+    cosines, sines, quarter = np.cos(np.array(ANGLES)), np.sin(np.array(ANGLES)), PIECE // 4
+    a, b = mixed[:quarter], mixed[quarter : 2 * quarter]
+    c, d = mixed[2 * quarter : 3 * quarter], mixed[3 * quarter :]
+    for start in range(0, total.shape[0], PIECE):
+        _fill_piece(key, start, words, mantissas, numbers)
+        mixed[:] = numbers
+        _rotated(a, b, cosines[0], sines[0])
+        _rotated(c, d, cosines[0], sines[0])
+        _rotated(a, c, cosines[1], sines[1])
+        _rotated(b, d, cosines[1], sines[1])
+        part = total[start : start + PIECE]
+        for i in range(part.shape[0]):
+            part[i] = np.rint((part[i] + std * mixed[i]) / grid) * grid

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from subjectdp.engine.flat import clip_factors, row_norms
+from subjectdp.engine.inputs import of_items
 from subjectdp.training.federation import descend, make_optimiser
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine.flat.model) else 1
+    rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine) else 1
     start = 0
     for end in range(1, len(sizes) + 1):
         more = end < len(sizes) and end - start < rows
@@ -74,18 +75,21 @@ def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
             start = end
 
 
-def _batchable(model: nn.Module) -> bool:
-    return not any(isinstance(layer, nn.RNNBase) for layer in model.modules())
+def _batchable(engine: ClippingEngine) -> bool:
+    """Whether the model is this project's own, and has no layer that torch cannot batch."""
+    return engine.layout is None and not any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
 
 
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
-    engine, inputs, labels = federation.engine, batch.inputs[items], batch.labels[items]
+    engine = federation.engine
+    inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
     optimiser = make_optimiser(models, federation.optimiser)
     gradients = vmap(grad(_loss_of(engine.flat)), randomness="error")
     for _ in range(federation.plan.settings.subject.local_steps):
         if len(items) == 1:
             engine.flat.load(models[0])
-            gradient = engine.gradient_sum(inputs[0], labels[0], shares[0]).unsqueeze(0)
+            one, wanted = (of_items(values, lambda tensor: tensor[0]) for values in (inputs, labels))
+            gradient = engine.gradient_sum(one, wanted, shares[0]).unsqueeze(0)
         else:
             gradient = gradients(models, inputs, labels, shares).detach()
         descend(optimiser, models, gradient)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.groups import Grouping, Run
@@ -21,7 +22,7 @@ every privacy report excludes what float32 loses in such contrived sums."""
 _EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few large entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
-_DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
+DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,12 @@ class LayerRule(Protocol):
         ...
 
 
+def in_float32(values: Any) -> Any:
+    """The values of a structure, with the lower precisions of autocast in float32: norms and sums are."""
+    half = torch.bfloat16, torch.float16
+    return tree_map(lambda each: each.float() if isinstance(each, Tensor) and each.dtype in half else each, values)
+
+
 def wanted(output: Tensor) -> Tensor:
     """A layer's output as a tensor of the autograd graph, even if nothing before it requires a gradient."""
     if output.requires_grad:
@@ -210,7 +217,7 @@ def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
     count, _, d_out = delta.shape
     total = squared_rows(delta.sum(1)).mul_(ones)
     for x in inputs:
-        at_once = max(1, _DIRECT_FLOATS // (d_out * x.shape[2]))
+        at_once = max(1, DIRECT_FLOATS // (d_out * x.shape[2]))
         for start in range(0, count, at_once):
             part = slice(start, start + at_once)
             total[part] += squared_rows(torch.bmm(delta[part].transpose(1, 2), x[part]).flatten(1))

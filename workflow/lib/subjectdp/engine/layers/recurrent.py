@@ -107,9 +107,13 @@ class _NoStates:
 
 
 class LSTMRule:
-    """nn.LSTM in one direction, without projection and without dropout between layers."""
+    """nn.LSTM in one direction, without projection and without dropout between layers; in float32 always."""
 
     def forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self._forward(module, inputs.float())
+
+    def _forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
         current = inputs.transpose(0, 1) if module.batch_first else inputs
         projections, kept = [], []
         for layer in range(module.num_layers):

@@ -1,0 +1,259 @@
+"""One release a round for each person over all silos, of modules of anyone's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import subjectdp
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import train_silo
+
+ITEMS, PEOPLE, SILOS, C = 40, 8, 3, 0.5
+GENERATOR = torch.Generator().manual_seed(1)
+INPUTS = torch.randn(ITEMS, 5, 6, generator=GENERATOR)
+TARGETS = torch.arange(ITEMS) % 3
+PERSON = np.arange(ITEMS) % PEOPLE
+SILO = np.random.default_rng(0).integers(0, SILOS, ITEMS)
+
+
+class Attention(nn.Module):
+    """No layer rule covers it: a head that is used twice beside attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.shift = nn.Parameter(torch.zeros(6))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        mixed = self.attention(rows, rows, rows)[0] + self.shift
+        return self.head(mixed.mean(1)) + self.head(rows[:, 0])
+
+
+def made(seed: int | None = 3, module: nn.Module | None = None, without: int | None = None, **options: Any) -> Any:
+    """A training whose noise is next to nothing."""
+    torch.manual_seed(0)
+    module = Attention() if module is None else module
+    settings = {"rounds": 5, "noise_multiplier": 1e-5, "clip_norm": C, "learning_rate": 1.0, "seed": seed} | options
+    kept = np.flatnonzero((-1 if without is None else without) != PERSON)
+    data = DataLoader(TensorDataset(INPUTS[kept], TARGETS[kept]), 16)
+    people, silos = PERSON[kept], SILO[kept]
+    return subjectdp.SubjectRelease(
+        module, nn.CrossEntropyLoss(), data, people, silos, subjectdp.ReleaseSettings(**settings)
+    )
+
+
+def vector(module: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def contributions(module: nn.Module, local_steps: int | None, rate: float = 1.0) -> dict[tuple[int, int], Tensor]:
+    """Of each person at each silo before clipping, by plain loops: mean gradients, or updates."""
+    found = {}
+    for person, silo in sorted(set(zip(PERSON.tolist(), SILO.tolist(), strict=True))):
+        own = copy.deepcopy(module)
+        where = torch.from_numpy(np.flatnonzero((person == PERSON) & (silo == SILO)))
+        for _ in range(local_steps or 1):
+            loss = nn.functional.cross_entropy(own(INPUTS[where]), TARGETS[where])
+            gradients = torch.autograd.grad(loss, list(own.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(own.parameters(), gradients, strict=True):
+                    parameter.sub_(rate * gradient)
+        moved = vector(own) - vector(module)
+        found[person, silo] = moved if local_steps else -moved / rate
+    return found
+
+
+def clipped(all_of_them: dict[tuple[int, int], Tensor], squares: bool) -> Tensor:
+    total = torch.zeros_like(next(iter(all_of_them.values())))
+    for (person, _), each in all_of_them.items():
+        held = sum(other == person for other, _ in all_of_them)
+        bound = C / (held**0.5 if squares else held)
+        total += each * min(1.0, bound / float(each.norm()))
+    return total
+
+
+@pytest.mark.parametrize("trust", ["local", "secure_aggregation", "central"])
+def test_a_round_of_gradients_is_that_of_a_loop_over_people(trust: str) -> None:
+    release = made(trust=trust)
+    start, plain = vector(release.module), copy.deepcopy(release.module)
+    divisor = sum(silo.divisor for silo in release.plan.silos)
+    assert divisor == pytest.approx(PEOPLE * (SILOS**0.5 if trust == "local" else 1.0))
+    release.round()
+    expected = start - clipped(contributions(plain, None), squares=trust == "local") / divisor
+    assert torch.allclose(vector(release.module), expected, atol=1e-4)
+    assert all(parameter.requires_grad for parameter in release.module.parameters())
+
+
+@pytest.mark.parametrize("trust", ["local", "secure_aggregation"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_round_of_updates_is_that_of_a_loop_over_people(trust: str, steps: int) -> None:
+    release = made(trust=trust, clip="update", local_steps=steps, learning_rate=0.3)
+    start, plain = vector(release.module), copy.deepcopy(release.module)
+    divisor = sum(silo.divisor for silo in release.plan.silos)
+    release.round()
+    expected = start + clipped(contributions(plain, steps, 0.3), squares=trust == "local") / divisor
+    assert torch.allclose(vector(release.module), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("clip", ["gradient", "update"])
+def test_a_person_moves_the_silos_sums_by_at_most_c(clip: str) -> None:
+    """Under local trust, all silos' sums as one vector: measured through one coordinate a silo."""
+    results = []
+    for without in (None, 5):
+        release = made(without=without, clip=clip, weights="proportional", clip_norm=C)
+        theta = release._federation.engine.flat.vector.clone()
+        release._trainable(False)
+        results.append([train_silo(release._federation, theta, 1, silo, StepLog()) for silo in range(SILOS)])
+    moved = torch.cat([a - b for a, b in zip(*results, strict=True)])
+    assert 0.5 * C < float(moved.norm()) <= C * 1.001
+
+
+def test_the_noise_is_the_plans() -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(6, 3000)
+    data = DataLoader(TensorDataset(torch.zeros(ITEMS, 6), torch.zeros(ITEMS, dtype=torch.int64)), 16)
+    for trust, silos_noise in (("local", SILOS**0.5), ("secure_aggregation", 1.0), ("central", 1.0)):
+        settings = subjectdp.ReleaseSettings(
+            rounds=1, noise_multiplier=2.0, clip_norm=C, learning_rate=1.0, trust=trust
+        )
+        own = copy.deepcopy(module)
+        release = subjectdp.SubjectRelease(own, nn.CrossEntropyLoss(), data, PERSON, SILO, settings)
+        divisor = sum(silo.divisor for silo in release.plan.silos)
+        release.round()
+        moved = (own.weight - module.weight).detach().flatten().double()  # inputs are 0: no gradient
+        assert float(moved.std()) == pytest.approx(2.0 * C * silos_noise / divisor, rel=0.03)
+
+
+@pytest.mark.parametrize(("clip", "name"), [("gradient", "subject_release"), ("update", "uldp_fl")])
+@pytest.mark.parametrize("trust", ["local", "secure_aggregation"])
+def test_epsilon_is_that_of_the_counts(clip: str, name: str, trust: str) -> None:
+    release = made(clip=clip, trust=trust, noise_multiplier=3.0, sampling_probability=0.5)
+    pairs, sizes = np.unique(np.stack([PERSON, SILO], 1), axis=0, return_counts=True)
+    rows = [(int(a), int(b), int(n)) for (a, b), n in zip(pairs, sizes, strict=True)]
+    for rounds in (1, 2):
+        release.round()
+        schedule = subjectdp.Schedule(rounds, 1, sampling_probability=0.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = subjectdp.account(subjectdp.mechanism(name, trust), rows, schedule, 3.0)
+        assert release.get_epsilon() == pytest.approx(wanted.subject.epsilon, rel=1e-6)
+        assert release.report().subject.epsilon == pytest.approx(wanted.subject.epsilon, rel=1e-6)
+    assert made().get_epsilon() == 0.0
+
+
+def test_an_epsilon_is_reached_and_no_round_follows() -> None:
+    release = made(seed=None, noise_multiplier=None, epsilon=4.0, rounds=2, averaged_rounds=0.5)
+    release.round()
+    release.round()
+    assert 3.98 < release.get_epsilon() <= 4.0
+    with pytest.raises(PrivacyError, match="at most 2 rounds"):
+        release.round()
+    assert "subjects seen                    8" in str(release.report())
+
+
+def test_the_rule_without_tuning() -> None:
+    settings = subjectdp.ReleaseSettings.untuned(subjects=180, weights=7936, epsilon=4, silos=16)
+    rule = subjectdp.untuned_schedule(subjects=180, weights=7936, epsilon=4, silos=16)
+    assert (settings.rounds, settings.clip_norm, settings.learning_rate) == (
+        rule.rounds,
+        rule.clip_norm,
+        rule.learning_rate,
+    )
+    assert settings.averaged_rounds == 0.5 and settings.epsilon == 4
+
+
+class Keeps(nn.Module):
+    """Adds its items up in a buffer."""
+
+    def __init__(self, after: int = 0) -> None:
+        super().__init__()
+        self.layer, self.after = nn.Linear(6, 3), after
+        self.register_buffer("seen", torch.zeros(6))
+        self.runs = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.runs += 1
+        if self.runs > self.after:
+            self.seen += rows.mean((0, 1))
+        return self.layer(rows[:, 0] + self.seen)
+
+
+def test_a_module_that_keeps_items_shows_nothing() -> None:
+    with pytest.raises(ModelError, match="'seen' keeps values"):
+        made(module=Keeps())
+    late = Keeps(after=3)
+    release = made(module=late, clip="update")
+    start = vector(late)
+    with pytest.raises(ModelError, match="'seen' keeps values"):
+        release.round()
+    assert torch.equal(vector(late), start) and not late.seen.any()
+    assert release.steps == 1, "counted, though nothing is shown"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[SubjectDPError], str]] = {
+    "clip": ({"clip": "item"}, ConfigError, "clip"),
+    "trust": ({"trust": "nobody"}, ConfigError, "trust"),
+    "updates at a trusted server": ({"clip": "update", "trust": "central"}, ConfigError, "trust"),
+    "no noise": ({"noise_multiplier": None}, ConfigError, "one of noise_multiplier and epsilon"),
+    "two noises": ({"epsilon": 1.0}, ConfigError, "one of noise_multiplier and epsilon"),
+    "steps of gradients": ({"local_steps": 3}, ConfigError, "local_steps"),
+    "rounds": ({"rounds": 0}, ConfigError, "rounds"),
+    "too few silos a person": ({"silos_per_subject": 1}, ConfigError, "silos_per_subject"),
+    "average": ({"averaged_rounds": 0.0}, ConfigError, "averaged_rounds"),
+    "optimizer": ({"optimizer": "lion"}, ConfigError, "optimizer"),
+    "momentum": ({"momentum": 1.0}, ConfigError, "momentum"),
+    "rate": ({"learning_rate": 0.0}, ConfigError, "learning_rate"),
+    "probability": ({"sampling_probability": 1.5}, ConfigError, "sampling_probability"),
+    "delta": ({"delta": 0.5}, ConfigError, "delta"),
+    "BatchNorm": ({"module": nn.Sequential(nn.Flatten(), nn.BatchNorm1d(30), nn.Linear(30, 3))}, ModelError, "Batch"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_by_name(case: str) -> None:
+    options, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        made(**options)
+
+
+def test_names_are_those_of_the_engine() -> None:
+    data = DataLoader(TensorDataset(INPUTS[:4, 0], TARGETS[:4]))
+    settings = subjectdp.ReleaseSettings(1, noise_multiplier=1.0)
+
+    def release(people: Any, silos: Any) -> Any:
+        return subjectdp.SubjectRelease(nn.Linear(6, 3), nn.CrossEntropyLoss(), data, people, silos, settings)
+
+    assert len(release([1, 1.0, "1", "b"], ["x", "x", "y", "y"])._federation.subject_clip_norms[0]) == 2
+    with pytest.raises(DataError, match="silos, item 1: expected a silo's name, got .*missing"):
+        release(list("pqrs"), ["x", None, "y", "y"])
+    with pytest.raises(ConfigError, match="one for each of the 4 items"):
+        release(list("abc"), list("xxyy"))
+
+
+def test_a_saved_state_goes_on_with_new_noise() -> None:
+    first, second = made(noise_multiplier=3.0), made(noise_multiplier=3.0)
+    first.round()
+    state = first.state_dict()
+    first.round()
+    one = vector(first.module)
+    first.load_state_dict(state)
+    assert first.steps == 2, "what was released stays counted"
+    first.round()
+    assert not torch.allclose(vector(first.module), one, atol=1e-3), "the noise of no round comes twice"
+    second.load_state_dict(state)
+    assert second.steps == 1
+    with pytest.raises(PrivacyError, match="same people"):
+        made(noise_multiplier=2.0).load_state_dict(state)
+    with pytest.raises(PrivacyError, match="cannot be pickled"):
+        pickle.dumps(first)

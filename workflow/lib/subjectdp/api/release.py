@@ -1,0 +1,355 @@
+"""``SubjectRelease``: federated training of one's own module in which each person is clipped once a round, over silos.
+
+The rounds are those of the algorithms ``subject_release`` and ``uldp_fl`` themselves, run by :mod:`subjectdp.training`.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.algorithms.registry import algorithm
+from subjectdp.api.accounting import in_words_of_the_api, mechanism
+from subjectdp.api.counts import Counts
+from subjectdp.api.engine import check_parameters, inputs_and_targets, trained_parameters, tried_batch
+from subjectdp.api.loader import check_loader
+from subjectdp.api.private_step import item_losses
+from subjectdp.api.report import Spending, plain
+from subjectdp.config.sections import OptimizerConfig
+from subjectdp.data.names import numbered
+from subjectdp.data.partition import Partition
+from subjectdp.engine.clipping import ClippingEngine, ItemLoss
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.inputs import of_items, tensors_in
+from subjectdp.engine.layout import Layout, in_words, refuse_by_name
+from subjectdp.engine.probe import check_model, find_layout
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
+from subjectdp.noise.keys import Purpose, key_int
+from subjectdp.plan.plan import (
+    AccountingMode,
+    BudgetWeights,
+    Horizontal,
+    NoiseSource,
+    PlanSettings,
+    PrivacyPlan,
+    SamplingMethod,
+    SubjectSettings,
+    TrustModel,
+)
+from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.environment import keep_freed_memory
+from subjectdp.training.federation import Federation
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
+
+_ALGORITHMS = {"gradient": "subject_release", "update": "uldp_fl"}
+
+
+@dataclass(frozen=True)
+class ReleaseSettings:
+    """One release a round for each person, over all of its silos. Give ``epsilon`` or ``noise_multiplier``.
+
+    Attributes:
+        rounds: R; further ones are refused.
+        epsilon, delta: target of a person over all silos and rounds.
+        noise_multiplier: noise std over C: of each silo under local trust, else of the sum over silos.
+        clip: ``"gradient"`` (SubjectRelease: the mean gradient of a person's items at a silo, one server step a round)
+            or ``"update"`` (ULDP-FL: the update of ``local_steps`` steps on a person's items, added by the server).
+        clip_norm: C, of a person over all its silos.
+        trust: who sees what: ``"local"`` (each silo's noisy sum is seen), ``"secure_aggregation"`` (their sum alone)
+            or, for gradients, ``"central"`` (a trusted server adds the noise).
+        weights: how C is split over a person's silos: ``"uniform"``, ``"proportional"`` to its items, or ``"fixed"``.
+        sampling_probability: of a person in a round, one coin for all silos.
+        items: most items of a person at a silo in a round, drawn anew; None: all.
+        silos_per_subject: most silos that may hold one person; None: all. More in the data are refused.
+        optimizer, learning_rate, momentum: ``"sgd"``, ``"momentum"`` or ``"adam"``, of the server for gradients and of
+            a person's local steps for updates.
+        local_steps: steps of a person's own model, with ``clip="update"``.
+        averaged_rounds: the last part of the rounds whose mean model is the result; None: the last model.
+        seed: of samples and noise, for tests; None takes a secret one from the operating system.
+    """
+
+    rounds: int
+    epsilon: float | None = None
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    clip: str = "gradient"
+    clip_norm: float = 1.0
+    trust: str = "local"
+    weights: str = "uniform"
+    sampling_probability: float = 1.0
+    items: int | None = None
+    silos_per_subject: int | None = None
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    local_steps: int = 1
+    averaged_rounds: float | None = None
+    seed: int | None = field(default=None, repr=False)
+
+    @classmethod
+    def untuned(
+        cls,
+        subjects: int,
+        weights: int,
+        epsilon: float,
+        delta: float = 1e-5,
+        silos: int = 1,
+        silos_per_subject: int | None = None,
+    ) -> Self:
+        """The rule of :func:`subjectdp.untuned_schedule`: from public numbers alone, under local trust.
+
+        Chosen for a linear head on features of mean square norm about 1; arguments as there.
+        """
+        rule = untuned_schedule(subjects, weights, epsilon, delta, silos, silos_per_subject)
+        return cls(
+            rounds=rule.rounds,
+            epsilon=epsilon,
+            delta=delta,
+            clip_norm=rule.clip_norm,
+            silos_per_subject=silos_per_subject,
+            learning_rate=rule.learning_rate,
+            averaged_rounds=0.5,
+        )
+
+    def check(self) -> None:
+        """Raises ConfigError where the settings do not say what to do."""
+        trusts = [each.value for each in TrustModel if self.clip != "update" or each is not TrustModel.CENTRAL]
+        allowed = {
+            "clip": list(_ALGORITHMS),
+            "trust": trusts,
+            "weights": [each.value for each in BudgetWeights],
+            "optimizer": ["sgd", "momentum", "adam"],
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise unknown(name, str(getattr(self, name)), values)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            given = "neither" if self.epsilon is None else "both"
+            raise expected("one of noise_multiplier and epsilon", given, "given")
+        if self.clip == "gradient" and self.local_steps != 1:
+            raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
+        if not 0 < self.learning_rate < math.inf:
+            raise expected("learning_rate", self.learning_rate, "above 0")
+        if not 0 <= self.momentum < 1:
+            raise expected("momentum", self.momentum, "at least 0 and below 1")
+        if self.averaged_rounds is not None and not 0 < self.averaged_rounds <= 1:
+            raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
+
+    def plan(self, counts: Counts) -> PrivacyPlan:
+        """The plan of a federation with those counts; of these only the sizes of silos and federation are read."""
+        silos = len(counts.silos)
+        bound = silos if self.silos_per_subject is None else self.silos_per_subject
+        facts = counts.facts(None)
+        if facts.silos_per_subject > bound:
+            raise expected("silos_per_subject", bound, f"at least {facts.silos_per_subject}, those of one person here")
+        chosen = mechanism(_ALGORITHMS[self.clip], self.trust)
+        settings = PlanSettings(
+            mode=AccountingMode.SOUND,
+            horizontal=Horizontal.SOUND,
+            sampling=SamplingMethod.POISSON_SUBJECTS,
+            epsilon=1.0 if self.epsilon is None else self.epsilon,
+            delta=self.delta,
+            clip_norm=self.clip_norm,
+            rounds=self.rounds,
+            local_steps=1,
+            batch_size=1,
+            noise_multiplier=self.noise_multiplier,
+            noise_source=NoiseSource.SECURE if self.seed is None else NoiseSource.REPRODUCIBLE,
+            subject=SubjectSettings(
+                self.sampling_probability, self.items, BudgetWeights(self.weights), self.local_steps
+            ),
+        )
+        return make_plan(chosen, replace(facts, silos_per_subject=bound), settings)
+
+
+class SubjectRelease(Spending):
+    """Trains a module over silos, with a guarantee for each person over all of them.
+
+    Guarantee: :meth:`get_epsilon` bounds ε of all models after the rounds so far, for what ``trust`` lets be seen.
+    Public are taken to be the numbers of silos and of persons, and the settings. Whatever else is computed from the
+    data, such as losses, is not covered. The silos are simulated in this process.
+
+    Args:
+        module: any; it is trained in place, holding the global model (or the average) after each round. With
+            ``clip="gradient"`` its items must not mix, and it is tried as by :class:`subjectdp.SubjectPrivacyEngine`;
+            with ``clip="update"`` nothing of a pass may stay in it.
+        criterion: a loss of torch, or a function of the module's output and the targets that returns losses (B,).
+        data_loader: of all silos' items: its data set by position and its ``collate_fn`` are used, as by the engine;
+            ``batch_size`` items go through the module at once.
+        subjects, silos: of each item, by position; equal numbers and texts are one, missing values are refused.
+        settings: rounds, clipping, noise and trust.
+
+    Raises:
+        ConfigError: settings that do not fit one another or the data.
+        DataError: missing names, or batches without targets.
+        ModelError: a module that cannot be trained, with the reason.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        criterion: Callable[[Any, Any], Tensor],
+        data_loader: DataLoader[Any],
+        subjects: Sequence[Any],
+        silos: Sequence[Any],
+        settings: ReleaseSettings,
+    ) -> None:
+        settings.check()
+        keep_freed_memory()
+        check_parameters(module)
+        self.module, self.settings = module, settings
+        counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
+        self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
+        self._plan = in_words_of_the_api(lambda: settings.plan(counts))
+        self._silos, self._rounds, self._loads = counts.silos, 0, 0
+        engine = _engine(module, item_losses(criterion), data_loader, settings.clip == "gradient")
+        optimiser = OptimizerConfig(
+            name=cast(Any, settings.optimizer), learning_rate=settings.learning_rate, momentum=settings.momentum
+        )
+        self._federation = Federation(
+            rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
+            plan=self.plan,
+            partition=partition,
+            data=cast(DeviceDataset, _Items(data_loader, engine.flat.vector.device)),
+            engine=engine,
+            seed=self._seed,
+            noise_name="SubjectRelease of one's own module",
+            optimiser=optimiser,
+            averaged_rounds=settings.averaged_rounds,
+        )
+        self._model = GlobalModel(self._federation)
+        self._trainable(True)
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """The plan that sampler, clipping, noise and accountant share."""
+        return self._plan
+
+    @property
+    def steps(self) -> int:
+        """Rounds that were released so far."""
+        return self._rounds
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Names of the silos."""
+        return self._silos
+
+    def round(self) -> None:
+        """One round: draws people, trains each silo, adds noise and moves the module.
+
+        Raises:
+            PrivacyError: more rounds than the noise was made for.
+            ModelError: a module that keeps something of a pass beside its parameters, or that changed its own.
+        """
+        if self._rounds >= self.settings.rounds:
+            raise PrivacyError(f"Expected at most {self.settings.rounds} rounds: the noise was made for them.")
+        flat = self._federation.engine.flat
+        if list(trained_parameters(self.module)) != list(flat.parameters):
+            raise PrivacyError("Expected the trained parameters of the first round: make a new SubjectRelease.")
+        before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
+        self._rounds += 1
+        self._trainable(False)
+        try:
+            refuse_by_name(self.module)
+            with in_words("The module"):
+                run_round(self._federation, self._model, self._rounds, StepLog())
+            self._check_buffers(kept)
+        except BaseException:  # nothing of a round that failed is shown
+            self._model.restore(before)
+            raise
+        finally:
+            self._trainable(True)
+            flat.load(self._model.reported)
+
+    def _check_buffers(self, kept: list[Tensor]) -> None:
+        for (name, now), before in zip(self.module.named_buffers(), kept, strict=True):
+            if not torch.equal(now, before):
+                now.copy_(before)
+                raise ModelError(
+                    f"Expected a module that a pass leaves as it is, {name!r} keeps values of the items, unclipped and "
+                    "without noise."
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What :meth:`load_state_dict` needs; it holds the model and no seed."""
+        return {"rounds": self._rounds, "plan": plain(self.plan), "model": self._model.state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state with the same people, silos and settings; no draw is used twice.
+
+        Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
+        """
+        if state["plan"] != plain(self.plan):
+            raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
+        self._rounds, self._loads = max(self._rounds, int(state["rounds"])), self._loads + 1
+        own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._rounds)
+        self._federation = replace(self._federation, seed=own if self._loads else self._seed)
+        self._model.restore(state["model"])
+        self._federation.engine.flat.load(self._model.reported)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PrivacyError("A SubjectRelease cannot be pickled or copied: it holds the secret of the noise.")
+
+    def _trainable(self, wanted: bool) -> None:
+        for parameter in self._federation.engine.flat.parameters.values():
+            parameter.requires_grad_(wanted)
+
+
+class _Items:
+    """Batches of anyone's data set, by position, for :mod:`subjectdp.training`."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        self._loader, self._device = loader, device
+
+    def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
+        """Inputs and targets of those items, on the device."""
+        if not len(addresses):
+            return torch.zeros(0, device=self._device), torch.zeros(0, device=self._device)
+        items = [self._loader.dataset[int(place)] for place in addresses]
+        parts = inputs_and_targets(self._loader.collate_fn(items))
+        moved = of_items(parts[0], lambda each: each.to(self._device)), of_items(parts[1], lambda t: t.to(self._device))
+        for tensor in (each for part in moved for each in tensors_in(part)):
+            if tensor.shape[:1] != (len(items),):
+                raise expected(
+                    "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
+                )
+        return moved
+
+
+def _engine(module: nn.Module, losses: ItemLoss, loader: DataLoader[Any], items_apart: bool) -> ClippingEngine:
+    """The engine of a module; tried on a few items where they must be kept apart."""
+    refuse_by_name(module)
+    trained = trained_parameters(module)
+    inputs, targets = tried_batch(loader, next(iter(trained.values())).device)
+    layout = Layout(frozenset(trained), frozenset())
+    if items_apart:
+        layout = find_layout(module, trained, inputs)
+        check_model(module, losses, inputs, targets, layout)
+    return ClippingEngine(FlatParameters(module, layout.trained), loader.batch_size or 1, losses, layout)
+
+
+def _federated(subjects: Sequence[Any], silos: Sequence[Any], items: int) -> tuple[Counts, Partition]:
+    """The counts, and the items of each silo ordered by person."""
+    owners, people = numbered(subjects, items)
+    places, names = numbered(silos, items, "silo")
+    if not items:
+        raise ConfigError("Expected data with items.")
+    order = np.lexsort((np.arange(items), owners, places))
+    pairs, sizes = np.unique(np.stack([owners, places], axis=1), axis=0, return_counts=True)
+    counts = Counts(people, names, np.column_stack([pairs, sizes]))
+    none, facts = np.zeros(0, np.int32), {"counts": {"subjects": len(people)}}
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(places))])
+    return counts, Partition(order.astype(np.int32), owners[order].astype(np.int32), offsets, none, none, facts)

@@ -4,8 +4,6 @@ Pairs of Gaussian mixtures, privacy losses on a grid, Fourier transforms. The la
 the algorithms' pseudo-code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

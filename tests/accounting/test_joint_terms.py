@@ -1,7 +1,5 @@
 """Plans of joint noise: colluding silos, own noise alone, integer noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -15,21 +13,12 @@ from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, update_shift
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.renyi import SkellamMechanism, best_epsilon, sampled_divergences
 from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import (
-    Accountant,
-    AccountingMode,
-    NoiseDistribution,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import Accountant, AccountingMode, NoiseDistribution, PrivacyPlan, PrivacyUnit, SamplingMethod
 
 SILOS = 4
 STEPS, Q = 20, 0.1
@@ -117,28 +106,6 @@ def test_what_an_update_gives_items_and_subjects() -> None:
         assert probability == pytest.approx(law[round(value / 2)], rel=1e-9)
 
 
-def test_updates_are_refused_as_published_and_in_integers() -> None:
-    mechanism = algorithm("joint_noise").of_updates
-    facts = plans.facts(SILOS)
-    with pytest.raises(PrivacyError, match=r"privacy\.mode.*sound when joint\.clipping is update"):
-        make_plan(replace(mechanism, mode=AccountingMode.AS_PUBLISHED), facts, plans.settings())  # type: ignore[type-var]
-    with pytest.raises(ConfigError, match=r"joint\.noise.*gaussian"):
-        of_updates(noise_distribution=NoiseDistribution.SKELLAM)
-    statements = privacy_statements(of_updates())
-    assert statements["as_published"]["epsilon"] is None
-    assert statements["as_published"]["guarantee"] is False
-    assert statements["sound"]["silo"]["epsilon"] == pytest.approx(4.0, rel=1e-6)
-
-
-def test_a_plan_with_integer_noise_survives_its_manifest() -> None:
-    skellam = NoiseDistribution.SKELLAM
-    plan = joint(AccountingMode.SOUND, noise_distribution=skellam, accountant="rdp_integer")
-    assert plan_from_dict(plan.to_dict()) == plan
-    for accountant in ("rdp", "pld"):
-        with pytest.raises(PrivacyError, match="skellam.*rdp_integer in a plan"):
-            joint(AccountingMode.SOUND, noise_distribution=skellam, accountant=accountant)
-
-
 @pytest.mark.parametrize(("bits", "dimension"), [(4, 3), (10, 500), (16, 10_250)])
 def test_integer_noise_of_a_plan_meets_the_target_by_the_skellam_bound(bits: int, dimension: int) -> None:
     """The noise that training draws, accounted by the published bound of Skellam at the rounded sensitivity."""
@@ -161,11 +128,7 @@ def test_one_fraction_for_silos_of_very_different_sizes(steps: int | None, expec
     items = (40, 100, 5_000, 20_000)
     facts = replace(plans.facts(SILOS), items=items)
     settings = plans.settings(
-        mode=AccountingMode.AS_PUBLISHED,
-        rounds=7,
-        local_steps=steps,
-        accountant="rdp",
-        sampling_fraction=0.05,
+        mode=AccountingMode.AS_PUBLISHED, rounds=7, local_steps=steps, accountant="rdp", sampling_fraction=0.05
     )
     plan = make_plan(replace(plans.JOINT, mode=AccountingMode.AS_PUBLISHED), facts, settings)
     assert {silo.sampling_probability for silo in plan.silos} == {0.05}
@@ -173,13 +136,6 @@ def test_one_fraction_for_silos_of_very_different_sizes(steps: int | None, expec
     assert {silo.divisor for silo in plan.silos} == {0.05 * 6_285}
     loss = (MixtureSteps(2 * plan.silos[0].noise_multiplier, sampled_gaussian(0.05), 7 * expected),)
     assert epsilon_of(loss, plans.DELTA, "rdp") == pytest.approx(4.0, rel=2e-3)
-
-
-def test_a_silo_alone_with_its_noise_divides_by_its_own_fraction() -> None:
-    facts = replace(plans.facts(2), items=(40, 20_000))
-    plan = make_plan(plans.LOCAL_ITEM, facts, plans.settings(sampling_fraction=0.05))
-    assert [silo.divisor for silo in plan.silos] == [2.0, 1000.0]
-    assert plan.silos[0].noise_multiplier == plan.silos[1].noise_multiplier
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Several runs together, against closed forms and against one run with all their steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -76,16 +74,6 @@ def test_runs_of_one_seed_on_other_partitions_have_no_epsilon() -> None:
 def test_a_run_without_an_epsilon_leaves_none_to_all(bad: object, reason: str) -> None:
     with pytest.raises(PrivacyError, match=reason):
         composed_epsilon(entries(sampled(), plan(bad, 9.0, rounds=2)), SUBJECT, True, DELTA)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_one_run_has_its_own_epsilon_however_many_silos_differ() -> None:
-    silos = tuple(
-        replace(sampled().silos[0], sampling_probability=0.04 * 0.9**n, steps_per_round=3 + n) for n in range(14)
-    )
-    uneven = replace(sampled(), silos=silos, rounds=1)
-    alone = unit_epsilon(uneven, ITEM, False)
-    assert composed_epsilon(entries(uneven), ITEM, False, DELTA) == pytest.approx(alone, rel=1e-9)
 
 
 def test_many_choices_of_silos_become_the_worst_silo() -> None:

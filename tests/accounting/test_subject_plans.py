@@ -1,8 +1,5 @@
 """Plans that sample subjects, share a budget, correlate noise or predict it: known answers and what is refused."""
 
-from __future__ import annotations
-
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,20 +13,17 @@ from scipy import optimize, stats
 
 from accounting import plans
 from subjectdp.accounting.events import unit_shift
-from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.config import load_run
 from subjectdp.config.resolve import mechanism_of, plan_settings
-from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     BudgetWeights,
     Clipping,
     FederationFacts,
-    Mechanism,
     PlanSettings,
     PrivacyPlan,
     SamplingMethod,
@@ -121,12 +115,7 @@ def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> No
 
 @pytest.mark.parametrize(
     ("silos", "joint", "counted"),
-    [
-        (2, {}, 2),
-        (2, {"colluding_silos": 1}, 1),
-        (16, {"colluding_silos": 1}, 15),
-        (16, {"own_noise_only": True}, 1),
-    ],
+    [(2, {}, 2), (2, {"colluding_silos": 1}, 1), (16, {"colluding_silos": 1}, 15), (16, {"own_noise_only": True}, 1)],
 )
 def test_the_noise_of_silos_that_tell_it_does_not_count(silos: int, joint: dict[str, Any], counted: int) -> None:
     """From the configuration to σ and ε: what hides a subject is the noise that the observer does not know."""
@@ -185,43 +174,6 @@ def test_sampled_subjects_need_a_bound_on_their_whole_part(clipping: Clipping) -
         unit_shift(clipping, plans.SUBJECT, SUBJECTS, 0.1, 8, 100)
 
 
-@pytest.mark.parametrize("k", [1, 8, 500])
-def test_how_many_items_a_sampled_subject_has_does_not_matter(k: int) -> None:
-    shift = unit_shift(Clipping.PER_SUBJECT, plans.SUBJECT, SUBJECTS, 0.1, k, 1000)
-    assert (shift.sensitivities, shift.probabilities) == ((0.0, 1.0), (0.9, 0.1))
-    item = unit_shift(Clipping.PER_SUBJECT_UPDATE, plans.ITEM, SUBJECTS, 0.1, k, 1000)
-    assert (item.sensitivities, item.probabilities) == ((0.0, 2.0), (0.9, 0.1))
-
-
-def test_updates_are_accounted_like_gradients() -> None:
-    of_updates = replace(plans.sound(plans.RELEASE), clipping=Clipping.PER_SUBJECT_UPDATE)
-    plan = make_plan(of_updates, facts(), settings(SubjectSettings(local_steps=7), local_steps=7))
-    assert [silo.steps_per_round for silo in plan.silos] == [1] * 16
-    assert plan.silos[0].noise_multiplier == release().silos[0].noise_multiplier
-
-
-# --- sampled subjects at each silo, capped items -------------------------------------------------------------------
-
-
-def sampled(q: float, silos: int = 1, **changes: Any) -> PrivacyPlan:
-    base: dict[str, Any] = {"rounds": 100, "local_steps": 50, "subject": SubjectSettings(q)}
-    return make_plan(plans.sound(plans.SUBJECT_SAMPLING), facts(silos), settings(**{**base, **changes}))
-
-
-def test_whole_subjects_have_the_noise_multiplier_of_items() -> None:
-    """q_s = q of LocalItemDP: σ 1.709 at one silo, 6.216 where all of 16 hold the subject; 70.6 subjects a step."""
-    one = sampled(plans.Q)
-    assert one.silos[0].noise_multiplier == pytest.approx(1.709, abs=2e-3)
-    assert one.silos[0].divisor == pytest.approx(70.6, abs=0.05)
-    assert sampled(plans.Q, 16).silos[0].noise_multiplier == pytest.approx(6.216, abs=6e-3)
-
-
-def test_capped_items_need_a_cap_and_sampled_subjects_do_not() -> None:
-    with pytest.raises(PrivacyError, match="enforced cap"):
-        make_plan(plans.sound(plans.CAPPED), plans.facts(1, 8, enforced=False), plans.settings(mode=plans.SOUND))
-    assert not sampled(0.1).cap_enforced
-
-
 # --- predicted noise -------------------------------------------------------------------------------------------------
 
 
@@ -247,50 +199,6 @@ def test_predicted_noise_is_that_of_the_average_of_more_subjects() -> None:
     assert f"epsilon {epsilon(plan):.4g}" in report_text(plan, statements)
 
 
-@pytest.mark.parametrize("mechanism", [plans.HIGRAD_V1, plans.CAPPED, plans.LOCAL_GROUP, plans.LOCAL_ITEM])
-def test_predicted_noise_of_algorithms_that_sample_items(mechanism: Mechanism) -> None:
-    """As many times the subjects, items and items of a mini-batch: q stays, the divisor grows."""
-    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
-    sound = plans.sound(mechanism)
-    given = make_plan(sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10))
-    predicted = make_plan(
-        sound, small, plans.settings(mode=plans.SOUND, batch_size=26, rounds=10, predicted_subjects=3600)
-    )
-    large = replace(small, items=(26_000,) * 4, subjects=(3_600,) * 4, total_subjects=3600)
-    more = make_plan(sound, large, plans.settings(mode=plans.SOUND, batch_size=520, rounds=10))
-    assert predicted.silos[0].noise_multiplier == pytest.approx(given.silos[0].noise_multiplier / 20)
-    assert predicted.silos[0].noise_multiplier / predicted.silos[0].divisor == pytest.approx(
-        more.silos[0].noise_multiplier / more.silos[0].divisor, rel=2e-3
-    )
-
-
-def test_what_is_divided_by_nothing_keeps_its_noise() -> None:
-    small = replace(plans.facts(4, 8), items=(1_300,) * 4, subjects=(180,) * 4, total_subjects=180)
-    changes: dict[str, Any] = {"mode": plans.SOUND, "batch_size": 26, "rounds": 5}
-    both = [
-        make_plan(plans.sound(plans.USER_LDP), small, plans.settings(**changes, predicted_subjects=n))
-        for n in (None, 3600)
-    ]
-    assert both[0].silos == both[1].silos
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "match"),
-    [
-        ({"predicted_subjects": 100}, ConfigError, "at least 180"),
-        ({"predicted_subjects": 3500, "noise_multiplier": 1.0}, ConfigError, "noise_multiplier is given"),
-        ({"mode": plans.PUBLISHED}, PrivacyError, "sound when algorithm.name is subject_release"),
-        ({"sampling": SamplingMethod.POISSON}, PrivacyError, "a coin for each subject, when algorithm"),
-        ({"subject": SubjectSettings(0.0)}, ConfigError, "subject.sampling_probability.*greater than 0"),
-        ({"subject": SubjectSettings(math.nan)}, ConfigError, "subject.sampling_probability"),
-        ({"subject": SubjectSettings(items=0)}, ConfigError, "subject.items"),
-    ],
-)
-def test_what_is_refused(changes: dict[str, Any], error: type[Exception], match: str) -> None:
-    with pytest.raises(error, match=match):
-        make_plan(plans.sound(plans.RELEASE), few(), settings(**changes))
-
-
 def test_a_federation_of_unknown_size_is_refused() -> None:
     with pytest.raises(PrivacyError, match="subjects of the federation"):
         make_plan(plans.sound(plans.RELEASE), facts(total=None), settings())
@@ -298,20 +206,6 @@ def test_a_federation_of_unknown_size_is_refused() -> None:
         make_plan(plans.sound(plans.HIGRAD_V1), plans.facts(), settings())
     with pytest.raises(PrivacyError, match="unless privacy.mode is sound"):
         make_plan(plans.HIGRAD_V1, replace(plans.facts(), total_subjects=9), plans.settings(predicted_subjects=10))
-
-
-@pytest.mark.parametrize("changes", [{}, {"items": 2}, {"predicted_subjects": 9000}])
-def test_a_plan_comes_back_from_its_record(changes: dict[str, Any]) -> None:
-    plan = release(SECURE, **changes)
-    assert plan_from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-
-
-def test_nothing_is_claimed_as_published() -> None:
-    statements = privacy_statements(release())
-    assert statements["predicted"] is None
-    assert statements["as_published"]["epsilon"] is None
-    assert statements["as_published"]["claim"].startswith("none: the papers of this project do not publish")
-    assert statements["sound"]["subject"]["mu_gdp"] == pytest.approx(gdp_mu(4.0, 1e-5), rel=1e-3)
 
 
 def test_assumptions_are_those_of_the_plan() -> None:
@@ -330,9 +224,8 @@ def test_assumptions_are_those_of_the_plan() -> None:
         assert "number of items at each silo" not in text
 
 
-@pytest.mark.parametrize(("weights", "least"), [(BudgetWeights.PROPORTIONAL, 8.173)])
-def test_weights_read_from_data_move_more_at_one_silo_than_at_all(weights: BudgetWeights, least: float) -> None:
+def test_weights_read_from_data_move_more_at_one_silo_than_at_all() -> None:
     """16 silos, a secure sum, ε = 4 over all: the code's own weights move the sum by 1.833 C and 2.000 C at one."""
-    plan = release(SECURE, weights=weights)
+    plan = release(SECURE, weights=BudgetWeights.PROPORTIONAL)
     assert sound_statement(plan, plans.SUBJECT, every_silo=True)["epsilon"] <= 4.0
-    assert sound_statement(plan, plans.SUBJECT, every_silo=False)["epsilon"] >= least - 1e-3
+    assert sound_statement(plan, plans.SUBJECT, every_silo=False)["epsilon"] >= 8.172

@@ -1,7 +1,5 @@
 """A generated setup for training audits: points around one centre for each class, and a linear model."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -3,8 +3,6 @@
 Nothing here lists algorithms: an algorithm's file and its line in the registry are enough to be checked.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -124,11 +122,7 @@ def says_the_labels(step: LocalStep) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "local_step", "said"),
     [
-        (
-            "local_item_dp",
-            forgets_to_clip,
-            "an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C",
-        ),
+        ("local_item_dp", forgets_to_clip, "an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C"),
         ("local_item_dp", adds_the_sum_twice, "noise: σ of the sum is 0.999"),
         ("subject_sampling", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
         ("higrad_avg_dp", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),

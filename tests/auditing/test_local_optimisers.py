@@ -4,8 +4,6 @@ Every silo but the first has a sum far longer than its noise, so that its sign i
 secure aggregation releases. The first silo holds the target, an item with the gradient C, and nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

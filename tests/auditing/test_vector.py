@@ -1,7 +1,5 @@
 """The vectorised worst case is the training loop's own step: same mini-batch and noise, same release."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +12,6 @@ from auditing.worst_case_federation import (
     CANARY,
     CANARY_ITEMS,
     CLIP,
-    SILO_ITEMS,
     SILOS,
     plan,
     real_run,
@@ -23,17 +20,15 @@ from auditing.worst_case_federation import (
     update_plan,
 )
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.auditing.vector import (
     SERVER,
     UPDATE,
     MinibatchDistribution,
-    VectorBatch,
     VectorFederation,
     VectorStep,
     World,
-    canary_items,
     check_auditable,
-    unit_silos,
 )
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyUnit, SamplingMethod, SiloSchedule
@@ -150,15 +145,6 @@ def test_a_unit_turns_as_many_updates_around_as_draw_it(unit: PrivacyUnit, turne
         assert share == pytest.approx(expected, abs=4.5 * (expected * (1 - expected) / 2000) ** 0.5)
 
 
-def test_what_the_unit_of_a_plan_is() -> None:
-    facts = {unit: (canary_items(p), unit_silos(p)) for unit in PrivacyUnit for p in [update_plan(2, unit)]}
-    assert facts == {
-        PrivacyUnit.ITEM: (1, 1),
-        PrivacyUnit.SUBJECT: (CANARY_ITEMS, SILOS),
-        PrivacyUnit.SILO: (SILO_ITEMS, 1),
-    }
-
-
 def test_releases_are_scaled_to_the_sum() -> None:
     """Without noise the release counts what the canary adds, in units of C, for LOCAL and for summed releases."""
     for name, variant, mode in (("local_group_dp", None, SOUND), ("central_sub_dp", "v0", SOUND)):
@@ -209,24 +195,6 @@ def test_batch_law_is_the_samplers() -> None:
     assert not absent.canary_count(100, generator).any()
 
 
-def test_exact_laws() -> None:
-    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
-    law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
-    assert law.other_sizes == {7: 1, 8: 1}
-    one, two = 0.7**7, 0.7**8
-    assert law.subject_count_probabilities() == pytest.approx(
-        [one * two, one + two - 2 * one * two, (1 - one) * (1 - two)]
-    )
-    assert law.largest_group_cdf()[0] == pytest.approx(one * two)
-    assert law.largest_group_cdf()[-1] == pytest.approx(1.0)
-
-
-def test_only_poisson_sampling_is_audited() -> None:
-    schedule = SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0)
-    with pytest.raises(PrivacyError, match="poisson"):
-        MinibatchDistribution(schedule, SamplingMethod.FIXED_BATCH_SIZE, 5)
-
-
 def test_what_the_worst_case_does_not_run_is_refused() -> None:
     fine = plan("joint_noise", None, SOUND)
     check_auditable(fine)
@@ -234,10 +202,7 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
     silo, settings = fine.silos[0], fine.settings
     refused = [
         (plan("fed_avg", None, SOUND), "no noise"),
-        (
-            replace(fine, settings=replace(settings, noise_distribution=NoiseDistribution.SKELLAM)),
-            "integer noise",
-        ),
+        (replace(fine, settings=replace(settings, noise_distribution=NoiseDistribution.SKELLAM)), "integer noise"),
         (replace(fine, settings=replace(settings, silos_per_round=2)), "silos of a round"),
         (replace(fine, silos=(replace(silo, steps_per_round=2),)), "several local steps"),
         (plan("central_sub_dp", "v0", PUBLISHED), "average at the server"),
@@ -247,18 +212,34 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
             VectorFederation(algorithm(wrong.mechanism.algorithm), wrong, World(0, "x", True, 4))
 
 
-def test_worlds_have_randomness_of_their_own() -> None:
-    keys = {
-        World(seed, name, present, 10, block).key("noise", 1, 0, 0)
-        for seed in (0, 1)
-        for name in ("a", "b")
-        for present in (True, False)
-        for block in (0, 1)
-    }
-    assert len(keys) == 16
-    batch = VectorBatch(
-        MinibatchDistribution(SiloSchedule(20, 3, 0.3, 5, 1, 1.0, 1.0), SamplingMethod.POISSON, 0),
-        4,
-        torch.Generator(),
-    )
-    assert batch.group_sizes.tolist() == [1.0] * 4, "an absent canary divides nothing by zero"
+@pytest.mark.parametrize(
+    ("parameters", "separation"), [(10_000, 0.30), (100_000, 0.94), (1_000_000, 2.97), (6_603_710, 7.64)]
+)
+def test_separation_of_divisors(parameters: int, separation: float) -> None:
+    assert divisor_separation(475, parameters) == pytest.approx(separation, abs=0.02)
+
+
+def test_divisor_leak_grows_with_the_model() -> None:
+    small, large = (divisor_leak(475, parameters, 20_000, 1e-5, 0) for parameters in (10_000, 6_603_710))
+    assert small.epsilon < 1 and large.epsilon > 7
+    assert large.true_positive_rate > 0.999 and large.false_positive_rate < 0.001
+
+
+def test_group_noise_tells_who_is_there() -> None:
+    leaky = plan("local_group_dp", None, PUBLISHED)
+    found = noise_level_leak(leaky, 1000, 1, 400, 0)
+    low = stats.binom.sf(1, 4, 0.15)  # the canary has 2 items or more in the mini-batch
+    assert found.true_positive_rate > low, "others have groups as well here"
+
+
+def test_the_real_step_has_the_noise_level_of_the_group() -> None:
+    """Empty of everything but noise and group, the release's size follows Z."""
+    real = real_run(plan("local_group_dp", None, PUBLISHED), others=0.0)
+    local_step = real.federation.rule.local_step
+    sizes: dict[int, list[float]] = {}
+    for round_ in range(1, 400):
+        step = real.step(round_, 0, 0)
+        batch = step.sample_batch()
+        if (batch.owners != CANARY).all():  # without the canary the sum is 0
+            sizes.setdefault(batch.largest_group, []).append(float(local_step(step).square()))
+    assert np.mean(sizes[2]) > 2 * np.mean(sizes[1]), "σ_2 = 2 σ_1: four times the square"

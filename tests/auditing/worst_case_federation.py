@@ -1,7 +1,5 @@
 """A worst-case subject for the training loop's own code: one parameter, one gradient an item, known to the test."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

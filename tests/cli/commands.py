@@ -1,7 +1,5 @@
 """Runs commands of the command line in this process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

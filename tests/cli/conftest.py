@@ -1,7 +1,5 @@
 """Results of a few runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,13 +1,8 @@
 """The command line: account, table1."""
 
-from __future__ import annotations
-
 import json
 import math
-from dataclasses import (
-    asdict,  # x
-    replace,
-)
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +11,6 @@ import pytest
 
 import subjectdp
 from accounting.plans import facts, settings
-from subjectdp.accounting import table1
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
@@ -25,7 +19,7 @@ from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.cli.main import build_parser
 from subjectdp.config import load_scenario
-from subjectdp.errors import ConfigError, DataError, PrivacyError, SubjectDPError
+from subjectdp.errors import ConfigError, DataError
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
@@ -84,13 +78,6 @@ def test_account_of_one_release_a_round(capsys: pytest.CaptureFixture[str], argu
     record = run_json(capsys, "account --algorithm subject_release --rounds 100", arguments)
     assert record["epsilon"] == pytest.approx(epsilon, rel=1e-2)
     assert record["steps_per_round"] == 1
-
-
-def test_account_as_text(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "account --algorithm local_item_dp --rounds 100 --noise-multiplier 1.7091"
-    text = run(capsys, arguments, SCHEDULE)
-    assert text.startswith("epsilon 4.0")
-    assert "Privacy report" in text
 
 
 def test_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,62 +158,6 @@ def test_account_and_calibrate_every_run_of_a_configuration(
     assert records[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
 
 
-@pytest.mark.slow
-def test_table1() -> None:
-    rows = [asdict(row) for row in table1.rows()]
-    assert len(rows) == 12
-    last = rows[-1]
-    assert (last["local_steps"], last["parties"]) == (50, 10)
-    assert (round(last["sigma_total"], 2), round(last["epsilon"], 2)) == (3.73, 1.03)
-    assert (round(last["epsilon_tight"], 2), round(last["epsilon_sound"], 2)) == (0.74, 3.79)
-    assert "1.03" in table1.text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message", "error"),
-    [
-        ("--noise-multiplier 1", "--algorithm", ConfigError),
-        ("--algorithm local_item_dp --noise-multiplier 1", "--rounds", ConfigError),
-        ("--algorithm no_such --rounds 5 --noise-multiplier 1", "algorithm", ConfigError),
-        ("--algorithm higrad_avg_dp:v9 --rounds 5 --noise-multiplier 1", "variant", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --silos 0", "--silos", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 2", "delta", ConfigError),
-        (
-            "--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --sampling fixed_batch_size",
-            "--items",
-            ConfigError,
-        ),
-        ("--algorithm joint_noise --rounds 5 --noise-multiplier 1 --silos 4", "one local step", PrivacyError),
-        (
-            "--algorithm local_item_dp --mode as_published --unit subject --rounds 5 --noise-multiplier 1",
-            "claims nothing",
-            PrivacyError,
-        ),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier inf", "finite", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1e-30", "at least 1e-05", ConfigError),
-        ("--algorithm local_item_dp --rounds 5 --noise-multiplier 1 --delta 0.5", "delta", ConfigError),
-        ("--run no-such-run", "RUN_ID to be the id of a run", ConfigError),
-    ],
-)
-def test_bad_options(
-    capsys: pytest.CaptureFixture[str], arguments: str, message: str, error: type[SubjectDPError]
-) -> None:
-    with pytest.raises(error, match=message):
-        run(capsys, "account", SCHEDULE, arguments)
-
-
-def test_all_missing_options_are_named_at_once_after_unknown_names(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        run(capsys, "account --algorithm higrad_avg_dp --sampling fixed_batch_size")
-    named = "--rounds --sampling-probability --steps-per-round --max-items-per-subject --items"
-    assert [word.strip(",") for word in str(refused.value).split() if word.startswith("--")][:5] == named.split()
-    with pytest.raises(ConfigError, match="no_such"):
-        run(capsys, "account --algorithm no_such")
-
-
 @pytest.mark.parametrize("q", ["0.0004", "0.5005"])
 def test_a_fixed_batch_is_a_whole_number_of_items(capsys: pytest.CaptureFixture[str], q: str) -> None:
     """Rounded down to no item at all it would cost nothing: ε = 0."""
@@ -285,14 +216,6 @@ def test_account_of_counts(capsys: pytest.CaptureFixture[str], counts: str) -> N
     assert sound["subject"]["epsilon"] < run_json(capsys, equal)["privacy"]["sound"]["subject"]["epsilon"]
     one_epoch = run_json(capsys, COUNTED.replace("--steps-per-round 4", ""), counts, "--batch-size 6")
     assert one_epoch["steps_per_round"] == 10
-
-
-def test_calibrate_for_counts(capsys: pytest.CaptureFixture[str], counts: str) -> None:
-    schedule = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
-    expected = subjectdp.calibrate("capped_item_dp", counts, schedule, 3.0)
-    arguments = "account --algorithm capped_item_dp --rounds 5 --steps-per-round 4 --epsilon 3 --counts"
-    record = run_json(capsys, arguments, counts, "--batch-size 6 --max-items-per-subject 2")
-    assert record["noise_multiplier"] == expected.noise_multiplier
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 """Wrong command lines: one line that names what is wrong and what is allowed, exit code 2, no usage, no traceback."""
 
-from __future__ import annotations
-
 import shlex
-from pathlib import Path
 
 import pytest
 
+from cli.commands import SMOKE
 from subjectdp.cli.main import main
 
-ROOT = Path(__file__).resolve().parents[2]
-SMOKE = str(ROOT / "config/scenarios/smoke.yaml")
 PLAN = "--rounds 10 --steps-per-round 1 --sampling-probability 0.1"
 
 # (command line, what the message says)

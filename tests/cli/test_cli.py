@@ -1,6 +1,4 @@
-"""``subjectdp runs``: finished runs, runs under way and damaged ones; and what commands print."""
-
-from __future__ import annotations
+"""What commands print: ``runs`` (finished, under way, damaged), ``scenario``, ``inspect``, ``schema``."""
 
 import json
 import math
@@ -10,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import SMOKE, run, run_json
+from cli.commands import ROOT, SMOKE, run, run_json
 from subjectdp.cli.run_folders import clock, read_run_folder
-from subjectdp.config import load_scenario
+from subjectdp.config import load_run, load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
-from subjectdp.io.printing import flattened, print_json, print_table
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 
@@ -41,6 +38,8 @@ def test_runs_of_a_scenario(results: Path, capsys: pytest.CaptureFixture[str]) -
     only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
     assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
     assert run_json(capsys, *common, "--seed", "7") == []
+    best, second, *_ = run_json(capsys, *common, "--sort", "accuracy")
+    assert (best["test_accuracy"], second["test_accuracy"]) == (1.1234, 0.1234)
 
 
 def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
@@ -77,14 +76,6 @@ def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, 
     assert clock(round(seconds)) == left and line.endswith(f"{left} left")
 
 
-def test_a_progress_record_that_is_damaged_tells_nothing(results: Path) -> None:
-    folder = results / "runs" / "femnist-fed_avg-s9-0123456789"
-    folder.mkdir()
-    for content in ("", "{", "[1, 2]"):
-        (folder / "progress.json").write_text(content)
-        assert read_run_folder(folder).progress is None
-
-
 def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "runs", "--results", str(tmp_path))
     assert code == 2
@@ -104,11 +95,51 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureF
         assert str(folder / "manifest.json") in err
 
 
-def test_output_helpers(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("name", "x"), [("a", 1), ("bbbb", None), ("c", 22.5)])
-    assert capsys.readouterr().out == "name     x\na        1\nbbbb     -\nc     22.5\n"
-    print_table(("name",), [])
-    assert capsys.readouterr().out == "name\n"
-    print_json({"a": float("nan"), "b": (float("inf"), 1.5), "c": Path("x")})
-    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "x"}
-    assert flattened({"a": {"b": 1, "c": {}}, "d": [1]}) == [("a.b", 1), ("a.c", "{}"), ("d", [1])]
+def test_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "scenario", SMOKE)
+    assert (code, err) == (0, "")
+    for config in load_scenario(SMOKE).runs:
+        assert config.run_id in out
+    content = run_json(capsys, "scenario", SMOKE)
+    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in load_scenario(SMOKE).runs]
+    for each in content["runs"]:
+        assert load_run(each["config"]).run_id == each["run_id"]
+        assert each["data_key"] in content["data"]
+        assert each["partition_id"] in content["partitions"]
+
+
+def test_scenario_overlay_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("sweep: [{seed: [0, 1], training.rounds: 3}]\nselections: {figure1: {seed: 1}}\n")
+    content = run_json(capsys, "scenario", SMOKE, str(overlay))
+    assert [each["config"]["training"]["rounds"] for each in content["runs"]] == [3, 3]
+    content = run_json(capsys, "scenario", SMOKE, str(overlay), "--figure", "figure1")
+    assert [each["config"]["seed"] for each in content["runs"]] == [1]
+    code, _, err = run(capsys, "scenario", SMOKE, "--figure", "figure7")
+    assert code == 2
+    assert err.startswith("error: Unknown figure of this scenario 'figure7'.")
+
+
+def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
+    assert content["dataset"] == "shakespeare"
+    assert content["synthetic"] is True
+    assert content["users"] == 60
+
+
+@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
+def test_inspect_of_real_data(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ["SUBJECTDP_REAL_DATA"])
+    zipped = str(folder / "femnist_leaf_180_writers.zip")
+    content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
+    assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)
+
+
+def test_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "schema")
+    assert code == 0
+    assert json.loads(out)["$defs"]["RunConfig"]
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path))[0] == 1
+    assert run(capsys, "schema", "--write", "--folder", str(tmp_path))[0] == 0
+    assert run(capsys, "schema", "--check", "--folder", str(tmp_path)) == (0, "", "")
+    assert run(capsys, "schema", "--check", "--folder", str(ROOT / "config"))[0] == 0

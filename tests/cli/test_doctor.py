@@ -1,7 +1,5 @@
 """``subjectdp doctor``: what is wrong is found, named and ends in exit code 1; what is well is not complained of."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from importlib import metadata

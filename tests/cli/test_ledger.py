@@ -1,7 +1,5 @@
 """``subjectdp ledger``: runs on the same people, composed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +47,7 @@ def test_other_data_are_other_people(tmp_path: Path, capsys: pytest.CaptureFixtu
     record(tmp_path, "release-s0")
     record(tmp_path, "plays-s0", dataset="shakespeare", noise_source=NoiseSource.SECURE)
     rows = run_json(capsys, "ledger", "release-s0", "plays-s0", "--results", str(tmp_path))
-    assert {(row["data"], row["runs"]) for row in rows} == {
-        ("femnist (leaf_json)", 1),
-        ("shakespeare (leaf_json)", 1),
-    }
+    assert {(row["data"], row["runs"]) for row in rows} == {("femnist (leaf_json)", 1), ("shakespeare (leaf_json)", 1)}
 
 
 @pytest.mark.parametrize(("arguments", "words"), [((), "at least one RUN"), (("r-s0", "--delta", "2"), "--delta")])

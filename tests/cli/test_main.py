@@ -1,7 +1,5 @@
 """The command line: help, exit codes, errors without tracebacks, closed pipes and plain terminals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import ROOT, SCENARIOS, run
+from cli.commands import ROOT, SCENARIOS
 from subjectdp import __version__
 from subjectdp.cli.main import build_parser, main
 
@@ -23,41 +21,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
         assert f"\n    {command} " in text
     assert max(len(line) for line in text.split("\n")) <= 100
-
-
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("inspect", "scenario", "runs", "show", "doctor", "schema"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"])
-        assert ended.value.code == 0
-        assert "usage: subjectdp" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["inspec"],
-        ["scenario"],
-        ["inspect", "mnist"],
-        ["schema", "--write", "--check"],
-        ["runs", "--see", "1"],
-    ],
-)
-def test_wrong_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert "--help." in capsys.readouterr().err
-
-
-def test_user_errors_exit_2_with_a_line_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text("name: bad\nrun: {privacy: {epsilon: -1, delta: 3}}\n")
-    code, out, err = run(capsys, "scenario", str(file))
-    assert (code, out) == (2, "")
-    assert [line.split()[:3] for line in err.splitlines()] == [
-        ["error:", "Expected", "run.privacy.epsilon"],
-        ["error:", "Expected", "run.privacy.delta"],
-    ]
 
 
 def test_as_a_module_and_into_a_closed_pipe() -> None:
@@ -100,33 +63,3 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
         assert "pip install 'subjectdp[pipeline]'" in refused.stderr and "Traceback" not in refused.stderr
     help_ = without("--help")
     assert help_.returncode == 0 and "scenario" in help_.stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("subjectdp sce", ["scenario"]),
-        ("subjectdp runs --wat", ["--watch"]),
-        ("subjectdp inspect fem", ["femnist"]),
-    ],
-)
-def test_the_shell_completes(line: str, wanted: list[str], tmp_path: Path) -> None:
-    completed = tmp_path / "completed"
-    environment = {
-        "_ARGCOMPLETE": "1",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "_ARGCOMPLETE_IFS": "\n",
-    }
-    subprocess.run(
-        [sys.executable, "-m", "subjectdp"],
-        env={
-            **os.environ,
-            **environment,
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(completed),
-            "PYTHONPATH": str(ROOT / "workflow/lib"),
-        },
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    assert [word.strip() for word in completed.read_text().split("\n")] == wanted

@@ -1,7 +1,5 @@
 """The line of progress, and the command that runs a scenario behind it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -11,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from subjectdp.cli import run as run_command
-from subjectdp.cli import runs as runs_command
 from subjectdp.cli.main import main
+from subjectdp.cli.run import progress, seconds_left, span
 from subjectdp.cli.run_folders import RunFolder, State
-from subjectdp.cli.runs import Progress, Watcher, seconds_left, span
 from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,28 +38,16 @@ def test_the_time_left_by_hand() -> None:
     assert seconds_left(runs[:2], 1) == 0
 
 
-def test_one_line() -> None:
-    line = Progress(done=3, training=2, total=9, seconds_left=400, newest=("FedAvg 78.1 %",)).line()
-    assert line == "3 of 9 runs, 2 training, about 7 min left · newest: FedAvg 78.1 %"
-    assert Progress(0, 0, 9, None, ()).line() == "0 of 9 runs"
-    assert [span(seconds) for seconds in (40, 300, 11_520)] == ["40 s", "5 min", "3.2 h"]
-
-
-def test_the_watcher_reads_the_folders_of_the_scenario(tmp_path: Path) -> None:
-    runs = load_scenario(SMOKE).runs
-    watcher = Watcher(runs, tmp_path)
-    assert watcher.progress(1).line() == f"0 of {len(runs)} runs"
+def test_the_line_of_progress_is_read_from_the_folders(tmp_path: Path) -> None:
+    runs, finished = load_scenario(SMOKE).runs, dict[str, RunFolder]()
+    assert progress(runs, tmp_path, finished, 1) == "0 of 6 runs"
     done = tmp_path / "runs" / runs[0].run_id
     done.mkdir(parents=True)
-    manifest = {
-        "algorithm": "FedAvg",
-        "wall_seconds": 12.0,
-        "final": {"test_accuracy": 0.5},
-        "rounds_executed": 2,
-    }
+    manifest = {"algorithm": "FedAvg", "wall_seconds": 80.0, "final": {"test_accuracy": 0.5}, "rounds_executed": 2}
     (done / "manifest.json").write_text(json.dumps(manifest | {"config": runs[0].model_dump(mode="json")}))
-    seen = watcher.progress(1)
-    assert (seen.done, seen.newest, seen.seconds_left) == (1, ("FedAvg 50.0 %",), 12.0 * (len(runs) - 1))
+    assert progress(runs, tmp_path, finished, 1) == "1 of 6 runs, about 7 min left · newest: FedAvg 50.0 %"
+    assert list(finished) == [runs[0].run_id]
+    assert [span(seconds) for seconds in (40, 300, 11_520)] == ["40 s", "5 min", "3.2 h"]
 
 
 def test_failures_name_rule_and_log() -> None:
@@ -119,36 +104,3 @@ def test_the_line_and_the_log_of_a_run(
     assert "0 of 6 runs · 4 of 19 steps" in seen.err and "Error in rule" not in seen.err
     assert "error: Rule train failed: see results/logs/train/a.log." in seen.err
     assert "Error in rule train" in (tmp_path / "results/logs/workflow/smoke.log").read_text()
-
-
-def test_outside_a_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", str(SMOKE)]) == 2
-    assert "the folder of the Snakefile" in capsys.readouterr().err
-
-
-def test_runs_are_sorted_and_watched_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = load_scenario(SMOKE).runs
-    monkeypatch.setattr(runs_command, "_WATCH_SECONDS", 0.0)
-    seen = []
-
-    def finish(_: float) -> None:
-        run = runs[len(seen)]
-        seen.append(run.run_id)
-        folder = tmp_path / "runs" / run.run_id
-        folder.mkdir(parents=True)
-        facts = {"algorithm": "FedAvg", "wall_seconds": 9.0, "rounds_executed": 2}
-        final = {"final": {"test_accuracy": 0.1 * len(seen)}, "config": run.model_dump(mode="json")}
-        (folder / "manifest.json").write_text(json.dumps(facts | final))
-
-    monkeypatch.setattr(runs_command.time, "sleep", finish)
-    assert main(["runs", "--scenario", str(SMOKE), "--results", str(tmp_path), "--watch", "--sort", "accuracy"]) == 0
-    screens = capsys.readouterr().out.split("(Ctrl-C ends)")
-    assert len(screens) == len(runs) + 2
-    assert "1 of 6 runs done, about" in screens[1] and "6 of 6 runs done" in screens[6]
-    listed = [line.split()[0] for line in screens[6].splitlines() if line.startswith(("femnist", "shakespeare"))]
-    assert listed == seen[::-1]

@@ -1,7 +1,6 @@
-"""``subjectdp show``: a finished run, its curve, and runs that cannot be shown."""
+"""``subjectdp show``: a finished run, its curve, runs that cannot be shown, and what differs between two."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +35,7 @@ def test_show(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fragment"),
-    [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")],
+    ("text", "fragment"), [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")]
 )
 def test_show_refuses(results: Path, capsys: pytest.CaptureFixture[str], text: str, fragment: str) -> None:
     code, out, err = run(capsys, "show", text, "--results", str(results))
@@ -66,3 +64,25 @@ def test_sparkline() -> None:
     long = sparkline([float(i) for i in range(1000)], width=10)
     assert (len(long), long[0], long[-1]) == (10, "▁", "█")
     assert list(long) == sorted(long)
+
+
+def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (config.run_id for config in load_scenario(SMOKE).runs[:2])
+    path = results / "runs" / second / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"code_fingerprint": "abc"}
+    manifest["privacy"]["sound"]["item"]["epsilon"] = 7.5
+    path.write_text(json.dumps(manifest))
+    common = (first, second, "--results", str(results))
+    comparison = run_json(capsys, "show", *common)
+    assert comparison["settings"] == {"algorithm.name": ["fed_avg", "local_item_dp"]}
+    assert comparison["metrics"]["test_accuracy"] == [0.1234, 1.1234]
+    assert comparison["epsilon"]["sound, one item"] == [3.25, 7.5]
+    assert comparison["epsilon"]["sound, one subject at all its silos"] == [None, None]
+    assert comparison["made_with"] == {"code": [None, "abc"]}
+    code, out, _ = run(capsys, "show", *common)
+    assert code == 0
+    assert "algorithm.name  fed_avg  local_item_dp" in out
+    code, out, _ = run(capsys, "show", first, first, "--results", str(results))
+    assert "the settings are the same" in out and "code and machine are the same" in out
+    code, _, err = run(capsys, "show", first, "femnist-higrad", "--results", str(results))
+    assert code == 2 and "to be finished" in err

@@ -1,13 +1,11 @@
 """Scenario files as people write them at first: refused before anything runs, with the line and the right form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from subjectdp.cli.main import main
-from subjectdp.config import load_scenario, paths
+from subjectdp.config import load_scenario
 
 # (what is wrong, the file after its first line "name: x", the line of the problem, what the message says)
 CASES: list[tuple[str, str, int, list[str]]] = [
@@ -95,14 +93,3 @@ def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytes
     base.write_text("name: x\nrun:\n  training: {rounds: 0}\n")
     assert main(["scenario", str(base), str(over)]) == 2
     assert f"({base}:3)" in capsys.readouterr().err
-
-
-def test_prepared_data_need_no_path(tmp_path: Path) -> None:
-    """What has been prepared is not read again."""
-    file = tmp_path / "mine.yaml"
-    file.write_text("name: x\nrun: {data: {source: leaf_json, path: /nowhere/leaf.zip}}\n")
-    assert main(["scenario", str(file), "--results", str(tmp_path)]) == 2
-    meta = Path(paths.prepared_file(load_scenario(file).runs[0].data_key, "meta.json", str(tmp_path)))
-    meta.parent.mkdir(parents=True)
-    meta.write_text("{}")
-    assert main(["scenario", str(file), "--results", str(tmp_path)]) == 0

@@ -4,8 +4,6 @@ A key that alters a guarantee changes the run id, or another value than the defa
 from the fields: a new key is tested as soon as it is there.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -62,11 +60,7 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"data": {"source": "leaf_json", "path": "here/a.zip"}},
         {"data": {"source": "leaf_json", "path": "/there/a.zip"}},
     ),
-    (
-        "override of a download",
-        {"data": {"source": "upstream"}},
-        {"data": {"source": "upstream", "path": "/there"}},
-    ),
+    ("override of a download", {"data": {"source": "upstream"}}, {"data": {"source": "upstream", "path": "/there"}}),
     (
         "size of generated data, not used",
         {"data": {"source": "upstream"}},
@@ -166,54 +160,6 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
     assert first.data_key != second.data_key and first.run_id != second.run_id
     moved = load_run({"data": data | {"path": "elsewhere/patients.csv"}})
     assert moved.run_id == first.run_id
-
-
-def test_fused_steps_are_another_run_of_joint_noise_as_published() -> None:
-    def run(fused: list[int], **joint: Any) -> dict[str, Any]:
-        return {
-            "algorithm": "joint_noise",
-            "joint": {"fused_steps": fused, **joint},
-            "partition": {"silos": 2},
-        }
-
-    plain = load_run(run([])).run_id
-    assert load_run(run([1, 1])).run_id == plain
-    assert load_run(run([1, 2])).run_id != plain
-    skellam = {"privacy": {"accountant": "rdp"}}
-    sound = {"privacy": {"mode": "sound"}, "training": {"local_steps": 1}}
-    for message, wrong in (
-        ("one number for each of the 2 silos", run([2])),
-        ("joint.fused_steps.*a whole number at least 1.*got 0", run([1, 0])),
-        (r"\[\] when privacy.mode is sound.*joint.clipping: update", run([1, 2]) | sound),
-        ("when joint.noise is skellam", run([1, 2], noise="skellam") | skellam),
-        (
-            "when training.sampling is fixed_batch_size",
-            run([1, 2]) | {"training": {"sampling": "fixed_batch_size"}},
-        ),
-        ("sgd when joint.fused_steps", run([1, 2]) | {"training": {"optimizer": {"name": "adam"}}}),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_run(wrong)
-
-
-def test_what_a_release_does_not_read() -> None:
-    runs = [
-        load_run(
-            {
-                "algorithm": "subject_release",
-                "privacy": {"mode": "sound"},
-                "training": {"batch_size": size, "local_steps": steps},
-            }
-        )
-        for size, steps in ((7, None), (512, 1))
-    ]
-    assert runs[0].run_id == runs[1].run_id
-
-
-def test_bits_are_read_where_noise_is_of_integers() -> None:
-    integers = {"algorithm": "joint_noise", "privacy": {"accountant": "rdp"}}
-    runs = [load_run({**integers, "joint": {"noise": "skellam", "bits": bits}}) for bits in (8, 9)]
-    assert runs[0].run_id != runs[1].run_id
 
 
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")

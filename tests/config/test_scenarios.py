@@ -1,7 +1,5 @@
 """Scenarios: overlays, the order of overrides, expansion, selections, and the files that are shipped."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import yaml
 
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
-from subjectdp.config.scenario import Scenario, load_scenario_from_layers, merge, set_dotted
-from subjectdp.io.yaml_files import parse_yaml
+from subjectdp.config.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
@@ -95,36 +92,6 @@ def test_overrides_in_their_order() -> None:
         assert one_run(**content).training.optimizer.learning_rate == rate
 
 
-def test_overrides_follow_the_swept_data_set_and_algorithm() -> None:
-    datasets = {"femnist": {"training": {"batch_size": 7}}, "shakespeare": {"model": "small_lstm"}}
-    algorithms = {"higrad_avg_dp:v1": {"training": {"rounds": 11}}}
-    sweep = [{"data.dataset": ["femnist", "shakespeare"], "algorithm": ["fed_avg", "higrad_avg_dp"]}]
-    content = {"name": "test", "datasets": datasets, "algorithms": algorithms, "sweep": sweep}
-    runs = load_scenario_from_mapping(content).runs
-    assert [(r.training.batch_size, r.model.name, r.training.rounds) for r in runs] == [
-        *((7, "leaf_cnn", 100), (7, "leaf_cnn", 11), (512, "small_lstm", 100), (512, "small_lstm", 11))
-    ]
-
-
-def test_an_algorithm_in_the_sweep_resets_the_variant() -> None:
-    run = one_run(run={"algorithm": "higrad_avg_dp:v3"}, sweep=[{"algorithm": "user_ldp"}])
-    assert (run.algorithm.name, run.algorithm.variant) == ("user_ldp", None)
-
-
-def test_axis_of_a_whole_section() -> None:
-    optimizers = [{"name": "sgd", "learning_rate": 0.3}, {"name": "adam", "learning_rate": 0.001}]
-    scenario = load_scenario_from_mapping(
-        {
-            "name": "test",
-            "run": {"training": {"optimizer": {"momentum": 0.5}}},
-            "sweep": [{"training.optimizer": optimizers, "model.parameters.hidden": 64}],
-        }
-    )
-    seen = [run.training.optimizer for run in scenario.runs]
-    assert [(o.name, o.learning_rate, o.momentum) for o in seen] == [("sgd", 0.3, 0.9), ("adam", 0.001, 0.5)]
-    assert scenario.runs[0].model.parameters == {"hidden": 64}
-
-
 EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
 
 
@@ -168,12 +135,6 @@ def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Pa
     assert rounds("algorithms: {fed_avg: {training: {rounds: 9}}}") == [9, 5, 9, 100]
 
 
-def test_a_data_set_chosen_by_an_overlay_brings_its_settings(tmp_path: Path) -> None:
-    scenario = lying_over_embedded(tmp_path, "name: mine\nrun: {data: {dataset: shakespeare, subjects: null}}\n")
-    assert {run.data.dataset for run in scenario.runs} == {"shakespeare"}
-    assert {run.model.name for run in scenario.runs} == {"char_ngram"}
-
-
 def test_selections_below_drop_no_run_of_an_overlay(tmp_path: Path) -> None:
     sound = "run: {privacy: {mode: sound}, partition: {max_items_per_subject: 8}}\n"
     sweep = "sweep: [{algorithm: [fed_avg, local_item_dp, 'higrad_avg_dp:v1'], seed: 0}]\n"
@@ -197,44 +158,11 @@ def test_combinations_that_are_one_run_are_named() -> None:
     assert load_scenario_from_mapping({"name": "test", "sweep": [{"seed": [0, 1]}]}).repetitions == ()
 
 
-def test_merge_changes_neither_argument() -> None:
-    base: dict[str, Any] = {"a": {"b": 1, "c": [1]}, "d": 2}
-    over = {"a": {"c": [2], "e": {"f": 1}}}
-    assert merge(base, over) == {"a": {"b": 1, "c": [2], "e": {"f": 1}}, "d": 2}
-    assert base == {"a": {"b": 1, "c": [1]}, "d": 2}
-    assert set_dotted(base, "a.b", 5) == {"a": {"b": 5, "c": [1]}, "d": 2}
-    assert base == {"a": {"b": 1, "c": [1]}, "d": 2}
-    assert set_dotted({}, "x.y.z", 1) == {"x": {"y": {"z": 1}}}
-
-
-def test_numbers_as_text_and_yaml_11() -> None:
-    text = "run: {algorithm: user_ldp, privacy: {delta: 1e-6, epsilon: '2'}, training: {rounds: '8'}}"
-    run = one_run(**yaml.safe_load(text))
-    assert (run.privacy.delta, run.privacy.epsilon, run.training.rounds) == (1e-6, 2.0, 8)
-    assert parse_yaml("a: 1e-6\nb: 3\nc: v1\nd: .5\ne: 1.\n", "text") == {
-        "a": 1e-6,
-        "b": 3,
-        "c": "v1",
-        "d": 0.5,
-        "e": 1,
-    }
-
-
-def test_merge_keys_and_anchors_of_yaml() -> None:
-    text = "x: &base {a: 1, b: 2}\ny: {<<: *base, b: 3}\n"
-    assert parse_yaml(text, "text") == {"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}
-
-
 def test_selections() -> None:
     scenario = load_scenario_from_mapping(
         {
             "name": "test",
-            "sweep": [
-                {
-                    "algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"],
-                    "data.subjects": [None, 20],
-                }
-            ],
+            "sweep": [{"algorithm": ["fed_avg", "higrad_avg_dp:v1", "higrad_avg_dp:v3"], "data.subjects": [None, 20]}],
             "figures": ["figure1", "figure2", "figure3", "privacy"],
             "selections": {
                 "figure1": {"data.subjects": None},
@@ -245,18 +173,6 @@ def test_selections() -> None:
     )
     counts = {figure: len(scenario.runs_of_figure(figure)) for figure in scenario.figures}
     assert counts == {"figure1": 3, "figure2": 4, "figure3": 2, "privacy": 6}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["embedded", "paper", "beyond"])
-def test_an_overlay_may_draw_fewer_figures(name: str) -> None:
-    """The scenario below it selects runs for figures that the overlay does not draw."""
-    path = ROOT / f"config/scenarios/{name}.yaml"
-    below = load_scenario(path)
-    assert len(below.selections) > 1
-    content = yaml.safe_load(path.read_text())
-    scenario = load_scenario_from_mapping({**content, "name": "mine", "figures": ["cost"]})
-    assert scenario.figures == ["cost"] and scenario.runs_of_figure("cost") == below.runs
 
 
 def test_the_sweep_of_the_readme_lies_over_the_embedded_scenario(tmp_path: Path) -> None:
@@ -294,14 +210,4 @@ def test_a_run_survives_json() -> None:
         for run in load_scenario(file).runs[:40]:
             again = RunConfig.model_validate_json(run.model_dump_json())
             assert again == run
-            assert (again.run_id, again.partition_id, again.data_key) == (
-                run.run_id,
-                run.partition_id,
-                run.data_key,
-            )
-
-
-def test_a_seed_of_a_later_file_overrules_the_sweep() -> None:
-    sweep = {"name": "x", "sweep": [{"seed": [0, 1, 2]}]}
-    (run,) = load_scenario_from_layers([sweep, {"run": {"seed": 0}}]).runs
-    assert run.seed == 0
+            assert (again.run_id, again.partition_id, again.data_key) == (run.run_id, run.partition_id, run.data_key)

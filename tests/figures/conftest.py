@@ -1,7 +1,5 @@
 """Figures are drawn coarsely and once: tests look at values, texts and layout, not at pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

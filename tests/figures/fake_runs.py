@@ -1,7 +1,5 @@
 """Made-up runs in the layout that training leaves behind; curves and mini-batches as they look at scale."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,37 +51,28 @@ class Fake:
     @property
     def config(self) -> RunConfig:
         """The resolved configuration."""
-        return RunConfig.model_validate(
-            {
-                "seed": self.seed,
-                "algorithm": self.algorithm,
-                "data": {"dataset": self.dataset, **self._changed("data")},
-                "partition": {
-                    "distribution": "uniform" if self.alpha == 1 else "power",
-                    "alpha": self.alpha,
-                    "max_items_per_subject": 8 if self.mode == "sound" else None,
-                    **self._changed("partition"),
-                },
-                "model": self._changed("model"),
-                "joint": self._changed("joint"),
-                "privacy": {
-                    "mode": self.mode,
-                    "horizontal": "sound" if self.mode == "sound" else "rounds_over_sqrt_s",
-                    "predicted_subjects": self.predicted,
-                    **self._changed("privacy"),
-                },
-                "training": {
-                    "rounds": self.rounds,
-                    "local_steps": self.local_steps,
-                    "batch_size": 512 if self.dataset == "femnist" else 100,
-                    "optimizer": {"learning_rate": self.learning_rate},
-                    **self._changed("training"),
-                },
-            }
-        )
-
-    def _changed(self, section: str) -> dict[str, Any]:
-        return dict(dict(self.changes).get(section, {}))
+        sound = self.mode == "sound"
+        sections: dict[str, Any] = {
+            "data": {"dataset": self.dataset},
+            "partition": {
+                "distribution": "uniform" if self.alpha == 1 else "power",
+                "alpha": self.alpha,
+                "max_items_per_subject": 8 if sound else None,
+            },
+            "privacy": {
+                "mode": self.mode,
+                "horizontal": "sound" if sound else "rounds_over_sqrt_s",
+                "predicted_subjects": self.predicted,
+            },
+            "training": {
+                "rounds": self.rounds,
+                "local_steps": self.local_steps,
+                "batch_size": 512 if self.dataset == "femnist" else 100,
+                "optimizer": {"learning_rate": self.learning_rate},
+            },
+        }
+        changed = {name: {**sections.get(name, {}), **dict(content)} for name, content in self.changes}
+        return RunConfig.model_validate({"seed": self.seed, "algorithm": self.algorithm, **sections, **changed})
 
     @property
     def executed(self) -> int:
@@ -127,11 +116,6 @@ def collected(root: Path, fakes: Iterable[Fake], **more: Any) -> FigureInputs:
     """The collected tables of made-up runs, and ``more`` inputs."""
     collect_scenario(write_runs(root / "runs", fakes), root)
     return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet", **more)
-
-
-def values(folder: Path, name: str) -> pd.DataFrame:
-    """The plotted values of a figure."""
-    return pd.read_csv(folder / f"{name}.csv")
 
 
 def grid(algorithms: Iterable[str], datasets: Iterable[str], seeds: Iterable[int], **more: Any) -> list[Fake]:

@@ -1,7 +1,5 @@
 """Inputs of every figure, made up: one function for each kind of table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product
@@ -11,18 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures.fake_partitions import write_partition
 from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.findings import COLUMNS as AUDIT_COLUMNS
+from subjectdp.config.sections import PartitionConfig
+from subjectdp.data import partition as partition_files
+from subjectdp.data.partition import partition_subjects, subject_table
+from subjectdp.data.splits import Splits
 from subjectdp.data.statistics import Setting, paper_settings, simulate_setting
 from subjectdp.figures.attacks import CASE_COLUMNS
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
-ALGORITHMS = [
-    *("fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"),
-]
+ALGORITHMS = [*("fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")]
 SOUND = ["fed_avg", "local_item_dp", "user_ldp", "higrad_avg_dp:v1", "subject_release"]
 SEEDS = (0, 1, 2)
 
@@ -108,8 +107,7 @@ def joint_by_rounds(dataset: str) -> Callable[[Path], FigureInputs]:
     def make(root: Path) -> FigureInputs:
         places = product((4, 8), (1, None), SEEDS)
         return collected(
-            root,
-            [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places],
+            root, [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places]
         )
 
     return make
@@ -169,10 +167,25 @@ def statistics(root: Path) -> FigureInputs:
     return table(root, "statistics", pd.concat([frame.astype({"setting": str}) for frame in frames]))
 
 
+def write_partition(folder: Path, alpha: float, seed: int, subjects: int = 60) -> Path:
+    """Writes a partition of ``subjects`` subjects with uneven numbers of items over 16 silos."""
+    generator = np.random.default_rng([seed, subjects])
+    items = generator.poisson(90, subjects)
+    owners = np.repeat(np.arange(subjects, dtype=np.int32), items)
+    none = np.zeros(0, dtype=np.int32)
+    splits = Splits(np.arange(len(owners), dtype=np.int32), owners, none, none, none, none)
+    ids = [f"subject-{index}" for index in range(subjects)]
+    settings = PartitionConfig(distribution="uniform" if alpha == 1 else "power", alpha=alpha)
+    partition = partition_subjects(splits, ids, settings, seed)
+    partition.facts["data"] = {"dataset": "femnist", "synthetic": True}
+    partition_files.write_partition(folder, partition, subject_table(partition, splits, ids))
+    return folder
+
+
 def partitions(root: Path) -> FigureInputs:
     """Two α, two seeds."""
     places = product((3, 1), (1.0, 16.0))
-    folders = [write_partition(root / f"p{seed}{alpha:g}", "femnist", alpha, seed) for seed, alpha in places]
+    folders = [write_partition(root / f"p{seed}{alpha:g}", alpha, seed) for seed, alpha in places]
     return FigureInputs(partitions=tuple(folders))
 
 

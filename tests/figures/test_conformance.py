@@ -1,7 +1,5 @@
 """What every figure is: its files, its values, a picture that can be read, what it refuses; one drawing each."""
 
-from __future__ import annotations
-
 import json
 import typing
 from collections.abc import Callable
@@ -11,7 +9,6 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -119,8 +116,7 @@ def colliding_labels(axes: Axes) -> list[tuple[str, str]]:
         if low <= place <= high and label.get_text() and not label.get_rotation()
     ]
     boxes = sorted(
-        ((label.get_window_extent(renderer), label.get_text()) for label in labels),
-        key=lambda pair: float(pair[0].x0),
+        ((label.get_window_extent(renderer), label.get_text()) for label in labels), key=lambda pair: float(pair[0].x0)
     )
     pairs = zip(boxes, boxes[1:], strict=False)
     return [(one, two) for (left, one), (right, two) in pairs if left.x1 + 2 > right.x0]
@@ -165,20 +161,3 @@ def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.Mon
         (path,) = panels._save(Figure(figsize=(1.0, inches)), tmp_path / "tall")
         with Image.open(path) as picture:
             assert picture.height == pixels
-
-
-@pytest.mark.slow
-def test_accuracy_panels_of_a_data_set_share_their_range(of: Callable[[str], Drawn]) -> None:
-    found = of("figure2")
-    scales = [panel.scale for panel in found.sheet.panels]
-    shared = [
-        axes.get_ylim() for axes, scale in zip(found.figure.axes, scales, strict=True) if scale == "accuracy_femnist"
-    ]
-    assert len(shared) == 2 and set(shared) == {found.limits["accuracy_femnist"][:2]}
-    assert np.isfinite(shared[0]).all()
-
-
-@pytest.mark.parametrize("name", ["figure9", "figur1"])
-def test_an_unknown_figure_is_refused_with_the_nearest(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Did you mean 'figure"):
-        make_figure(name, FigureInputs(), tmp_path)

@@ -1,37 +1,23 @@
 """Runs with the noise of subjects that they do not have say so in every table and figure, and are never averaged in."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-import pytest
-
-from figures.fake_runs import Fake, write_runs
-from subjectdp.cli.main import main
+from figures.fake_runs import Fake, collected
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.labels import algorithm_label, predicted_label
 
-SOUND = {"mode": "sound", "rounds": 8}
-LABELS = [
-    "SubjectRelease",
-    "SubjectRelease [noise of 500 subjects]",
-    "SubjectRelease [noise of 3,500 subjects]",
-]
-
-
-def scenario(root: Path, predicted: tuple[int | None, ...]) -> FigureInputs:
-    fakes = [Fake("subject_release", seed=s, predicted=n, **SOUND) for n in predicted for s in (0, 1)]  # type: ignore[arg-type]
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return FigureInputs(root / "runs.parquet", root / "rounds.parquet", root / "steps.parquet")
+SOUND: dict[str, Any] = {"mode": "sound", "rounds": 8}
+LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRelease [noise of 3,500 subjects]"]
 
 
 def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) -> None:
-    runs = pd.read_parquet(str(scenario(tmp_path, (None, 500, 3500)).runs))
+    predicted = [(n, s) for n in (None, 500, 3500) for s in (0, 1)]
+    runs = collected(
+        tmp_path, [Fake("subject_release", seed=s, predicted=n, **SOUND) for n, s in predicted]
+    ).read_runs()
     assert runs["label"].tolist() == [label for label in LABELS for _ in (0, 1)]
     assert runs["predicted_subjects"].dropna().tolist() == [500.0] * 2 + [3500.0] * 2
     assert runs["predicted_subjects"].isna().tolist() == runs["epsilon_predicted"].isna().tolist()
@@ -52,14 +38,3 @@ def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:
     assert styles["Unknown"] == styles[predicted_label("Unknown", 5)]
     order = in_order([predicted_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
     assert order == ["FedAvg", "FedAvg [noise of 2 subjects]", "UserLDP", label, "Unknown"]
-
-
-def test_the_command_line_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fake = Fake("subject_release", predicted=3500, **SOUND)  # type: ignore[arg-type]
-    write_runs(tmp_path / "runs", [fake])
-    assert main(["runs", "--results", str(tmp_path)]) == 0
-    assert LABELS[2] in capsys.readouterr().out
-    assert main(["show", fake.config.run_id, "--results", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "PREDICTED NOISE (an experiment)" in shown
-    assert "3,500 subjects would get epsilon 4; this run has 60" in shown

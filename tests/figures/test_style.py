@@ -1,7 +1,5 @@
 """Series can be told apart by every reader."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

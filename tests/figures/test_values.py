@@ -1,7 +1,5 @@
 """What figures show, against plain means of the runs; what they leave out, what their notes say, what they refuse."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable
@@ -16,8 +14,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, table, utility
-from figures.test_conformance import colliding_labels, drawn
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, utility
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
@@ -187,11 +184,6 @@ def test_epsilon_claimed_and_sound(made: Made) -> None:
     assert "no sound ε" in said(build_figure("privacy", made("privacy")))
 
 
-def test_infinite_epsilon_is_drawn_as_such(tmp_path: Path) -> None:
-    sheet = build_figure("privacy", collected(tmp_path, grid(["central_sub_dp"], ["femnist"], [0, 1], rounds=4)))
-    assert said(sheet) == ["∞"] and np.isinf(means(sheet, "x")["epsilon_sound_subject"])
-
-
 def test_epsilon_is_the_largest_over_the_seeds_in_every_figure(tmp_path: Path) -> None:
     inputs = collected(tmp_path, grid(["local_item_dp", "user_ldp"], ["femnist"], SEEDS, rounds=8))
     changed(inputs, "epsilon_sound_subject", {("local_item_dp", seed): 600.0 + seed for seed in SEEDS})
@@ -216,19 +208,12 @@ def test_accuracy_stands_at_the_sound_epsilon_and_at_the_claim_of_its_own_unit(m
     assert shown.loc[("a", "HiGradAvgDP (v1), as published", at), "x"] == pytest.approx(144.6)
     assert shown.loc[("a", "HiGradAvgDP (v1), as published", claim), "x"] == 4.0
     assert shown.loc[("b", "LocalItemDP, as published", claim), "x"] == 4.0
-    unclaimed = [
-        ("a", "LocalItemDP, as published"),
-        ("b", "HiGradAvgDP (v1), as published"),
-        ("a", "UserLDP, sound"),
-    ]
+    unclaimed = [("a", "LocalItemDP, as published"), ("b", "HiGradAvgDP (v1), as published"), ("a", "UserLDP, sound")]
     assert not any((*place, claim) in shown.index for place in unclaimed)
     assert shown.loc[("a", "UserLDP, sound", at), "x"] == 4.0
     assert all(np.isinf(shown.loc[("a", name, at), "x"]) for name in ("FedAvg", "LocalGroupDP, as published"))
     runs = made("accuracy_privacy").read_runs()
-    expect(
-        runs.query("label == 'UserLDP' and dataset == 'shakespeare'"),
-        shown.loc["c", "UserLDP, as published", at],
-    )
+    expect(runs.query("label == 'UserLDP' and dataset == 'shakespeare'"), shown.loc["c", "UserLDP, as published", at])
 
 
 def test_epsilon_over_rounds_is_what_the_manifests_say(made: Made, tmp_path: Path) -> None:
@@ -263,20 +248,6 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert CONDITIONAL_NOTE not in build_figure("privacy", alone).notes
 
 
-def test_claims_that_lie_close_together_or_far_apart_can_be_read(tmp_path: Path) -> None:
-    inputs = collected(tmp_path, grid([*ALGORITHMS, "central_sub_dp"], ["femnist"], [0], rounds=8))
-    claims = {"central_sub_dp": 0.04, "local_group_dp": 0.19, "user_ldp": 0.31}
-    changed(inputs, "epsilon_as_published", {(name, 0): claim for name, claim in claims.items()})
-    figure = drawn(build_figure("accuracy_privacy", inputs)).figure
-    assert [colliding_labels(axes) for axes in figure.axes] == [[], []]
-    told = {label.get_text() for label in figure.axes[0].get_xticklabels()}
-    assert {"none", "4"} <= told, "the claim that most algorithms share has a label"
-    changed(inputs, "epsilon_as_published", {("user_ldp", 0): 1e-3})
-    changed(inputs, "epsilon_sound_subject", {("local_item_dp", 0): 1e6})
-    low, high = axes_of(build_figure("privacy", inputs)).get_xlim()
-    assert low < 1e-3 and high > 1e6, "marks lie within the axes"
-
-
 def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     names = ("local_item_dp", "user_ldp")
     fakes = [Fake(n, seed=s, rounds=8, **at_epsilon(e)) for n in names for s in (0, 1) for e in (1.0, 4.0)]
@@ -292,14 +263,6 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     assert not any("shown" in note for note in sheet.notes), "nothing was left out"
     dotted = [line for line in axes_of(sheet).lines if line.get_linestyle() == ":"]
     assert [list(np.asarray(line.get_xdata())) for line in dotted] == [[10.0, 40.0]] * 2
-
-
-@pytest.mark.parametrize("name", ["privacy", "accuracy_privacy", "figure1_v3", "cost"])
-def test_runs_with_predicted_noise_are_apart_and_told_first(name: str, tmp_path: Path) -> None:
-    fakes = [sound("subject_release", s, predicted=n) for n in (None, 3500) for s in (0, 1)]
-    sheet = build_figure(name, collected(tmp_path, fakes))
-    assert "3,500 subjects would have" in sheet.notes[0]
-    assert any("[noise of 3,500 subjects]" in str(series) for series in values(sheet)["series"])
 
 
 def test_cost_is_that_of_the_runs(made: Made) -> None:
@@ -344,15 +307,6 @@ def test_joint_noise_has_lines_by_steps_by_silos_and_by_bits(made: Made) -> None
     assert not pairs["series"].str.contains("local step").any(), "all runs have one number of steps"
 
 
-def test_joint_noise_of_integer_runs_alone(tmp_path: Path) -> None:
-    fakes = [
-        Fake("joint_noise", rounds=3, mode="sound", local_steps=1, changes=joint(noise="skellam", bits=bits))
-        for bits in (4, 8)
-    ]
-    sheet = build_figure("joint_noise", collected(tmp_path, fakes))
-    assert set(values(sheet)["quantity"]) == {"final_accuracy", "epsilon_item"}
-
-
 def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: Made) -> None:
     inputs = made("joint_figure1")
     sheet, rounds = build_figure("joint_figure1", inputs), inputs.read_rounds()
@@ -367,10 +321,7 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
 
 def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(made: Made) -> None:
     inputs = made("joint_figure3")
-    sheet, runs = (
-        build_figure("joint_figure3", inputs),
-        inputs.read_runs().query("rounds == 8 and local_steps == 1"),
-    )
+    sheet, runs = (build_figure("joint_figure3", inputs), inputs.read_runs().query("rounds == 8 and local_steps == 1"))
     rounds = inputs.read_rounds()
     grouped = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")
     wanted = {
@@ -439,12 +390,7 @@ def test_predicted_numbers_of_subjects_are_hollow(made: Made, tmp_path: Path) ->
     assert set(predicted["x"]) == {500.0, 3500.0} and len(predicted) == 2 * len(SOUND[1:])
     for _, row in predicted.iterrows():
         expect(runs[runs["label"] == f"{row['series']} [noise of {int(row['x']):,} subjects]"], row)
-    assert faces(axes_of(sheet)) == {
-        (30.0, "filled"),
-        (60.0, "filled"),
-        (500.0, "hollow"),
-        (3500.0, "hollow"),
-    }
+    assert faces(axes_of(sheet)) == {(30.0, "filled"), (60.0, "filled"), (500.0, "hollow"), (3500.0, "hollow")}
     assert "predicted noise: an experiment" in said(sheet)
     fakes = [sound(n, 0, subjects=o, changes=(("data", {"subjects": o}),)) for n in SOUND for o in (30, 60)]
     plain = build_figure("beyond_subjects", collected(tmp_path, fakes))
@@ -490,12 +436,6 @@ def test_the_commonest_setting_of_the_counterexample_is_drawn(made: Made) -> Non
     assert set(variances["series"]) == {"claimed", "released", "lower_bound"}
 
 
-def test_a_panel_of_audits_is_as_high_as_its_attacks_are_many(made: Made) -> None:
-    figure = drawn(build_figure("audit", made("audit"))).figure
-    many, few = (axes.get_position().height for axes in figure.axes)
-    assert many > 2.5 * few
-
-
 # Refusals
 
 
@@ -516,20 +456,3 @@ def test_runs_that_a_figure_cannot_show_are_refused(tmp_path: Path) -> None:
     refused("beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value")
     rates = [sound("subject_release", 0, learning_rate=rate) for rate in (0.1, 0.2)]
     refused("beyond_epsilon", collected(tmp_path / "d", rates), "learning_rate")
-
-
-def test_tables_that_a_figure_cannot_show_are_refused(made: Made, tmp_path: Path) -> None:
-    cases = pd.read_parquet(str(made("joint_counterexample").counterexample))
-    for frame, told in ((cases.drop(columns="lower_bound"), "lower_bound"), (cases.iloc[:0], "no rows")):
-        refused("joint_counterexample", table(tmp_path, "counterexample", frame), told)
-    two = pd.read_parquet(str(made("beyond_noise").noise))
-    refused("beyond_noise", table(tmp_path, "noise", pd.concat([two, two.assign(epsilon=8.0)])), "one ε")
-    columns = ["setting", "silo", "step", "items", "subjects", "largest_group"]
-    mine = pd.DataFrame([("mine", 0, 0, 5, 4, 2)], columns=columns)
-    refused("group_sizes_paper_scale", table(tmp_path, "statistics", mine), "mine")
-
-
-def test_seeds_are_counted_at_each_place(tmp_path: Path) -> None:
-    fakes = [sound("subject_release", seed, **at_epsilon(1.0)) for seed in SEEDS]
-    sheet = build_figure("beyond_epsilon", collected(tmp_path, [*fakes, sound("subject_release", 0)]))
-    assert "1 to 3 seeds" in sheet.notes[0]

@@ -1,7 +1,5 @@
 """Captions of the report render without a complaint, for every kind of scenario."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

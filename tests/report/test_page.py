@@ -1,7 +1,5 @@
 """Pages of tables and of results: one file each, which says what the tables say."""
 
-from __future__ import annotations
-
 import base64
 import re
 from html.parser import HTMLParser
@@ -67,12 +65,7 @@ def test_tables_without_rows_or_file_are_refused(tmp_path: Path) -> None:
         write_table_page(tmp_path / "missing.csv", tmp_path / "t.html", "T")
 
 
-CONFIG = {
-    "name": "mine",
-    "description": "Some <b>words</b>.",
-    "synthetic_note": "Generated glyphs.",
-    "phrases": {},
-}
+CONFIG = {"name": "mine", "description": "Some <b>words</b>.", "synthetic_note": "Generated glyphs.", "phrases": {}}
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The table of runs and the comparison of sampling with the papers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +15,9 @@ from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution
-from subjectdp.report.make_table import TABLES, make_table
+from subjectdp.report.make_table import TABLES
 from subjectdp.report.tables import runs_summary, statistics_comparison
 from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
 
 RULES = Path(__file__).resolve().parents[2] / "workflow" / "rules"
 
@@ -65,20 +62,6 @@ def test_sampling_is_compared_with_the_papers() -> None:
     assert np.isnan(table.loc["small_femnist", "subjects_difference_percent"])
     with pytest.raises(DataError, match="settings"):
         statistics_comparison(frame.assign(setting="mine"))
-
-
-def test_a_table_is_a_csv_and_a_page(tmp_path: Path) -> None:
-    fakes = grid(["fed_avg", "local_item_dp"], ["femnist"], [0, 1], rounds=4)
-    collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
-    inputs = FigureInputs(runs=tmp_path / "runs.parquet")
-    make_table("runs_summary", inputs, "My runs", tmp_path / "t.csv", tmp_path / "t.html")
-    table = pd.read_csv(tmp_path / "t.csv")
-    wanted = runs_summary(inputs.read_runs())
-    assert table["label"].tolist() == wanted["label"].tolist() == ["FedAvg", "LocalItemDP"]
-    assert table["test_accuracy_percent"].tolist() == wanted["test_accuracy_percent"].tolist()
-    assert "<h1>My runs</h1>" in (tmp_path / "t.html").read_text()
-    with pytest.raises(DataError, match="leads"):
-        make_table("lead", inputs, "", tmp_path / "t.csv", tmp_path / "t.html")
 
 
 def test_every_table_of_the_rules_is_known() -> None:

@@ -1,7 +1,5 @@
 """Collection: what is gathered, and what is refused with the file named."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -15,8 +13,6 @@ from figures.fake_runs import Fake, grid, list_files, write_run, write_runs
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
 from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, epsilon_of
-
-LIBRARY = Path(__file__).resolve().parents[2] / "workflow" / "lib"
 
 
 @pytest.fixture
@@ -41,8 +37,7 @@ def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "value"),
-    [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)],
+    ("statement", "value"), [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)]
 )
 def test_statements_of_epsilon(statement: object, value: float) -> None:
     assert epsilon_of(statement) == value
@@ -129,10 +124,3 @@ def test_an_incomplete_manifest_is_refused(folder: Path, tmp_path: Path, key: st
     (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match=key):
         collect_scenario([folder], tmp_path)
-
-
-def test_nothing_and_the_same_run_twice_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least one"):
-        collect_scenario([], tmp_path)
-    with pytest.raises(DataError, match="different"):
-        collect_scenario([folder, folder], tmp_path)

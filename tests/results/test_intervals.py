@@ -1,7 +1,5 @@
 """Intervals against scipy.stats and simulated coverage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,11 +37,6 @@ def test_values_that_are_not_finite_are_left_out_and_one_seed_has_no_interval() 
     assert (alone.mean, alone.count) == (0.7, 1) and np.isnan([alone.low, alone.high]).all()
     with pytest.raises(DataError, match="finite"):
         mean_interval([np.nan])
-
-
-def test_pairs_need_equal_lengths() -> None:
-    with pytest.raises(DataError, match="same length"):
-        paired_difference([1.0, 2.0], [1.0])
 
 
 def test_bands_are_the_intervals_of_each_group() -> None:

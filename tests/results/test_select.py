@@ -1,7 +1,5 @@
 """Which runs a figure shows."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -13,15 +11,7 @@ from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.labels import format_epsilon
-from subjectdp.results.select import (
-    are_private,
-    choose_setting,
-    claimed_units,
-    privacy_note,
-    sampling_runs,
-    sound_runs,
-    steps_words,
-)
+from subjectdp.results.select import are_private, choose_setting, claimed_units, privacy_note, sampling_runs, sound_runs
 from subjectdp.results.shown_runs import Shown, differing_keys
 
 
@@ -41,12 +31,6 @@ def test_what_a_figure_varies_is_kept(tmp_path: Path) -> None:
     fakes = grid(["fed_avg"], ["femnist"], [0]) + grid(["fed_avg"], ["femnist"], [0], alpha=16.0)
     chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown(vary=("alpha",)))
     assert (len(chosen), notes) == (2, [])
-
-
-def test_an_algorithm_with_one_setting_of_its_own_is_not_dropped(tmp_path: Path) -> None:
-    fakes = grid(["local_item_dp", "user_ldp"], ["femnist"], [0]) + [Fake("higrad_avg_dp:v3", mode="sound")]
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
-    assert (set(chosen["label"]), notes) == ({"LocalItemDP", "UserLDP", "HiGradAvgDP (v3)"}, [])
 
 
 def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:
@@ -104,20 +88,10 @@ def test_the_legend_says_what_is_guaranteed(tmp_path: Path, algorithm: str, mode
     assert privacy_note(runs_of(tmp_path, [Fake(algorithm, mode=mode)])) == words
 
 
-def test_two_data_sets_are_parted_by_a_slash(tmp_path: Path) -> None:
-    runs = runs_of(tmp_path, grid(["higrad_avg_dp:v1"], ["shakespeare", "femnist"], [0]))
-    assert privacy_note(runs) == "published ε 4*; sound ε 145 / 189† subject"
-
-
 def test_differing_keys() -> None:
     first = {"a": {"b": 1, "c": 2}, "d": 3}
     assert differing_keys(first, {"a": {"b": 1, "c": 4}, "e": 3}) == ["a.c", "d", "e"]
     assert differing_keys(first, first) == []
-
-
-def test_local_steps(tmp_path: Path) -> None:
-    runs = runs_of(tmp_path, [Fake("joint_noise", local_steps=5), Fake("joint_noise")])
-    assert runs["local_steps"].map(steps_words).tolist() == ["5 local steps", "1 local epoch"]
 
 
 NAMES = ["fed_avg", "local_item_dp", "subject_release"]
@@ -146,11 +120,6 @@ def test_runs_with_noise_for_one_number_of_subjects_are_kept(runs: pd.DataFrame)
     assert chosen["name"].tolist().count("FedAvg") == 1 and len(chosen) == 3
 
 
-def test_runs_as_published_alone_are_refused(runs: pd.DataFrame) -> None:
-    with pytest.raises(DataError, match=r"privacy\.mode"):
-        sound_runs(runs.assign(mode="as_published"), vary=())
-
-
 def test_claims_are_those_that_the_algorithms_declare() -> None:
     table = pd.DataFrame({"algorithm": list(ALGORITHMS), "variant": None, "mode": "sound"})
     units = claimed_units(table).set_axis(table["algorithm"])
@@ -162,15 +131,7 @@ def test_claims_are_those_that_the_algorithms_declare() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        *(
-            (4.0, "4"),
-            (8.33, "8.33"),
-            (0.5, "0.5"),
-            (9.996, "10"),
-            (57.94, "57.9"),
-            (144.6, "145"),
-            (99.97, "100"),
-        ),
+        *((4.0, "4"), (8.33, "8.33"), (0.5, "0.5"), (9.996, "10"), (57.94, "57.9"), (144.6, "145"), (99.97, "100")),
         *((10_131_055.5, "1e7"), (99_999.4, "99,999"), (math.inf, "∞"), (math.nan, "–")),
     ],
 )

@@ -1,7 +1,5 @@
 """The rule of the scorecard: every branch, its edges, and that no order of arguments changes it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

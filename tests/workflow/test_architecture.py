@@ -1,7 +1,5 @@
 """docs/extending.md is current, and modules import one another in no circles but the named ones."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -27,17 +25,6 @@ def test_the_page_is_current() -> None:
     (total,) = re.findall(r"all of them.* ([\d,]+) \|", page)
     written, now = int(total.replace(",", "")), sum(map(architecture.lines, sum(architecture.layers(), [])))
     assert abs(written - now) < 0.1 * now, "make architecture"
-
-
-def test_an_arrow_that_others_imply_is_left_out() -> None:
-    arrows = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"a", "c", "e"}, "e": set()}
-    assert architecture.without_implied(arrows) == {
-        "a": {"b"},
-        "b": {"c"},
-        "c": set(),
-        "d": {"a", "e"},
-        "e": set(),
-    }
 
 
 @pytest.mark.parametrize("type_checking", CIRCLES)

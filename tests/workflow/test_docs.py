@@ -1,7 +1,5 @@
 """README and docs: links and anchors resolve, commands exist, the README stays short and prints true output."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
@@ -76,10 +74,7 @@ def _commands() -> list[str]:
 
 def test_commands_of_the_readme_exist() -> None:
     targets = subprocess.run(
-        ["make", "--question", "--print-data-base", "--no-builtin-rules"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        ["make", "--question", "--print-data-base", "--no-builtin-rules"], cwd=ROOT, capture_output=True, text=True
     ).stdout
     commands = _commands()
     assert len(commands) > 5

@@ -1,7 +1,5 @@
 """The smoke scenario from nothing to its report; what reruns when code changes is in test_reruns."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -69,19 +67,6 @@ def test_the_report_is_one_self_contained_file(smoke):
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', page), "opens offline"
     for figure in scenario(smoke)["figures"]:
         assert figure in page
-
-
-def test_a_new_seed_runs_only_its_own_jobs(smoke, tmp_path):
-    content = scenario(smoke)
-    assert all("seed" not in block for block in content["sweep"])
-    for block in content["sweep"]:
-        block["seed"] = [0, 77]
-    file = tmp_path / "more.yaml"
-    file.write_text(yaml.safe_dump(content))
-    jobs = smoke.planned_jobs("--configfile", str(file))
-    assert jobs.count("train") == len(runs(smoke))
-    assert {"fetch", "prepare"}.isdisjoint(jobs)
-    assert {"partition", "collect", "figure"} <= set(jobs)
 
 
 @pytest.mark.parametrize(("option", "told"), [((), "limit: None"), (("--max-jobs-per-timespan", "7/1s"), "limit: 7")])

@@ -1,7 +1,5 @@
 """House rules that no linter checks: short scripts and signatures, where imports stand, what stays light."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -225,16 +223,3 @@ def test_light_processes_stay_light(modules, seen, kept_out):
 def test_the_default_profile_cannot_silence_another():
     for line in (ROOT / "workflow/profiles/default/config.yaml").read_text().splitlines():
         assert not re.match(r"(executor|jobs|cores|default-resources|set-resources|retries)\b", line)
-
-
-def test_the_bare_profile_name_resolves():
-    link = ROOT / "slurm"
-    assert link.is_symlink() and os.readlink(link) == "workflow/profiles/slurm"
-    assert (link / "config.yaml").is_file()
-
-
-def test_snakemake_finds_the_default_profile():
-    """It looks for ``profiles/default`` beside the Snakefile, and for others there too."""
-    link = ROOT / "profiles"
-    assert link.is_symlink() and os.readlink(link) == "workflow/profiles"
-    assert (link / "default" / "config.yaml").is_file()

@@ -1,7 +1,5 @@
 """The workflow as a module of another one: with and without a prefix, two scenarios in one graph, a run that trains."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -82,8 +80,11 @@ PREFIX = 'prefix: "dp"'
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "place"),
-    [("", "results"), (PREFIX, "dp/results"), ('pathvars: {"results": "elsewhere"}', "elsewhere")],
-    ids=["as it is", "prefix", "pathvars"],
+    [
+        pytest.param("", "results", id="as it is", marks=pytest.mark.long),
+        pytest.param(PREFIX, "dp/results", id="prefix"),
+        pytest.param('pathvars: {"results": "elsewhere"}', "elsewhere", id="pathvars", marks=pytest.mark.long),
+    ],
 )
 def test_a_module_plans_a_run_where_it_is_told(make_project: Callable, tmp_path: Path, more: str, place: str) -> None:
     """The host's own rule comes first, stays the default target, and stays no local rule."""

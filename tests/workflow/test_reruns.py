@@ -4,8 +4,6 @@ The results are faked: empty files that Snakemake takes for finished (``--touch`
 thing, asks a dry run for its jobs, and undoes the change.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,10 +26,7 @@ LEAF = Path("leaf/femnist")
 SCENARIO = {
     "name": "changes",
     "run": {"partition": {"silos": 2}, "training": {"rounds": 2}},
-    "datasets": {
-        "femnist": {"model": {"name": "small_cnn"}},
-        "shakespeare": {"model": {"name": "char_ngram"}},
-    },
+    "datasets": {"femnist": {"model": {"name": "small_cnn"}}, "shakespeare": {"model": {"name": "char_ngram"}}},
     "sweep": [
         {"data.dataset": "femnist", "algorithm": ["fed_avg", "local_item_dp"]},
         {"data.dataset": "shakespeare", "algorithm": ["fed_avg"]},
@@ -159,9 +154,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     ),
     "another entry in the list of models": (
         Edit(
-            LIBRARY / "models/catalogue.py",
-            '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char',
-            '    "char',
+            LIBRARY / "models/catalogue.py", '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char', '    "char'
         ),
         {},
     ),
@@ -190,10 +183,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         Edit("config/datasets.yaml", "https://example.org/", "https://s3.amazonaws.com/"),
         {},
     ),
-    "LEAF's data, as many bytes": (
-        Edit(LEAF / "all_data.json", '["b"]', '["a"]'),
-        {"fetch": 1, **prepared(1, 1)},
-    ),
+    "LEAF's data, as many bytes": (Edit(LEAF / "all_data.json", '["b"]', '["a"]'), {"fetch": 1, **prepared(1, 1)}),
     "the lock file, nothing installed": (Edit("requirements.lock", "numpy==2.0.0", "numpy=="), {}),
     "the papers' numbers": (Edit("config/targets.csv", "\n"), {"scorecard": 1, "results_page": 1}),
     "the report's opening text": (Edit("workflow/report/workflow.rst", "\nmore\n"), {}),
@@ -202,10 +192,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         Edit("scenario.yaml", "run:\n  seed: 1\n", "run:\n"),
         {"partition": 4, "figure_partition": 1, **trained(5)},
     ),
-    "settings of speed": (
-        Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"),
-        {},
-    ),
+    "settings of speed": (Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"), {}),
 }
 
 

@@ -1,7 +1,5 @@
 """The docs as a site: strictly built, references made from schema, commands and docstrings; opens without a server."""
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The wheel: what it brings, and that it works alone in an empty environment."""
 
-from __future__ import annotations
-
 import email
 import importlib.metadata
 import os

@@ -11,8 +11,4 @@ with job_log(snakemake.log[0]):
     prepared = [Path(path).parent for path in snakemake.input.prepared]
     partitions = [Path(path).parent for path in snakemake.input.partitions]
     configs = [json.loads(text) for text in snakemake.params.runs]
-    write_noise(
-        zip(configs, prepared, partitions, strict=True),
-        snakemake.output[0],
-        cache_dir=snakemake.params.cache,
-    )
+    write_noise(zip(configs, prepared, partitions, strict=True), snakemake.output[0], cache_dir=snakemake.params.cache)

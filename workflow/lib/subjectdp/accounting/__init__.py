@@ -7,7 +7,7 @@
 ``events``         every mechanism as mixtures of Gaussians; to and from dp-accounting events
 ``sound``          the privacy losses of a unit under a plan
 ``published``      the papers' own accounting
-``epsilon``        ε of a privacy loss by PLD, RDP or PRV
+``epsilon``        ε of a privacy loss by PLD or RDP
 ``calibration``    σ for a target ε
 ``renyi``          Rényi divergences, the joint-noise paper's too; ``table1`` its Table 1
 =================  ==============================================================================================

@@ -1,7 +1,5 @@
 """Calibration: the noise multiplier whose ε reaches the target and does not exceed it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

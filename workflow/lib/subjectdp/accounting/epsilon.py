@@ -1,6 +1,4 @@
-"""ε of a loss: dp-accounting's privacy loss distributions as the authority, RDP and PRV as alternatives."""
-
-from __future__ import annotations
+"""ε of a loss: dp-accounting's privacy loss distributions as the authority, RDP as the alternative."""
 
 import math
 from collections.abc import Callable
@@ -56,12 +54,10 @@ def epsilon_of(loss: PrivacyLoss, delta: float, accountant: str = "pld", resolut
         return math.inf
     if accountant in ("rdp", "rdp_integer"):
         return _renyi_or_truncated(loss, delta, accountant == "rdp_integer")
-    if accountant in ("opacus", "prv"):
-        return renyi.opacus_epsilon(loss, delta, "prv" if accountant == "prv" else "rdp")
+    if accountant == "opacus":
+        return renyi.opacus_epsilon(loss, delta)
     if accountant == "mironov":
         return renyi.claimed_epsilon(loss, delta)
-    if accountant == "gdp":
-        return gaussian.gdp_epsilon(gaussian.clt_mu(loss), delta)
     return _pld_or_bound(loss, delta, resolution)
 
 

@@ -1,7 +1,5 @@
 """Gaussian differential privacy: closed forms between μ, ε and δ (Dong, Roth, Su 2019; Balle, Wang 2018)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ bad as its length (arXiv 2310.15526, corollary 4.7). Runs of one seed that sampl
 another partition, have no ε together.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Makes the privacy plan from an algorithm's mechanism, a federation's public facts and the user's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ the loss, a binary search there, comes from a table and Newton steps here. The c
 pessimistic rounding are dp-accounting's formulas on arrays, and its numbers to the last digit (a test).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -209,8 +207,7 @@ def _fast_loss() -> Any:
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
             line = _LogSum(
-                np.asarray(self._precompute_privacy_loss_constants),
-                sign * self.sensitivities / self._variance,
+                np.asarray(self._precompute_privacy_loss_constants), sign * self.sensitivities / self._variance
             )
             return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
 

@@ -1,7 +1,5 @@
 """The privacy report: a run's privacy statements as text (``card`` in manifests)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,7 +64,6 @@ _ACCOUNTANTS = {
     "pld": "privacy loss distributions",
     "rdp": "Rényi divergences",
     "rdp_integer": "Rényi bounds for integer noise",
-    "prv": "PRV",
     "opacus": "Opacus' RDP accountant",
     "mironov": "the joint-noise paper's Rényi accounting",
 }

@@ -5,8 +5,6 @@ repetitions is drawn from a public distribution and stays secret, as all repetit
 The theorem bounds the Rényi divergences of the release by those of one repetition, whatever its setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

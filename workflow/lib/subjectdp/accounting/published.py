@@ -1,7 +1,5 @@
 """The papers' own accounting: what they claim, and the noise that follows from it. None of it is certified."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -125,12 +123,7 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
 
 
 def group_table(
-    loss: PrivacyLoss,
-    epsilon: float,
-    delta: float,
-    largest: int,
-    accountant: str = "pld",
-    exact: int = EXACT_GROUPS,
+    loss: PrivacyLoss, epsilon: float, delta: float, largest: int, accountant: str = "pld", exact: int = EXACT_GROUPS
 ) -> list[float]:
     """The table behind :func:`group_noise`; on the coarse grid, at most 0.2 % above the finest value.
 

@@ -3,8 +3,6 @@
 Last, the joint-noise paper's own (Heikkilä et al., arXiv 2407.19286, Theorem 4.7).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import warnings
@@ -268,25 +266,24 @@ def _log_sum(values: Floats) -> float:
     return peak + math.log(float(np.exp(values - peak).sum()))
 
 
-def opacus_epsilon(loss: PrivacyLoss, delta: float, kind: str = "rdp") -> float:
-    """ε from Opacus' RDP accountant, as papers that used Opacus claim it, or (``prv``) from its PRV accountant.
+def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
+    """ε from Opacus' RDP accountant, as papers that used Opacus claim it.
 
-    For Poisson-sampled Gaussians only; PRV's is the upper end of its error band of 0.01. Orders above Opacus' 63 are
-    for a small ε, which Opacus' own do not reach (at δ = 1e-5 nothing below 0.1).
+    For Poisson-sampled Gaussians only. Orders above Opacus' 63 are for a small ε, which Opacus' own do not reach (at
+    δ = 1e-5 nothing below 0.1).
     Raises PrivacyError for other mechanisms, and where Opacus is not installed.
     """
     try:
         from opacus import accountants  # here: an optional package
     except ModuleNotFoundError as missing:
         allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
-        raise expected("accountant", kind, allowed, PrivacyError) from missing
+        raise expected("accountant", "opacus", allowed, PrivacyError) from missing
     loss = tuple(part for part in loss if part.shift.sensitivities != (0.0,))
     if not all(_has_closed_form(part.shift) for part in loss):
-        what = f"mechanism for Opacus' {kind} accountant"
-        raise expected(what, "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
+        raise expected("mechanism for Opacus' accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
     if not loss:
         return 0.0
-    accountant: Any = accountants.RDPAccountant() if kind == "rdp" else accountants.PRVAccountant()
+    accountant: Any = accountants.RDPAccountant()
     accountant.history = [
         (part.noise_multiplier / part.shift.sensitivities[-1], part.shift.probabilities[-1], part.steps)
         for part in loss
@@ -297,13 +294,11 @@ def opacus_epsilon(loss: PrivacyLoss, delta: float, kind: str = "rdp") -> float:
         steps = (compute(q=q, noise_multiplier=s, steps=n, orders=orders) for s, q, n in accountant.history)
         return np.asarray(sum(steps))
 
-    more = {}
-    if kind == "rdp":
-        every = [*map(float, accountant.DEFAULT_ALPHAS), *(order for order in ORDERS if order > 63)]
-        more = {"alphas": list(orders_around_the_best(divergences, every, math.log(delta)))}
+    every = [*map(float, accountant.DEFAULT_ALPHAS), *(order for order in ORDERS if order > 63)]
+    orders = orders_around_the_best(divergences, every, math.log(delta))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the best order is the first or the last
-        return float(accountant.get_epsilon(delta=delta, **more))
+        return float(accountant.get_epsilon(delta=delta, alphas=list(orders)))
 
 
 INTEGER_BOUND_ORDERS = NEAR_ONE + INTEGER_ORDERS

@@ -1,7 +1,5 @@
 """Sound accounting: the privacy losses of one unit under the plan's sampler, clipping, noise and trust model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -215,11 +213,7 @@ def typical_group_size(schedule: SiloSchedule) -> int:
 
 
 def unit_epsilon(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit,
-    every_silo: bool,
-    accountant: str | None = None,
-    resolution: float = FINAL,
+    plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, accountant: str | None = None, resolution: float = FINAL
 ) -> float:
     """ε at the plan's δ for a unit, as if σ and divisor were public constants (see ``Mechanism.data_dependence``)."""
     chosen = plan.settings.accountant if accountant is None else accountant
@@ -248,8 +242,8 @@ def largest(
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        sigma = plan.noise_multiplier(silo, typical_group_size(schedule))
-        schedule = replace(schedule, noise_multiplier=sigma)
+        size = typical_group_size(schedule)
+        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, size))
     return SiloRun(schedule, plan.rounds_of(silo))
 
 

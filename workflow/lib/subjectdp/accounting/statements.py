@@ -1,7 +1,5 @@
 """Privacy statements of a run: what its paper claims, and what the same run provably gives, as JSON-able records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -260,17 +258,13 @@ def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[fl
 
 
 def _accounted(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
-    """ε with the plan's accountant where it certifies and can handle the loss, else by PLD."""
+    """ε with the plan's accountant where it certifies, else by PLD, or the Rényi bounds for integer noise."""
     losses = sound.unit_losses(plan, unit, every_silo)
     chosen = Accountant(plan.settings.accountant)
     if chosen.only_claims:
         integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
         chosen = Accountant.RDP_INTEGER if integers else Accountant.PLD
-    try:
-        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
-    except PrivacyError:
-        chosen = Accountant.PLD
-        epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
+    epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
     return epsilon, str(chosen), losses if len(losses) <= sound.FEW_LOSSES else [worst]
 
 

@@ -1,7 +1,5 @@
 """Table 1 of the joint-noise paper (arXiv 2407.19286), with the tight and the provable ε beside the printed one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Worst-case sets of silos for one subject: the choices over which its ε is the largest."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The audited plans, at the papers' FEMNIST scale: as published, and the sound ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,11 +86,7 @@ def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJEC
 
 
 def plan_settings(
-    mode: AccountingMode,
-    rounds: int,
-    steps: int | None,
-    cache_dir: Path | str | None = None,
-    batch_size: int = BATCH,
+    mode: AccountingMode, rounds: int, steps: int | None, cache_dir: Path | str | None = None, batch_size: int = BATCH
 ) -> PlanSettings:
     """ε = 4 at δ = 1e-5 with C = 1 and Poisson sampling; as published the noise is that of Opacus' RDP accountant."""
     return PlanSettings(
@@ -145,10 +139,7 @@ def _small() -> tuple[Case, ...]:
     return (
         Case(higrad, "v1", PUBLISHED, 16, 1, 100, 5, 50_000, part, confidence=TOGETHER),
         Case(group, None, PUBLISHED, 1, 1, 100, 1, 150_000, one, confidence=TOGETHER),
-        Case(
-            *(higrad, "v3", PUBLISHED, 64, 64, 100, 1, 50_000, "at all of 64 silos, 12 rounds"),
-            confidence=TOGETHER,
-        ),
+        Case(*(higrad, "v3", PUBLISHED, 64, 64, 100, 1, 50_000, "at all of 64 silos, 12 rounds"), confidence=TOGETHER),
         Case("local_item_dp", None, SOUND, 16, 16, 100, 1, 20_000, "one item, 100 rounds"),
         Case(higrad, "v1", SOUND, 1, 1, 100, 1, 50_000, one),
         Case(higrad, "v3", SOUND, 16, 16, 25, 1, 20_000, rule),

@@ -15,8 +15,6 @@ dimension. Lower bounds are Monte Carlo with exact confidence limits. The analys
 threshold, before any run; no bound depends on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

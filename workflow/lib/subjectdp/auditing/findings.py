@@ -1,7 +1,5 @@
 """The findings of audits as a tidy table, one row each, and as a JSON summary."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

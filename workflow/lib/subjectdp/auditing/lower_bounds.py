@@ -4,8 +4,6 @@ Any attack gives a valid bound; a poor attack gives a small one. Direction and t
 runs, so one half of the runs chooses them and the other half is judged.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -26,11 +26,7 @@ BLOCK = 1 << 14  # runs at once: their tensors stay in the processor's cache
 
 
 def world_scores(
-    audited: Algorithm,
-    plan: PrivacyPlan,
-    scores: Sequence[LikelihoodRatio],
-    world: World,
-    models: bool = False,
+    audited: Algorithm, plan: PrivacyPlan, scores: Sequence[LikelihoodRatio], world: World, models: bool = False
 ) -> NDArray[np.float32]:
     """(runs,) the summed score of every run of one world; each block of runs has its own key.
 
@@ -96,10 +92,7 @@ class LikelihoodRatio:
 
 
 def likelihood_ratios(
-    plan: PrivacyPlan,
-    unit: PrivacyUnit | None = None,
-    silos: Sequence[int] | None = None,
-    models: bool = False,
+    plan: PrivacyPlan, unit: PrivacyUnit | None = None, silos: Sequence[int] | None = None, models: bool = False
 ) -> tuple[LikelihoodRatio, ...]:
     """The scores for the presence of a unit (None: the claimed one) in the releases of a plan.
 

@@ -1,7 +1,5 @@
 """All audits of a size, as one tidy table and a summary. The same seed gives the same table."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -17,12 +15,7 @@ from subjectdp.algorithms.registry import mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case, Size
 from subjectdp.auditing.findings import Finding, write_findings
-from subjectdp.auditing.lower_bounds import (
-    CONFIDENCE,
-    LowerBound,
-    counts_epsilon,
-    one_run_epsilon,
-)
+from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon, one_run_epsilon
 from subjectdp.auditing.monte_carlo import audit_plan
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
 from subjectdp.auditing.vector import MinibatchDistribution, canary_items, claimed_unit

@@ -86,11 +86,7 @@ class Observer:
 
 
 def plan_with_canaries(
-    mechanism: Mechanism,
-    setup: TrainingSetup,
-    canaries: Canaries,
-    settings: PlanSettings,
-    members: int | None = None,
+    mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, members: int | None = None
 ) -> PrivacyPlan:
     """The plan of a federation with places for all canaries, for a training in which ``members`` of them take part.
 
@@ -205,10 +201,7 @@ class Canaries:
             train_items=np.concatenate(items).astype(np.int32),
             train_subjects=np.concatenate(subjects).astype(np.int32),
             train_offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            facts={
-                **partition.facts,
-                "counts": {**partition.facts["counts"], "subjects": first + self.count},
-            },
+            facts={**partition.facts, "counts": {**partition.facts["counts"], "subjects": first + self.count}},
         )
 
 

@@ -100,11 +100,7 @@ class VectorStep:
     """One local step in each run (``algorithms.protocols.LocalStep``); totals are (runs,), along the canary's axis."""
 
     def __init__(
-        self,
-        plan: PrivacyPlan,
-        silo: int,
-        batch: Callable[[], VectorBatch],
-        normal: Callable[[Tensor, float], Tensor],
+        self, plan: PrivacyPlan, silo: int, batch: Callable[[], VectorBatch], normal: Callable[[Tensor, float], Tensor]
     ) -> None:
         self.plan, self.silo, self._batch, self._normal = plan, silo, batch, normal
         self._clip_norm = plan.settings.clip_norm

@@ -1,7 +1,5 @@
 """``subjectdp account``: the privacy loss of plans, and the noise for an ε."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

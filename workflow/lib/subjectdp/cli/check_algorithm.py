@@ -1,7 +1,5 @@
 """``subjectdp check-algorithm``: whether an algorithm's code does what its plan says."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``subjectdp doctor``: checks whether this machine is ready for a run, and changes nothing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -48,6 +46,10 @@ class Finding:
     advice: str = ""
 
 
+def _judged(check: str, good: bool, detail: str, advice: str, otherwise: Level = Level.FAIL) -> Finding:
+    return Finding(check, Level.GOOD, detail) if good else Finding(check, otherwise, detail, advice)
+
+
 def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
@@ -65,35 +67,30 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints all findings and what to do; 1 if a check failed."""
     findings = examine(Path(options.results), options.scenario)
-    failed = sum(finding.level is Level.FAIL for finding in findings)
-    warned = sum(finding.level is Level.WARNING for finding in findings)
+    failed, warned = (sum(each.level is level for each in findings) for level in (Level.FAIL, Level.WARNING))
     if options.json:
         print_json({"failed": failed, "warned": warned, "findings": [vars(each) for each in findings]})
-        return 1 if failed else 0
+        return int(failed > 0)
     print_table(("", "check", "found"), [(each.level, each.check, each.detail) for each in findings])
-    advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
+    advice = [f"  - {each.check}: {each.advice}" for each in findings if each.advice]
     if advice:
-        print("\nWhat to do")
-        for line in advice:
-            print(f"  - {line}")
+        print("\n".join(["\nWhat to do", *advice]))
     print(f"\n{failed} failed, {warned} warnings, {len(findings) - failed - warned} good")
-    return 1 if failed else 0
+    return int(failed > 0)
 
 
 def examine(results: Path, scenario: Sequence[str] | None = None) -> list[Finding]:
     """All findings, in the order in which a run needs things."""
-    machine = [_python(), *_packages(CHECKOUT / "requirements.lock"), _torch()]
-    files = [*_generated(CHECKOUT / "config"), *_data(scenario)]
-    return [*machine, *files, _disk(results), _memory(), _writable(results), *_runs(results), *_slurm()]
+    machine = [_python(), *_packages(CHECKOUT / "requirements.lock"), _torch(), _generated(CHECKOUT / "config")]
+    data = _environment() if scenario is None else _data(scenario)
+    return [*machine, *data, *_space(results), *_runs(results), *_slurm()]
 
 
 def _python() -> Finding:
     found = f"Python {platform.python_version()} at {sys.executable}"
-    version = tuple(int(part) for part in platform.python_version_tuple()[:2])
-    if (3, 11) <= version <= (3, 13):
-        return Finding("python", Level.GOOD, found)
-    level = Level.FAIL if version < (3, 11) else Level.WARNING
-    return Finding("python", level, found, "the lock is for Python 3.11 to 3.13: make venv")
+    level = Level.FAIL if sys.version_info < (3, 11) else Level.WARNING
+    good = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    return _judged("python", good, found, "the lock is for Python 3.11 to 3.13: make venv", level)
 
 
 def _packages(lock: Path) -> Iterator[Finding]:
@@ -101,22 +98,16 @@ def _packages(lock: Path) -> Iterator[Finding]:
     if not lock.is_file():
         yield Finding("packages", Level.WARNING, f"{lock} is not there: nothing to compare with")
         return
-    pins = [match for line in lock.read_text().splitlines() if (match := _PIN.match(line.strip()))]
-    missing, other = [], []
-    for pin in pins:
-        name, wanted = pin.groups()
-        try:
-            found = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            missing.append(name)
-            continue
-        if wanted not in (found, found.partition("+")[0]):
-            other.append(f"{name} {found} (lock: {wanted})")
+    pins = {match[1]: match[2] for line in lock.read_text().splitlines() if (match := _PIN.match(line.strip()))}
+    present = {name: found[0].version for name in pins if (found := list(metadata.distributions(name=name)))}
+    missing = ", ".join(name for name in pins if name not in present)
+    unequal = [name for name, found in present.items() if pins[name] not in (found, found.partition("+")[0])]
+    other = ", ".join(f"{name} {present[name]} (lock: {pins[name]})" for name in unequal)
     if missing:
-        yield Finding("packages", Level.FAIL, f"missing: {', '.join(missing)}", "make venv")
+        yield Finding("packages", Level.FAIL, f"missing: {missing}", "make venv")
     if other:
         advice = "make venv; results and ε were checked with the lock's versions only"
-        yield Finding("packages", Level.WARNING, f"not the lock's: {', '.join(other)}", advice)
+        yield Finding("packages", Level.WARNING, f"not the lock's: {other}", advice)
     if not missing and not other:
         yield Finding("packages", Level.GOOD, f"all {len(pins)} of the lock, to the version")
 
@@ -130,110 +121,81 @@ def _torch() -> Finding:
     if not torch.cuda.is_available():
         build = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}, no device"
         return Finding("devices", Level.GOOD, f"CPU, {cpus} cores; torch {torch.__version__} is built {build}")
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    listed = ", ".join(f"cuda:{index} {name}" for index, name in enumerate(names))
+    listed = ", ".join(f"cuda:{n} {torch.cuda.get_device_name(n)}" for n in range(torch.cuda.device_count()))
     return Finding("devices", Level.GOOD, f"{listed}; {cpus} cores; torch {torch.__version__}")
 
 
-def _generated(folder: Path) -> Iterator[Finding]:
-    stale = schema.stale_files(folder)
-    if stale:
-        names = ", ".join(path.name for path in stale)
-        yield Finding("configuration", Level.WARNING, f"not current: {names}", "subjectdp schema --write")
-    else:
-        yield Finding("configuration", Level.GOOD, f"the generated files in {folder.name}/ are current")
+def _generated(folder: Path) -> Finding:
+    stale = ", ".join(path.name for path in schema.stale_files(folder))
+    found = f"not current: {stale}" if stale else f"the generated files in {folder.name}/ are current"
+    return _judged("configuration", not stale, found, "subjectdp schema --write", Level.WARNING)
 
 
-def _data(files: Sequence[str] | None) -> Iterator[Finding]:
-    """The data of the scenario; without one, the paths in environment variables ``SUBJECTDP_*``."""
-    if files is None:
-        named = {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith("SUBJECTDP_") and "/" in value
-        }
-        for name, value in named.items():
-            yield _path(f"data ({name})", value)
-        if not named:
-            yield Finding("data", Level.GOOD, "no paths in SUBJECTDP_*; embedded data need none")
-        return
+def _environment() -> Iterator[Finding]:
+    """The paths in environment variables ``SUBJECTDP_*``."""
+    named = {name: value for name, value in os.environ.items() if name.startswith("SUBJECTDP_") and "/" in value}
+    for name, value in sorted(named.items()):
+        yield _path(f"data ({name})", value)
+    if not named:
+        yield Finding("data", Level.GOOD, "no paths in SUBJECTDP_*; embedded data need none")
+
+
+def _data(files: Sequence[str]) -> Iterator[Finding]:
+    """The data of the scenario."""
     try:
         scenario = load_scenario(files)
     except SubjectDPError as problem:
         yield Finding("scenario", Level.FAIL, str(problem).replace("\n", " "), "correct the scenario")
         return
     yield Finding("scenario", Level.GOOD, f"{scenario.name}: {len(scenario.runs)} runs")
+    fetched = "is fetched from the mirrors of config/datasets.yaml, which needs a network"
     for key, data in scenario.datasets_by_key.items():
         if data.path is not None:
             yield _path(f"data ({key})", data.path)
-        elif data.source == "embedded":
-            yield Finding(f"data ({key})", Level.GOOD, "generated by the project, synthetic")
         else:
-            detail = "is fetched from the mirrors of config/datasets.yaml, which needs a network"
+            detail = "generated by the project, synthetic" if data.source == "embedded" else fetched
             yield Finding(f"data ({key})", Level.GOOD, detail)
 
 
 def _path(check: str, value: str) -> Finding:
-    if Path(value).exists():
-        return Finding(check, Level.GOOD, f"{value} is there")
-    return Finding(check, Level.FAIL, f"{value} is not there", "correct the path or the variable")
+    there = Path(value).exists()
+    return _judged(check, there, f"{value} is {'' if there else 'not '}there", "correct the path or the variable")
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or its nearest parent that exists."""
-    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-
-
-def _disk(results: Path) -> Finding:
-    there = _existing(results)
+def _space(results: Path) -> Iterator[Finding]:
+    """Disk, memory, and whether the results folder, or the nearest parent that exists, can be written."""
+    there = next(each for each in (results.absolute(), *results.absolute().parents) if each.exists())
     free = shutil.disk_usage(there).free / 1e9
-    found = f"{free:,.1f} GB free at {there}"
-    if free >= LEAST_DISK_GB:
-        return Finding("disk", Level.GOOD, found)
-    return Finding("disk", Level.WARNING, found, "subjectdp plan FILE says what a scenario takes")
-
-
-def _memory() -> Finding:
+    advice = "subjectdp plan FILE says what a scenario takes"
+    yield _judged("disk", free >= LEAST_DISK_GB, f"{free:,.1f} GB free at {there}", advice, Level.WARNING)
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+        found = f"{total:,.1f} GB in this machine"
+        yield _judged("memory", total >= 3.5, found, "one run at a time", Level.WARNING)
     except (ValueError, OSError):
-        return Finding("memory", Level.WARNING, "unknown on this system")
-    level = Level.GOOD if total >= 3.5 else Level.WARNING
-    advice = "" if level is Level.GOOD else "one run at a time"
-    return Finding("memory", level, f"{total:,.1f} GB in this machine", advice)
-
-
-def _writable(results: Path) -> Finding:
-    there = _existing(results)
-    if os.access(there, os.W_OK | os.X_OK):
-        return Finding("results", Level.GOOD, f"{results} can be written")
-    return Finding("results", Level.FAIL, f"{there} cannot be written", "use --results or change its permissions")
+        yield Finding("memory", Level.WARNING, "unknown on this system")
+    writable = os.access(there, os.W_OK | os.X_OK)
+    found = f"{results} can be written" if writable else f"{there} cannot be written"
+    yield _judged("results", writable, found, "use --results or change its permissions")
 
 
 def _runs(results: Path) -> Iterator[Finding]:
-    if not (results / "runs").is_dir():
-        return
-    runs = list(recorded_runs(results))
-    broken = [run.run_id for run in runs if run.state is State.BROKEN]
-    counts = ", ".join(f"{count} {state}" for state, count in count_states(runs).items())
-    if broken:
+    if (results / "runs").is_dir():
+        runs = list(recorded_runs(results))
+        broken = [run.run_id for run in runs if run.state is State.BROKEN]
+        counts = ", ".join(f"{count} {state}" for state, count in count_states(runs).items())
         advice = f"remove the manifest.json of {', '.join(broken[:3])} and run the workflow again"
-        yield Finding("runs", Level.FAIL, counts, advice)
-    else:
-        yield Finding("runs", Level.GOOD, counts or "none yet")
+        yield _judged("runs", not broken, counts or "none yet", advice)
 
 
 def _slurm() -> Iterator[Finding]:
     if shutil.which("sinfo") is None:
         yield Finding("slurm", Level.GOOD, "not on this machine; runs are local")
         return
+    command = ["sinfo", "--noheader", "--format=%P %a %D %G"]
     try:
         cluster_settings()
-        done = subprocess.run(
-            ["sinfo", "--noheader", "--format=%P %a %D %G"],
-            capture_output=True,
-            text=True,
-            timeout=_SLURM_SECONDS,
-            check=True,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=True)
     except SubjectDPError as problem:
         yield Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
     except subprocess.TimeoutExpired:
@@ -242,5 +204,4 @@ def _slurm() -> Iterator[Finding]:
     except (OSError, subprocess.CalledProcessError) as problem:
         yield Finding("slurm", Level.WARNING, f"sinfo failed: {problem}", "run locally")
     else:
-        partitions = "; ".join(done.stdout.split("\n")[:-1]) or "no partition"
-        yield Finding("slurm", Level.GOOD, partitions)
+        yield Finding("slurm", Level.GOOD, "; ".join(done.stdout.split("\n")[:-1]) or "no partition")

@@ -1,7 +1,5 @@
 """``subjectdp inspect``: what a source of data holds."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -25,9 +23,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("dataset", choices=tuple(DATASETS), help="data set; table: a file of one's own")
     parser.add_argument(
-        "--source",
-        choices=values_of(Source),
-        help="where it is (default: upstream, of a table: table)",
+        "--source", choices=values_of(Source), help="where it is (default: upstream, of a table: table)"
     )
     parser.add_argument(
         "--path",

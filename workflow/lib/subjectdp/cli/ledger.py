@@ -1,7 +1,5 @@
 """``subjectdp ledger``: what runs on the same people give away together."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.accounting.statements import condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
+from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
@@ -59,17 +57,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    shown = [
-        (
-            row["data"],
-            row["unit"],
-            row["runs"],
-            _epsilon(row["each_run"]),
-            _epsilon(row["together"]) + ("†" if row["conditional"] and row["together"] is not None else ""),
-            row["delta"],
-        )
-        for row in rows
-    ]
+    shown = []
+    for row in rows:
+        mark = "†" if row["conditional"] and row["together"] is not None else ""
+        epsilons = (_epsilon(row["each_run"]), _epsilon(row["together"]) + mark)
+        shown.append((row["data"], row["unit"], row["runs"], *epsilons, row["delta"]))
     print_table(("data", "unit", "runs", "ε of each run, at most", "ε of all together", "δ"), shown)
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
         print(f"none: {reason}")
@@ -80,13 +72,6 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _epsilon(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
-
-
-_UNITS = {
-    "item": "one item",
-    "subject_one_silo": "one subject, at one silo",
-    "subject": "one subject, at all its silos",
-}
 
 
 _GIVEN_SEED = -1  # of all trainings whose seed no record has
@@ -140,31 +125,22 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
     for name, some in datasets.items():
         deltas = [run["plan"]["settings"]["delta"] for run in some]
         used = max(deltas) if delta is None else delta
-        for unit, words in _UNITS.items():
-            yield {
-                "data": name,
-                "unit": words,
-                "runs": len(some),
-                "delta": used,
-                **_composed(some, unit, used),
-            }
+        for unit, words in UNITS.items():
+            facts = {"data": name, "unit": words, "runs": len(some), "delta": used}
+            yield facts | _composed(some, unit, used)
 
 
 def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
-    each = [epsilon_of(manifest["privacy"], unit) for manifest in manifests]
+    known = [value for run in manifests if (value := epsilon_of(run["privacy"], unit)) is not None]
+    largest = max(known) if known and len(known) == len(manifests) else None
     kind = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT
     try:
         entries = [_entry(manifest) for manifest in manifests]
         together = composed_epsilon(entries, kind, unit == "subject", delta)
     except PrivacyError as problem:
-        return {"each_run": _largest(each), "together": None, "conditional": False, "reason": str(problem)}
+        return {"each_run": largest, "together": None, "conditional": False, "reason": str(problem)}
     conditional = any(condition(entry.plan, kind, unit == "subject") is not None for entry in entries)
-    return {"each_run": _largest(each), "together": together, "conditional": conditional, "reason": None}
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
+    return {"each_run": largest, "together": together, "conditional": conditional, "reason": None}
 
 
 def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:

@@ -1,7 +1,5 @@
 """The privacy plans of runs: those of a scenario whose partitions are made, and that of a finished run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ run of ``plan`` that will not start), 2 for a user's mistake, printed as ``error
 traceback. A command's module is loaded where it is asked for, so that ``--help`` is quick.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os
@@ -18,9 +16,6 @@ from typing import Any
 from subjectdp import __version__
 from subjectdp.cli.parser import Parser, coloured
 from subjectdp.errors import ConfigError, SubjectDPError
-
-if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-    import argcomplete
 
 _EPILOG = """\
 examples:
@@ -80,9 +75,6 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return super()._format_action(action).partition("\n")[2]
 
 
-Command = Callable[[argparse.Namespace], int | None]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (``sys.argv`` without arguments)."""
     for stream in (sys.stdout, sys.stderr):
@@ -90,8 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
-        command: Command = options.run
-        code = _run(command, options)
+        code = _run(options.run, options)
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
@@ -109,16 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     """The options; of a command that passes on what follows ``--``, that too."""
     place = arguments.index("--") if "--" in arguments and arguments[0] == "run" else len(arguments)
-    words = os.environ["COMP_LINE"].split() if "_ARGCOMPLETE" in os.environ else arguments
-    parser = build_parser([word for word in words if word in COMMANDS][:1])
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-        argcomplete.autocomplete(parser)
-    options = parser.parse_args(arguments[:place])
+    options = build_parser([word for word in arguments if word in COMMANDS][:1]).parse_args(arguments[:place])
     options.passed_on = arguments[place + 1 :]
     return options
 
 
-def _run(command: Command, options: argparse.Namespace) -> int | None:
+def _run(command: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int | None:
     try:
         return command(options)
     except ModuleNotFoundError as missing:

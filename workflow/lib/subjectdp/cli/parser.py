@@ -1,7 +1,5 @@
 """The parser of all commands: one clear line for a wrong command line, instead of the usage."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -73,12 +71,6 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
     """``--json``."""
     parser.add_argument("--json", action="store_true", help=text)
-
-
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """``--epsilon`` and ``--delta``."""
-    parser.add_argument("--epsilon", type=float, default=4.0, help="target epsilon (default: %(default)s)")
-    parser.add_argument("--delta", type=float, default=1e-5, help="delta (default: %(default)s)")
 
 
 def values_of(enum: type[StrEnum]) -> list[str]:

@@ -1,18 +1,17 @@
 """The privacy plans that the options of ``account`` choose."""
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.api.counts import read_counts
 from subjectdp.api.schedule import Schedule
-from subjectdp.cli.parser import add_json, add_target, values_of
+from subjectdp.cli.parser import add_json, values_of
 from subjectdp.errors import ConfigError, expected
 from subjectdp.plan.plan import (
     Accountant,
@@ -38,9 +37,7 @@ def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, Priv
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options)
         return
-    from subjectdp.cli import (
-        made_plans,  # here: runs need the workflow's packages, the other options the core's
-    )
+    from subjectdp.cli import made_plans  # here: runs need the workflow's packages, the other options the core's
 
     if options.config is None:
         yield options.run_id, made_plans.recorded_plan(Path(options.results), options.run_id)
@@ -99,9 +96,7 @@ def _counted(options: argparse.Namespace) -> FederationFacts:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
     schedule = Schedule(
-        options.rounds,
-        max_items_per_subject=options.max_items_per_subject,
-        silos_per_subject=options.silos_per_subject,
+        options.rounds, max_items_per_subject=options.max_items_per_subject, silos_per_subject=options.silos_per_subject
     )
     return schedule.facts(read_counts(options.counts))
 
@@ -129,15 +124,14 @@ def _check_ranges(options: argparse.Namespace) -> None:
 
 
 def _check_batch_size(options: argparse.Namespace) -> None:
-    allowed = None
-    if options.counts is None:
-        allowed = "given with --counts only (else --sampling-probability)"
-    elif options.sampling_probability is not None:
-        allowed = "left out where --sampling-probability is given"
-    elif options.batch_size < 1:
-        allowed = "at least 1"
-    if allowed is not None:
-        raise expected("--batch-size", options.batch_size, allowed)
+    rules = {
+        "given with --counts only (else --sampling-probability)": options.counts is None,
+        "left out where --sampling-probability is given": options.sampling_probability is not None,
+        "at least 1": options.batch_size < 1,
+    }
+    for allowed, broken in rules.items():
+        if broken:
+            raise expected("--batch-size", options.batch_size, allowed)
 
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
@@ -186,7 +180,50 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     )
 
 
+def _one_of(values: Sequence[str], default: str | None = None) -> dict[str, Any]:
+    return {"choices": values, "default": default}
+
+
 _SAMPLING = [method for method in values_of(SamplingMethod) if method != SamplingMethod.POISSON_SUBJECTS]
+_DEFAULT = "(default: %(default)s)"
+_WHOLE, _NUMBER = {"type": int}, {"type": float}
+_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
+    "variant": ({}, "variant of the algorithm, for instance v3"),
+    "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
+    "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
+    "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
+    "horizontal": (_one_of(values_of(Horizontal), "rounds_over_sqrt_s"), "rule over silos"),
+    "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
+    "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
+    "counts": (
+        {"metavar": "FILE"},
+        "CSV file with the columns subject, silo, items: your federation, in place of equal silos",
+    ),
+    "batch-size": (_WHOLE, "with --counts: B; each silo samples with q = B / its items"),
+    "silos": (_WHOLE, "number of silos (default: 1)"),
+    "silos-per-subject": (
+        _WHOLE,
+        "most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
+    ),
+    "rounds": (_WHOLE, "rounds R, before the horizontal rule of as_published mode"),
+    "steps-per-round": (_WHOLE, "local steps T of a silo in a round (with --counts: one epoch unless given)"),
+    "sampling-probability": (_NUMBER, "q = B / items of a silo, or of a subject"),
+    "max-items-per-subject": (_WHOLE, "cap k on a subject's items at a silo"),
+    "items": (_WHOLE, "items of a silo (needed for fixed batches)"),
+    "subjects": (_WHOLE, "subjects of a silo"),
+    "epsilon": ({"type": float, "default": 4.0}, f"target epsilon {_DEFAULT}"),
+    "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
+    "own-noise-only": ({"action": "store_true"}, "secure aggregation: count each silo's own noise only"),
+    "clipping": (
+        _one_of(("item", "update"), "item"),
+        f"joint noise: clip items' gradients, or each silo's whole update once {_DEFAULT}",
+    ),
+    "colluding-silos": (
+        {"type": int, "default": 0},
+        "secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
+    ),
+}
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
@@ -195,70 +232,6 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
     parser.add_argument("--results", default="results", help="results folder of --config and --run")
-    _add_mechanism(parser)
-    _add_schedule(parser)
-    add_target(parser)
-    _add_joint_noise(parser)
+    for name, (kind, text) in _OPTIONS.items():
+        parser.add_argument(f"--{name}", help=text, **kind)
     add_json(parser)
-
-
-def _add_mechanism(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithm", help="algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3")
-    parser.add_argument("--variant", help="variant of the algorithm, for instance v3")
-    parser.add_argument(
-        "--mode", choices=values_of(AccountingMode), default="sound", help="accounting (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--unit", choices=values_of(PrivacyUnit), help="privacy unit (default: what the algorithm claims)"
-    )
-    parser.add_argument("--trust", choices=values_of(TrustModel), help="trust model (default: the algorithm's)")
-    parser.add_argument(
-        "--horizontal", choices=values_of(Horizontal), default="rounds_over_sqrt_s", help="rule over silos"
-    )
-    parser.add_argument("--sampling", choices=_SAMPLING, default="poisson", help="sampler (default: %(default)s)")
-    parser.add_argument(
-        "--accountant", choices=values_of(Accountant), default="pld", help="accountant (default: %(default)s)"
-    )
-
-
-def _add_schedule(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--counts",
-        metavar="FILE",
-        help="CSV file with the columns subject, silo, items: your federation, in place of equal silos",
-    )
-    parser.add_argument("--batch-size", type=int, help="with --counts: B; each silo samples with q = B / its items")
-    parser.add_argument("--silos", type=int, help="number of silos (default: 1)")
-    parser.add_argument(
-        "--silos-per-subject",
-        type=int,
-        help="most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
-    )
-    parser.add_argument("--rounds", type=int, help="rounds R, before the horizontal rule of as_published mode")
-    parser.add_argument(
-        "--steps-per-round",
-        type=int,
-        help="local steps T of a silo in a round (with --counts: one epoch unless given)",
-    )
-    parser.add_argument("--sampling-probability", type=float, help="q = B / items of a silo, or of a subject")
-    parser.add_argument("--max-items-per-subject", type=int, help="cap k on a subject's items at a silo")
-    parser.add_argument("--items", type=int, help="items of a silo (needed for fixed batches)")
-    parser.add_argument("--subjects", type=int, help="subjects of a silo")
-
-
-def _add_joint_noise(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--own-noise-only", action="store_true", help="secure aggregation: count each silo's own noise only"
-    )
-    parser.add_argument(
-        "--clipping",
-        choices=("item", "update"),
-        default="item",
-        help="joint noise: clip items' gradients, or each silo's whole update once (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--colluding-silos",
-        type=int,
-        default=0,
-        help="secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
-    )

@@ -1,7 +1,5 @@
 """``subjectdp run``: runs a scenario with Snakemake behind one line of progress; the long log goes to a file."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os
@@ -10,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from subjectdp.cli.parser import Line
-from subjectdp.cli.runs import Watcher
-from subjectdp.config import Scenario, load_scenario, paths
+from subjectdp.cli.run_folders import RunFolder, State, scenario_run
+from subjectdp.config import RunConfig, Scenario, load_scenario, paths
 from subjectdp.errors import expected
 from subjectdp.forecast.before_start import check_before_start
 
@@ -24,6 +23,7 @@ _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules"
 """Options of Snakemake that print something and train nothing."""
 
 _EVERY_SECONDS = 1.0
+_NEWEST = 3
 _FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
 _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
@@ -71,7 +71,11 @@ def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list
 
 def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path) -> int:
     """Runs Snakemake with its output in ``log`` and shows a line of progress."""
-    watcher, line = Watcher(scenario.runs, Path(paths.RESULTS)), Line(sys.stderr)
+    finished, line = dict[str, RunFolder](), Line(sys.stderr)
+
+    def seen() -> str:
+        return f"{progress(scenario.runs, Path(paths.RESULTS), finished, cores)}{_steps(log)}"
+
     print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
@@ -79,13 +83,60 @@ def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path)
         try:
             while process.poll() is None:
                 time.sleep(_EVERY_SECONDS)
-                line.show(f"{watcher.progress(cores).line()}{_steps(log)}")
+                line.show(seen())
         except KeyboardInterrupt:
             line.end("stopping: finished rounds are kept")
             process.wait()
             raise
-    line.end(f"{watcher.progress(cores).line()}{_steps(log)}")
+    line.end(seen())
     return process.returncode
+
+
+def progress(runs: Sequence[RunConfig], results: Path, finished: dict[str, RunFolder], at_once: int) -> str:
+    """``12 of 63 runs, 2 training, about 7 min left · newest: FedAvg 78.1 %``.
+
+    ``finished`` keeps what has ended, which is read once; ``at_once``: runs that are trained at the same time.
+    """
+    folders = [finished.get(run.run_id) or scenario_run(run, results) for run in runs]
+    finished |= {run.run_id: run for run in folders if run.state is State.DONE}
+    parts = [f"{len(finished)} of {len(runs)} runs"]
+    if training := sum(run.state is State.TRAINING for run in folders):
+        parts.append(f"{training} training")
+    left = seconds_left(folders, at_once)
+    if left is not None and len(finished) < len(runs):
+        parts.append(f"about {span(left)} left")
+    newest = [run for run in reversed(finished.values()) if run.test_accuracy is not None][:_NEWEST]
+    words = ", ".join(f"{run.label} {100 * (run.test_accuracy or 0.0):.1f} %" for run in newest)
+    return ", ".join(parts) + (f" · newest: {words}" if words else "")
+
+
+def seconds_left(runs: Iterable[RunFolder], at_once: int) -> float | None:
+    """Seconds until all runs are done, as the finished and training ones suggest; None if none has told its pace.
+
+    A run that has not begun is taken to last as those of its data set and algorithm, else as the mean of all.
+    """
+    known: dict[tuple[object, ...], list[float]] = {}
+    open_runs, left = [], 0.0
+    for run in runs:
+        kind = ((run.config or {}).get("data") or {}).get("dataset"), run.label
+        if run.state is State.DONE and run.wall_seconds is not None:
+            known.setdefault(kind, []).append(run.wall_seconds)
+        elif run.seconds_left is not None and run.rounds and run.rounds_done:
+            left += run.seconds_left
+            known.setdefault(kind, []).append(run.seconds_left * run.rounds / max(run.rounds - run.rounds_done, 1))
+        elif run.state is not State.DONE:
+            open_runs.append(kind)
+    if not known:
+        return None
+    usual = mean(seconds for found in known.values() for seconds in found)
+    return (left + sum(mean(known.get(kind, [usual])) for kind in open_runs)) / max(at_once, 1)
+
+
+def span(seconds: float) -> str:
+    """A time in words: 40 s, 7 min, 3.2 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:

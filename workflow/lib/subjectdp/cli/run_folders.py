@@ -1,22 +1,22 @@
 """Runs as their folders tell of them: what has been run, how far it is, and how long it will take."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import label
 from subjectdp.config.paths import PROGRESS
-from subjectdp.config.run import settings_apart
+from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
 from subjectdp.results.labels import run_label
 
+UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}
+"""What a sound ε of a manifest is for."""
 _LISTED = 8  # runs in a message
 
 
@@ -52,10 +52,6 @@ class RunFolder:
     def progress(self) -> str | None:
         """Rounds done of rounds to do."""
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dict(vars(self))
 
 
 def recorded_runs(results: Path) -> Iterator[RunFolder]:
@@ -115,6 +111,15 @@ def read_run_folder(folder: Path) -> RunFolder:
     if (folder / "manifest.json").is_file():
         return _finished(folder)
     return _begun(folder)
+
+
+def scenario_run(run: RunConfig, results: Path) -> RunFolder:
+    """What there is of a scenario's run; its label and settings also where it has not begun."""
+    found = read_run_folder(results / "runs" / run.run_id)
+    if found.config is not None:
+        return found
+    label = run_label(run.algorithm.label, run.privacy.predicted_subjects)
+    return replace(found, label=label, config=run.model_dump(mode="json"))
 
 
 def _finished(folder: Path) -> RunFolder:

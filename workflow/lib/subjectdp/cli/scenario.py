@@ -1,7 +1,5 @@
 """``subjectdp scenario``: checks a scenario and lists its runs."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """``subjectdp schema``: the generated files of ``config/``."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

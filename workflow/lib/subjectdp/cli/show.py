@@ -1,24 +1,17 @@
 """``subjectdp show``: one finished run, its accuracy curve, its privacy and its settings."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from subjectdp.cli.parser import add_json, add_results
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest
+from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
 from subjectdp.config import RunConfig
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
-_UNITS = {
-    "item": "one item",
-    "subject_one_silo": "one subject, at one silo",
-    "subject": "one subject, at all its silos",
-}
 
 
 def add_parser(commands: Any) -> None:
@@ -118,7 +111,7 @@ def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if published.get("epsilon") is not None:
         claim = f"{_epsilon(published)}, {published.get('unit', '?')} level"
         yield "as published (no guarantee)", claim
-    for key, unit in _UNITS.items():
+    for key, unit in UNITS.items():
         record = (privacy.get("sound") or {}).get(key)
         if record is not None:
             yield f"sound, {unit}", _epsilon(record)
@@ -152,11 +145,8 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
-_STATED = {
-    "published, no guarantee": "as_published",
-    "sound, one item": "item",
-    "sound, one subject at one silo": "subject_one_silo",
-    "sound, one subject at all its silos": "subject",
+_STATED = {"published, no guarantee": "as_published"} | {
+    f"sound, {words.replace(', at', ' at')}": unit for unit, words in UNITS.items()
 }
 _COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
 

@@ -9,8 +9,6 @@ raised errors and file times do not count. Two rules of the house keep this comp
 imported by a literal name at run time.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

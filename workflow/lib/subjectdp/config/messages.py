@@ -1,7 +1,5 @@
 """Pydantic's errors in the project's form: a line for each, with dotted key, value, what is allowed, file and line."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import types

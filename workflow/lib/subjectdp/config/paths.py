@@ -3,8 +3,6 @@
 All paths are relative to the working directory and start with ``results`` unless another root is given.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from inspect import isfunction, signature
 from types import SimpleNamespace

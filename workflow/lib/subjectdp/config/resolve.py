@@ -16,8 +16,6 @@ not read, gives the same id; so does a new key, as long as it is at its default.
 download and one preparation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -42,14 +40,7 @@ from subjectdp.config.sections import (
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
-from subjectdp.plan.plan import (
-    Accountant,
-    Mechanism,
-    NoiseDistribution,
-    PlanSettings,
-    SamplingMethod,
-    SubjectSettings,
-)
+from subjectdp.plan.plan import Accountant, Mechanism, NoiseDistribution, PlanSettings, SamplingMethod, SubjectSettings
 
 VARIABLES = ("HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "SLURM_TMPDIR", "SCRATCH", "WORK", "PROJECT", "DATA")
 """Variables that data.path may name beside ``SUBJECTDP_*``. Paths are written into records and messages, so that they
@@ -242,24 +233,21 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
 
     Settings with the name and the meaning of a key are taken from it; the others are translated here.
     """
-    joint, training = run.joint, run.training
-    by_subject = algorithm(run.algorithm.name).samples_subjects and training.sampling == SamplingMethod.POISSON
-    integers = joint.noise == NoiseDistribution.SKELLAM and run.privacy.accountant == Accountant.RDP
+    joint, training, accountant = run.joint, run.training, run.privacy.accountant
+    integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
     steps = 1 if training.local_steps is None else training.local_steps
-    return PlanSettings(
-        **(
-            _same_names(PlanSettings, joint, training, run.privacy)
-            | {
-                "sampling": SamplingMethod.POISSON_SUBJECTS if by_subject else training.sampling,
-                "accountant": Accountant.RDP_INTEGER if integers else run.privacy.accountant,
-                "cache_dir": None if cache_dir is None else str(cache_dir),
-                "linear_updates": training.optimizer.name != "adam",
-                "noise_distribution": joint.noise,
-                "gradient_bits": joint.bits,
-                "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
-            }
-        )
-    )
+    settings = {
+        **_same_names(PlanSettings, joint, training, run.privacy),
+        "accountant": Accountant.RDP_INTEGER if integers else accountant,
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "linear_updates": training.optimizer.name != "adam",
+        "noise_distribution": joint.noise,
+        "gradient_bits": joint.bits,
+        "subject": SubjectSettings(**_same_names(SubjectSettings, run.subject), local_steps=steps),
+    }
+    if training.sampling == SamplingMethod.POISSON and algorithm(run.algorithm.name).samples_subjects:
+        settings["sampling"] = SamplingMethod.POISSON_SUBJECTS
+    return PlanSettings(**settings)
 
 
 def _same_names(settings: type[Any], *sections: Section) -> dict[str, Any]:

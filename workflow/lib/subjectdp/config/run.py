@@ -4,8 +4,6 @@ Rules between keys are checked before anything is computed, and all reported at 
 :mod:`subjectdp.plan.rules`, where ``make_plan`` checks them too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Self

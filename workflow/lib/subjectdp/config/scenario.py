@@ -6,8 +6,6 @@ earlier, what each file says: ``run``, ``datasets.<data set>``, ``algorithms.<na
 run's place in it (docs/decisions/0023-later-file-wins.md).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

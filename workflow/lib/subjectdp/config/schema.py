@@ -1,7 +1,5 @@
 """The generated files of ``config/``: JSON schema, reference of keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -8,8 +8,6 @@ Modules of the configuration, each importing only those before it: ``sections``,
 settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -60,11 +58,7 @@ class Section(BaseModel):
     """Base of all sections: immutable, unknown keys refused, infinities and NaN refused."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        protected_namespaces=(),
-        use_attribute_docstrings=True,
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), use_attribute_docstrings=True
     )
 
 
@@ -190,9 +184,7 @@ class PrivacyConfig(Section):
     noise_multiplier: NonNegative | None = None
     """Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: calibrated to
     epsilon and delta."""
-    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.PRV, Accountant.OPACUS, Accountant.MIRONOV] = (
-        Accountant.PLD
-    )
+    accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.OPACUS, Accountant.MIRONOV] = Accountant.PLD
     """Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, which the
     subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's."""
     noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = NoiseSource.REPRODUCIBLE

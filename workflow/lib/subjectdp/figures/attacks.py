@@ -1,9 +1,5 @@
 """What attacks prove: the audits' lower bounds on ε, and the counterexample to joint noise over several local steps."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -31,44 +27,32 @@ CASE_COLUMNS = (
     *("epsilon_claimed", "epsilon_claimed_tight", "epsilon_released", "epsilon_own_noise", "lower_bound"),
 )
 """Columns of the counterexample's table that are drawn."""
-_CASES = {
-    "claimed": (Style("#D55E00", "o", "--"), "claimed (Theorem 4.7)"),
-    "claimed_tight": (Style("#E69F00", "v", ":"), "the same claim, tight"),
-    "released": (Style("#0072B2", "s", "-"), "of what is released"),
-    "lower_bound": (Style("#000000", "^", "none"), "measured: variance, and 95 % lower bound on ε"),
-    "own_noise": (Style("#009E73", "D", "-."), "each silo's own noise alone"),
-}
-_VARIANCE = {
-    "claimed": "variance_claimed",
-    "released": "variance_remaining",
-    "lower_bound": "variance_measured",
-}
-_EPSILON = {
-    "claimed": "epsilon_claimed",
-    "claimed_tight": "epsilon_claimed_tight",
-    "released": "epsilon_released",
-    "lower_bound": "lower_bound",
-    "own_noise": "epsilon_own_noise",
+_CASES = {  # by series: look, words, and the columns of its variance and its ε
+    "claimed": (Style("#D55E00", "o", "--"), "claimed (Theorem 4.7)", "variance_claimed", "epsilon_claimed"),
+    "claimed_tight": (Style("#E69F00", "v", ":"), "the same claim, tight", None, "epsilon_claimed_tight"),
+    "released": (Style("#0072B2", "s", "-"), "of what is released", "variance_remaining", "epsilon_released"),
+    "lower_bound": (
+        Style("#000000", "^", "none"),
+        "measured: variance, and 95 % lower bound on ε",
+        "variance_measured",
+        "lower_bound",
+    ),
+    "own_noise": (Style("#009E73", "D", "-."), "each silo's own noise alone", None, "epsilon_own_noise"),
 }
 
 
 def audits(inputs: FigureInputs, name: str) -> Sheet:
     """One panel per kind of audit, one line per attack: the claimed ε, the attack's bound, the ε by accounting."""
     findings = inputs.read("audit", COLUMNS)
-    findings = findings.assign(
-        label=[
-            algorithm_label(algorithm, None if pd.isna(variant) else variant)
-            for algorithm, variant in findings[["algorithm", "variant"]].to_numpy()
-        ],
-        how=findings["mode"].where(findings["mode"] == "sound", "as published"),
-        kind=findings["audit"].map(_KINDS).fillna(""),
-    )
-    series = findings["label"] + ", " + findings["how"] + "\n" + findings["kind"] + findings["setting"]
-    findings = findings.assign(series=series)
+    named = findings[["algorithm", "variant"]].to_numpy()
+    labels = pd.Series([algorithm_label(algorithm, None if pd.isna(v) else v) for algorithm, v in named])
+    how = findings["mode"].where(findings["mode"] == "sound", "as published")
+    kinds = findings["audit"].map(_KINDS).fillna("")
+    findings = findings.assign(label=labels, series=labels + ", " + how + "\n" + kinds + findings["setting"])
     rows = [
-        (_audit_panel(key, heading, findings[findings["audit"].isin(kinds)]),)
-        for key, (heading, kinds) in AUDITS.items()
-        if findings["audit"].isin(kinds).any()
+        (_audit_panel(key, heading, findings[findings["audit"].isin(some)]),)
+        for key, (heading, some) in AUDITS.items()
+        if findings["audit"].isin(some).any()
     ]
     legend = (
         LegendEntry("lower bound, refutes the claim", Style(GREY, ">", "none")),
@@ -93,28 +77,26 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
         ],
         ignore_index=True,
     )
-    draw = partial(_draw_audits, findings=findings)
+    styles, places = styles_for(findings["label"]), range(len(findings) - 1, -1, -1)
+
+    def draw(axes: Axes) -> None:
+        parts.draw_rows(axes, list(findings["series"]))
+        for place, (_, row) in zip(places, findings.iterrows(), strict=True):
+            color, bound = styles[row["label"]].color, max(_FLOOR, float(row["lower_bound"]))
+            axes.plot([_FLOOR, bound], [place, place], color=color, linewidth=2.2, alpha=0.35)
+            face = color if row["verdict"] == "refuted" else "white"
+            axes.plot([bound], [place], ">", color=color, markerfacecolor=face, markersize=7)
+            text = format_epsilon(float(row["lower_bound"]))
+            parts.write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
+            if np.isfinite(row["true_epsilon"]):
+                axes.plot([row["true_epsilon"]], [place], "D", color=color, markerfacecolor="none")
+        _draw_claims(axes, [float(claim) for claim in findings["claimed_epsilon"]])
+        axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
+        axes.set_xscale("log")
+        axes.set_xlabel("ε")
+        parts.decades(axes.xaxis, (1.0, 2.0, 5.0))
+
     return Panel(key, heading, draw, values, bool(findings["synthetic"].any()))
-
-
-def _draw_audits(axes: Axes, findings: pd.DataFrame) -> None:
-    styles = styles_for(findings["label"])
-    parts.draw_rows(axes, list(findings["series"]))
-    places = range(len(findings) - 1, -1, -1)
-    for place, (_, row) in zip(places, findings.iterrows(), strict=True):
-        color, bound = styles[row["label"]].color, max(_FLOOR, float(row["lower_bound"]))
-        axes.plot([_FLOOR, bound], [place, place], color=color, linewidth=2.2, alpha=0.35)
-        face = color if row["verdict"] == "refuted" else "white"
-        axes.plot([bound], [place], ">", color=color, markerfacecolor=face, markersize=7)
-        text = format_epsilon(float(row["lower_bound"]))
-        parts.write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
-        if np.isfinite(row["true_epsilon"]):
-            axes.plot([row["true_epsilon"]], [place], "D", color=color, markerfacecolor="none")
-    _draw_claims(axes, [float(claim) for claim in findings["claimed_epsilon"]])
-    axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
-    axes.set_xscale("log")
-    axes.set_xlabel("ε")
-    parts.decades(axes.xaxis, (1.0, 2.0, 5.0))
 
 
 def _draw_claims(axes: Axes, claims: list[float]) -> None:
@@ -138,39 +120,37 @@ def counterexample(inputs: FigureInputs, name: str) -> Sheet:
     silos, probability = counts.sort_values(kind="stable").index[-1]
     chosen = table[(table["silos"] == silos) & (table["sampling_probability"] == probability)]
     chosen = chosen.sort_values("local_steps")
-    panels = (
-        _case_panel("variance", "variance of the sum", chosen, _VARIANCE),
-        _case_panel("epsilon", "ε at δ = 1e-5", chosen, _EPSILON),
-    )
+    panels = (_case_panel("variance", "variance of the sum", chosen), _case_panel("epsilon", "ε at δ = 1e-5", chosen))
     runs = f"{int(chosen['runs'].iloc[0]):,}"
     notes = (
         f"{int(silos)} silos, sampling probability {probability:g}; each silo's own noise has ε = 5 by the paper",
         f"Measured on {runs} rounds with and as many without the target; a bound above the claim refutes it",
     )
-    return Sheet(name, (panels,), tuple(LegendEntry(text, style) for style, text in _CASES.values()), notes)
+    return Sheet(name, (panels,), tuple(LegendEntry(text, style) for style, text, *_ in _CASES.values()), notes)
 
 
-def _case_panel(key: str, heading: str, table: pd.DataFrame, columns: dict[str, str]) -> Panel:
+def _case_panel(key: str, heading: str, table: pd.DataFrame) -> Panel:
     facts = pd.DataFrame({"dataset": "", "quantity": key, "x": table["local_steps"]})
-    tables = [parts.plotted(facts, series=series, mean=table[column]) for series, column in columns.items()]
-    values = pd.concat(tables, ignore_index=True)
-    return Panel(key, heading, partial(_draw_cases, values=values), values, synthetic=False)
+    columns = {series: columns[key == "epsilon"] for series, (_, _, *columns) in _CASES.items()}
+    values = pd.concat(
+        [parts.plotted(facts, series=series, mean=table[column]) for series, column in columns.items() if column],
+        ignore_index=True,
+    )
 
+    def draw(axes: Axes) -> None:
+        for series, part in values.groupby("series", sort=False):
+            style, above = _CASES[str(series)][0], 3 if series == "lower_bound" else 2
+            axes.plot(part["x"], part["mean"], style.marker, color=style.color, linestyle=style.line, zorder=above)
+        axes.set_xscale("log")
+        axes.set_xticks(sorted(set(values["x"])))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("local steps in one aggregation")
+        if key == "variance":
+            axes.set_yscale("log")
+            axes.set_ylabel("variance over C²")
+        else:
+            axes.set_ylim(bottom=0.0)
+            axes.set_ylabel("ε")
 
-def _draw_cases(axes: Axes, values: pd.DataFrame) -> None:
-    for series, part in values.groupby("series", sort=False):
-        style, _ = _CASES[str(series)]
-        above = 3 if series == "lower_bound" else 2
-        x, mean = part["x"], part["mean"]
-        axes.plot(x, mean, style.marker, color=style.color, linestyle=style.line, zorder=above)
-    axes.set_xscale("log")
-    axes.set_xticks(sorted(set(values["x"])))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("local steps in one aggregation")
-    if values["quantity"].iloc[0] == "variance":
-        axes.set_yscale("log")
-        axes.set_ylabel("variance over C²")
-    else:
-        axes.set_ylim(bottom=0.0)
-        axes.set_ylabel("ε")
+    return Panel(key, heading, draw, values, synthetic=False)

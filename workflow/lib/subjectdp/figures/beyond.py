@@ -3,11 +3,8 @@
 Runs with predicted noise are marked everywhere: hollow marks, dotted lines, the heading and the notes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,25 +158,26 @@ def _prediction_words(runs: pd.DataFrame) -> str:
 
 def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame, words: str = "") -> Panel:
     """A panel of one data set; algorithms without noise are horizontal lines if ε is swept."""
-    values = _values(runs, sweep, quantity)
+    values, styles = _values(runs, sweep, quantity), styles_for(every["name"])
     across = set(runs.loc[runs["unit"] == "", "name"]) if sweep is EPSILON else set()
-    hollow = set(runs.loc[runs["predicted_subjects"].notna(), "name"])
-    look = partial(_draw, sweep=sweep, styles=styles_for(every["name"]), across=across)
-    draw = partial(look, values=values.assign(hollow=values["series"].isin(hollow)))
+    hollow = values["series"].isin(set(runs.loc[runs["predicted_subjects"].notna(), "name"]))
+
+    def draw(axes: Axes) -> None:
+        _draw(axes, values.assign(hollow=hollow), sweep, styles, across)
+
     words, scale = _prediction_words(runs) + words, f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, quantity, draw, values, words, scale=scale)
 
 
 def _draw(axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: Collection[str]) -> None:
     """Marks at the places of the sweep, hollow where the column ``hollow`` says so; ``across``: lines instead."""
-    aside = parts.shifts(in_order(values["series"]))
-    for name in aside:
+    for name, aside in parts.shifts(in_order(values["series"])).items():
         part = values[values["series"] == name]
         if name in across:
             _draw_across(axes, part.iloc[0], styles[name])
             continue
         for hollow, marks in part.groupby("hollow"):
-            parts.draw_marks(axes, marks, styles[name], bool(hollow), aside[name])
+            parts.draw_marks(axes, marks, styles[name], bool(hollow), aside)
     places = values.loc[~values["series"].isin(list(across)), "x"]
     parts.logarithmic(axes, sorted(set(places)), sweep.words, sweep.ticks)
     _accuracy_axis(axes, values)
@@ -213,22 +211,19 @@ def _accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
 def _subjects_panel(runs: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     predicted = runs["predicted_subjects"].notna()
     kinds = ((runs[~predicted], OWN), (runs[predicted], PREDICTED))
-    values = pd.concat(
-        [_values(part, SUBJECTS, quantity) for part, quantity in kinds if not part.empty], ignore_index=True
-    )
-    plain = set(runs.loc[runs["unit"] == "", "name"])
-    draw = partial(_draw_subjects, values=values, styles=styles, plain=plain)
+    values = pd.concat([_values(part, SUBJECTS, kind) for part, kind in kinds if not part.empty], ignore_index=True)
+    plain = in_order(runs.loc[runs["unit"] == "", "name"])
+
+    def draw(axes: Axes) -> None:
+        _draw(axes, values.assign(hollow=values["quantity"] == PREDICTED), SUBJECTS, styles, ())
+        for name in plain:
+            part = values[(values["series"] == name) & (values["quantity"] == OWN)].sort_values("x")
+            _draw_across(axes, part.iloc[-1], styles[name])
+        axes.tick_params(axis="x", rotation=45)
+        _mark_predicted(axes, values)
+
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, "accuracy_by_subjects", draw, values, scale=scale)
-
-
-def _draw_subjects(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], plain: set[str]) -> None:
-    _draw(axes, values.assign(hollow=values["quantity"] == PREDICTED), SUBJECTS, styles, ())
-    for name in in_order(plain):
-        part = values[(values["series"] == name) & (values["quantity"] == OWN)].sort_values("x")
-        _draw_across(axes, part.iloc[-1], styles[name])
-    axes.tick_params(axis="x", rotation=45)
-    _mark_predicted(axes, values)
 
 
 def _mark_predicted(axes: Axes, values: pd.DataFrame) -> None:
@@ -245,18 +240,16 @@ def _mark_predicted(axes: Axes, values: pd.DataFrame) -> None:
 
 
 def _rounds_panel(runs: pd.DataFrame, epsilon: float, rounds: pd.DataFrame, styles: dict[str, Style]) -> Panel:
-    values = parts.plotted(
-        curve_values(runs, rounds, "test_accuracy", "name"), quantity=f"accuracy_epsilon_{epsilon:g}"
-    )
-    draw = partial(_draw_rounds, values=values, styles=styles)
+    values = curve_values(runs, rounds, "test_accuracy", "name")
+    values = parts.plotted(values, quantity=f"accuracy_epsilon_{epsilon:g}")
+
+    def draw(axes: Axes) -> None:
+        parts.draw_lines(axes, values, styles, MARKS)
+        _accuracy_axis(axes, values)
+        parts.rounds_axis(axes, values)
+
     key, words = f"epsilon_{epsilon:g}".replace(".", "_"), f", ε = {epsilon:g}{_prediction_words(runs)}"
     return parts.dataset_panel(runs, key, draw, values, words, scale=f"accuracy_{runs['dataset'].iloc[0]}")
-
-
-def _draw_rounds(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
-    parts.draw_lines(axes, values, styles, MARKS)
-    _accuracy_axis(axes, values)
-    parts.rounds_axis(axes, values)
 
 
 def noise(inputs: FigureInputs, name: str) -> Sheet:
@@ -304,28 +297,25 @@ def _noise_panel(part: pd.DataFrame, schedule: str) -> Panel:
     if not predicted.empty:
         words += f", noise of {int(predicted.max()):,} subjects"
     named = part.rename(columns={"label": "series"}).assign(x=part["label"].map(order.index))
-    values = pd.concat(
-        [parts.plotted(named, quantity=f"noise_{kind}", mean=part[kind]) for kind in ("planned", "measured")],
-        ignore_index=True,
-    )
-    reference = part.loc[part["unit"] == PrivacyUnit.ITEM.value, "planned"].min()  # NaN without one
-    draw = partial(_draw_noise, values=values, order=order, reference=float(reference))
+    tables = [parts.plotted(named, quantity=f"noise_{kind}", mean=part[kind]) for kind in ("planned", "measured")]
+    values, styles = pd.concat(tables, ignore_index=True), styles_for(order)
+    reference = float(part.loc[part["unit"] == PrivacyUnit.ITEM.value, "planned"].min())  # NaN without one
+
+    def draw(axes: Axes) -> None:
+        table = values.set_index(["series", "quantity"])["mean"]
+        for name, place in parts.draw_rows(axes, order).items():
+            planned, measured = float(table[name, "noise_planned"]), float(table[name, "noise_measured"])
+            color = styles[name].color
+            axes.plot([planned], [place], "D", color=color, markerfacecolor="none", markersize=10)
+            axes.plot([measured], [place], "o", color=color, markersize=4.5)
+            if np.isfinite(reference):
+                ratio = planned / reference
+                text = f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
+                parts.write_beside(axes, f"× {text}", (planned, place), (10, 0))
+        axes.set_xscale("log")
+        low, high = float(values["mean"].min()), float(values["mean"].max())
+        axes.set_xlim(low / 2, high * max(4.0, (high / low) ** 0.25))
+        axes.set_xlabel("std of the noise on the averaged gradient / C")
+        parts.decades(axes.xaxis, most=7)
+
     return parts.dataset_panel(part, schedule, draw, values, words)
-
-
-def _draw_noise(axes: Axes, values: pd.DataFrame, order: list[str], reference: float) -> None:
-    styles, table = styles_for(order), values.set_index(["series", "quantity"])["mean"]
-    for name, place in parts.draw_rows(axes, order).items():
-        planned, measured = float(table[name, "noise_planned"]), float(table[name, "noise_measured"])
-        color = styles[name].color
-        axes.plot([planned], [place], "D", color=color, markerfacecolor="none", markersize=10)
-        axes.plot([measured], [place], "o", color=color, markersize=4.5)
-        if np.isfinite(reference):
-            ratio = planned / reference
-            text = f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
-            parts.write_beside(axes, f"× {text}", (planned, place), (10, 0))
-    axes.set_xscale("log")
-    low, high = float(values["mean"].min()), float(values["mean"].max())
-    axes.set_xlim(low / 2, high * max(4.0, (high / low) ** 0.25))
-    axes.set_xlabel("std of the noise on the averaged gradient / C")
-    parts.decades(axes.xaxis, most=7)

@@ -1,9 +1,5 @@
 """v3 section 4: bounds on the excess loss of a convex model beside the measured excess."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -46,27 +42,23 @@ def excess_loss(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _over_steps(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
-    tables = [
-        bands(table, ["dataset", "label", "steps"], column).assign(quantity=f"empirical_{column}")
-        for column in ("excess", "bound")
-    ]
+    by = ["dataset", "label", "steps"]
+    tables = [bands(table, by, column).assign(quantity=f"empirical_{column}") for column in ("excess", "bound")]
     values = parts.plotted(pd.concat(tables).rename(columns={"label": "series", "steps": "x"}))
-    return parts.dataset_panel(
-        table, "steps", partial(_draw_steps, values=values, styles=styles), values, ", training items"
-    )
 
+    def draw(axes: Axes) -> None:
+        for name in in_order(values["series"]):
+            part = values[values["series"] == name].sort_values("x")
+            excess = part[part["quantity"] == "empirical_excess"]
+            parts.draw_band_line(axes, excess, styles[name], most_marks=-(-len(excess) // 2))
+            bound = part[part["quantity"] == "empirical_bound"]
+            axes.plot(bound["x"], bound["mean"], color=styles[name].color, linestyle=_DOTS, linewidth=1.1)
+        axes.set_yscale("log")
+        parts.rounds_axis(axes, values, "step")
+        axes.set_ylabel("excess empirical loss (nats)")
+        parts.decades(axes.yaxis, most=8)
 
-def _draw_steps(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
-    for name in in_order(values["series"]):
-        part = values[values["series"] == name].sort_values("x")
-        excess = part[part["quantity"] == "empirical_excess"]
-        parts.draw_band_line(axes, excess, styles[name], most_marks=-(-len(excess) // 2))
-        bound = part[part["quantity"] == "empirical_bound"]
-        axes.plot(bound["x"], bound["mean"], color=styles[name].color, linestyle=_DOTS, linewidth=1.1)
-    axes.set_yscale("log")
-    parts.rounds_axis(axes, values, "step")
-    axes.set_ylabel("excess empirical loss (nats)")
-    parts.decades(axes.yaxis, most=8)
+    return parts.dataset_panel(table, "steps", draw, values, ", training items")
 
 
 def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
@@ -78,19 +70,18 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
     ]
     values = pd.concat(tables).rename(columns={"label": "series"})
     values = parts.plotted(values, x=values["series"].map(order.index))
-    draw = partial(_draw_end, values=values, order=order, styles=styles)
+
+    def draw(axes: Axes) -> None:
+        for name, place in parts.draw_rows(axes, order).items():
+            part, color = values[values["series"] == name], styles[name].color
+            axes.plot([part["mean"].min(), part["mean"].max()], [place] * 2, color=color, linewidth=2.0, alpha=0.35)
+            for _, row in part.iterrows():
+                _draw_mark(axes, row, place, color)
+        axes.set_xscale("log")
+        axes.set_xlabel("excess population loss (nats)")
+        parts.decades(axes.xaxis, most=8)
+
     return parts.dataset_panel(table, "population", draw, values, ", test items")
-
-
-def _draw_end(axes: Axes, values: pd.DataFrame, order: list[str], styles: dict[str, Style]) -> None:
-    for name, place in parts.draw_rows(axes, order).items():
-        part, color = values[values["series"] == name], styles[name].color
-        axes.plot([part["mean"].min(), part["mean"].max()], [place] * 2, color=color, linewidth=2.0, alpha=0.35)
-        for _, row in part.iterrows():
-            _draw_mark(axes, row, place, color)
-    axes.set_xscale("log")
-    axes.set_xlabel("excess population loss (nats)")
-    parts.decades(axes.xaxis, most=8)
 
 
 def _draw_mark(axes: Axes, row: pd.Series, place: int, color: str) -> None:

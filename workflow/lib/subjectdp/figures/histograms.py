@@ -1,7 +1,6 @@
 """Histograms of mini-batches by their largest group of one subject's items, or by distinct subjects."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,32 +68,35 @@ def _binned(table: pd.Series | pd.DataFrame) -> tuple[Any, int]:
     return table.groupby(places).sum().reindex(range(first, last + 1, width), fill_value=0), width
 
 
-def draw_histogram(
-    axes: Axes, values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
-) -> None:
-    """Bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
+def histogram(
+    values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
+) -> Callable[[Axes], None]:
+    """Draws bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
 
     A solid line stands at ``mean``, a dotted one at the number that a ``paper`` prints.
     """
     width = int(str(values.index.name or 1))
-    x = values["x"].to_numpy(dtype=float) + (width - 1) / 2
-    height, color = values["mean"].to_numpy(dtype=float), style.color
-    axes.bar(x, height, width=0.86 * width, color=color, alpha=0.55, edgecolor=color, linewidth=0.6)
-    if values["low"].notna().any() and len(values) <= _MAX_ERROR_BARS:
-        error = np.clip(values["high"].to_numpy(dtype=float) - height, 0, None)
-        axes.errorbar(x, height, yerr=error, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
-    axes.axvline(mean, color=_INK, linewidth=1.2, label=f"mean {mean:.{1 if mean >= 100 else 2}f}")
-    if paper is not None:
-        axes.axvline(paper, color=_INK, linewidth=1.2, linestyle=":", label=f"paper {paper:g}")
-    axes.set_ylim(0, highest(values) * 1.22)
-    axes.set_xlabel(AXIS_LABELS[quantity])
-    share = str(values["quantity"].iloc[0]).startswith("share")
-    axes.set_ylabel("share of mini-batches (%)" if share else "mini-batches in a run")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
-    axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
-    )
-    axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)
+    x, height = values["x"].to_numpy(dtype=float) + (width - 1) / 2, values["mean"].to_numpy(dtype=float)
+
+    def draw(axes: Axes) -> None:
+        axes.bar(x, height, width=0.86 * width, color=style.color, alpha=0.55, edgecolor=style.color, linewidth=0.6)
+        if values["low"].notna().any() and len(values) <= _MAX_ERROR_BARS:
+            error = np.clip(values["high"].to_numpy(dtype=float) - height, 0, None)
+            axes.errorbar(x, height, yerr=error, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
+        axes.axvline(mean, color=_INK, linewidth=1.2, label=f"mean {mean:.{1 if mean >= 100 else 2}f}")
+        if paper is not None:
+            axes.axvline(paper, color=_INK, linewidth=1.2, linestyle=":", label=f"paper {paper:g}")
+        axes.set_ylim(0, highest(values) * 1.22)
+        axes.set_xlabel(AXIS_LABELS[quantity])
+        share = str(values["quantity"].iloc[0]).startswith("share")
+        axes.set_ylabel("share of mini-batches (%)" if share else "mini-batches in a run")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+        axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
+        )
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)
+
+    return draw

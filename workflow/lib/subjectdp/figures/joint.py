@@ -1,7 +1,5 @@
 """Joint noise by a trusted aggregator: our runs over rounds, and the joint-noise paper's Figures 1 to 3."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial
@@ -146,16 +144,15 @@ def _bits_panel(table: pd.DataFrame, metric: str) -> Panel:
     quantity, label, factor = _BITS_METRICS[metric]
     values = bands(table.assign(value=table[metric] * factor), ["dataset", "series", "x"], "value")
     values = parts.plotted(values, quantity=quantity)
-    draw = partial(_draw_bits, values=values, label=label)
+
+    def draw(axes: Axes) -> None:
+        parts.draw_lines(axes, values, _BITS_STYLES)
+        axes.xaxis.set_major_locator(FixedLocator(sorted(values["x"].unique())))
+        axes.set_xlabel("bits of a clipped gradient's grid")
+        axes.set_ylabel(label)
+        axes.set_ylim(0, max(1e-3, 1.15 * parts.highest(values)))
+
     return parts.dataset_panel(table, f"{quantity}_by_bits", draw, values, ", rounded gradients")
-
-
-def _draw_bits(axes: Axes, values: pd.DataFrame, label: str) -> None:
-    parts.draw_lines(axes, values, _BITS_STYLES)
-    axes.xaxis.set_major_locator(FixedLocator(sorted(values["x"].unique())))
-    axes.set_xlabel("bits of a clipped gradient's grid")
-    axes.set_ylabel(label)
-    axes.set_ylim(0, max(1e-3, 1.15 * parts.highest(values)))
 
 
 def one_step_or_epoch(inputs: FigureInputs, name: str) -> Sheet:
@@ -223,20 +220,18 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
         for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
     ]
     values = _standard_errors(pd.concat(tables))
-    draw_points = partial(_draw_points, values=values, styles=styles)
+
+    def draw_points(axes: Axes) -> None:
+        offsets = np.linspace(-0.15, 0.15, len(styles))
+        for offset, (series, style) in zip(offsets, styles.items(), strict=True):
+            part = values[values["series"] == series]
+            errors = (part["mean"] - part["low"]).fillna(0.0)
+            axes.errorbar(part["x"] + offset, part["mean"], errors, fmt=style.marker, color=style.color, capsize=2)
+        axes.set_xticks(range(len(_PLACES)), _PLACES)
+        axes.set_xlim(-0.5, len(_PLACES) - 0.5)
+        axes.set_ylabel("test accuracy (%)")
+
     return (*panels, parts.dataset_panel(table, "best_and_last", draw_points, values, ", best and last"))
-
-
-def _draw_points(axes: Axes, values: pd.DataFrame, styles: dict[str, Style]) -> None:
-    offsets = np.linspace(-0.15, 0.15, len(styles))
-    for offset, (series, style) in zip(offsets, styles.items(), strict=True):
-        part = values[values["series"] == series]
-        errors = (part["mean"] - part["low"]).fillna(0.0)
-        mark = style.marker or "o"
-        axes.errorbar(part["x"] + offset, part["mean"], errors, fmt=mark, color=style.color, capsize=2)
-    axes.set_xticks(range(len(_PLACES)), _PLACES)
-    axes.set_xlim(-0.5, len(_PLACES) - 0.5)
-    axes.set_ylabel("test accuracy (%)")
 
 
 def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
@@ -281,18 +276,17 @@ def _metric_panel(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles:
 
 def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) -> Panel:
     values = _standard_errors(table.assign(x=table["rounds"]))
-    draw = partial(_draw_by_rounds, values=values, words=words, styles=styles)
+
+    def draw(axes: Axes) -> None:
+        aside = parts.shifts(list(styles))
+        for (series, quantity), part in values.groupby(["series", "quantity"], sort=True):
+            hollow = str(quantity).endswith("_last")
+            parts.draw_marks(axes, part, styles[str(series)], hollow, aside[str(series)])
+        parts.logarithmic(axes, sorted(values["x"].unique()), "rounds of the run")
+        # marks stand aside from their places, so that axes do not see them
+        low, high = float(np.nanmin(values[["low", "mean"]])), float(np.nanmax(values[["high", "mean"]]))
+        space = 0.06 * (high - low) or 1.0
+        axes.set_ylim(max(0.0, low - space), high + space)
+        axes.set_ylabel(words)
+
     return parts.dataset_panel(table, key, draw, values, weight=2 / 3)  # three beside one another
-
-
-def _draw_by_rounds(axes: Axes, values: pd.DataFrame, words: str, styles: dict[str, Style]) -> None:
-    aside = parts.shifts(list(styles))
-    for (series, quantity), part in values.groupby(["series", "quantity"], sort=True):
-        hollow = str(quantity).endswith("_last")
-        parts.draw_marks(axes, part, styles[str(series)], hollow, aside[str(series)])
-    parts.logarithmic(axes, sorted(values["x"].unique()), "rounds of the run")
-    # marks stand aside from their places, so that axes do not see them
-    low, high = np.nanmin(values[["low", "mean"]]), np.nanmax(values[["high", "mean"]])
-    space = 0.06 * float(high - low) or 1.0
-    axes.set_ylim(max(0.0, float(low) - space), float(high) + space)
-    axes.set_ylabel(words)

@@ -4,10 +4,7 @@ For each data set: accuracy and loss over rounds, and histograms of mini-batches
 items and by distinct subjects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,7 +12,7 @@ from matplotlib.axes import Axes
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.histograms import AXIS_LABELS, counts_by_value, draw_histogram, run_means, shares
+from subjectdp.figures.histograms import AXIS_LABELS, counts_by_value, histogram, run_means, shares
 from subjectdp.figures.panels import Panel, Sheet
 from subjectdp.figures.rounds import METRICS, curve_panel
 from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
@@ -34,10 +31,7 @@ _SWEPT = {
     "mean_subjects": "mean distinct subjects",
 }
 _MAX_CURVES = 5
-_SCALE_STYLES = {
-    "largest_group": ALGORITHM_STYLES["LocalGroupDP"],
-    "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"],
-}
+_SCALE_STYLES = {"largest_group": ALGORITHM_STYLES["LocalGroupDP"], "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"]}
 
 
 def training_and_batches(inputs: FigureInputs, name: str) -> Sheet:
@@ -89,8 +83,7 @@ def _counts(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -
         counted = sampling_runs(runs, preferred)
         values = counts_by_value(counted, steps, quantity)
         mean = float(run_means(steps[steps["run_id"].isin(counted["run_id"])], quantity)["value"].mean())
-        style = styles[in_order(counted["label"])[0]]
-        draw = partial(draw_histogram, values=values, quantity=quantity, style=style, mean=mean)
+        draw = histogram(values, quantity, styles[in_order(counted["label"])[0]], mean)
         key = "group_size" if quantity == "largest_group" else "subjects"
         panels.append(parts.dataset_panel(counted, key, draw, values))
     return panels
@@ -161,7 +154,10 @@ def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]
 def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
     values = bands(runs, ["dataset", "label", "alpha"], "value")
     values = parts.plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
-    draw = partial(_draw_sweep, values=values, styles=styles, label=_SWEPT[quantity])
+
+    def draw(axes: Axes) -> None:
+        _draw_sweep(axes, values, styles, _SWEPT[quantity])
+
     return parts.dataset_panel(runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None)
 
 
@@ -238,38 +234,26 @@ def _heading(setting: Setting) -> str:
 
 
 def _histogram(setting: Setting, part: pd.DataFrame, quantity: str) -> Panel:
-    values = shares(part, quantity, setting.dataset)
-    draw = partial(
-        draw_histogram,
-        values=values,
-        quantity=quantity,
-        style=_SCALE_STYLES[quantity],
-        mean=float(part[quantity].mean()),
-        paper=_published(setting, quantity),
-    )
+    values, mean = shares(part, quantity, setting.dataset), float(part[quantity].mean())
+    draw = histogram(values, quantity, _SCALE_STYLES[quantity], mean, _published(setting, quantity))
     return Panel(setting.name, _heading(setting), draw, values, False)
 
 
 def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity: str) -> Panel:
-    """Means over α of one data set."""
+    """Means over α of one data set, and those that the papers state."""
     dataset = settings[0].dataset
     means = [float(drawn[setting.name][quantity].mean()) for setting in settings]
-    values = parts.plotted(
-        pd.DataFrame({"x": [s.alpha for s in settings], "mean": means}),
-        dataset=dataset,
-        series=dataset_name(dataset),
-        quantity=f"mean_{quantity}",
-    )
+    facts = {"dataset": dataset, "series": dataset_name(dataset), "quantity": f"mean_{quantity}"}
+    values = parts.plotted(pd.DataFrame({"x": [s.alpha for s in settings], "mean": means}), **facts)
     stated = {s.alpha: value for s in settings if (value := _published(s, quantity)) is not None}
-    draw = partial(_draw_means, values=values, quantity=quantity, stated=stated)
+
+    def draw(axes: Axes) -> None:
+        label = "mean " + AXIS_LABELS[quantity].replace(" in a mini-batch", "")
+        _draw_sweep(axes, values, {facts["series"]: _SCALE_STYLES[quantity]}, label)
+        for x, mean in zip(values["x"], values["mean"], strict=True):
+            parts.write_beside(axes, f"{mean:.3g}", (x, mean), (0, -12), ha="center", va="top", color="black")
+        if stated:
+            axes.plot([*stated], [*stated.values()], "o", color="#202020", markersize=10, markerfacecolor="none")
+            axes.set_ylim(0, max(axes.get_ylim()[1], 1.15 * max(stated.values())))
+
     return Panel(f"{dataset}_alpha", _heading(settings[0]), draw, values, False)
-
-
-def _draw_means(axes: Axes, values: pd.DataFrame, quantity: str, stated: dict[float, float]) -> None:
-    label = "mean " + AXIS_LABELS[quantity].replace(" in a mini-batch", "")
-    _draw_sweep(axes, values, {str(values["series"].iloc[0]): _SCALE_STYLES[quantity]}, label)
-    for x, mean in zip(values["x"], values["mean"], strict=True):
-        parts.write_beside(axes, f"{mean:.3g}", (x, mean), (0, -12), ha="center", va="top", color="black")
-    if stated:
-        axes.plot([*stated], [*stated.values()], "o", color="#202020", markersize=10, markerfacecolor="none")
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1.15 * max(stated.values())))

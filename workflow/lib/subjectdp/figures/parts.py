@@ -1,7 +1,5 @@
 """What the figures share: panels of a data set, plotted values, lines, marks and axes, legends and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,14 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
@@ -33,12 +24,7 @@ def by_dataset(runs: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def dataset_panel(
-    rows: pd.DataFrame,
-    key: str,
-    draw: Callable[[Axes], None],
-    values: pd.DataFrame,
-    words: str = "",
-    **more: Any,
+    rows: pd.DataFrame, key: str, draw: Callable[[Axes], None], values: pd.DataFrame, words: str = "", **more: Any
 ) -> Panel:
     """A panel of one data set's ``rows`` (columns dataset and synthetic).
 

@@ -3,18 +3,14 @@
 A claim is what a paper states and no guarantee; sound is what an accountant proves for the same run.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
@@ -24,13 +20,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
 from subjectdp.results.labels import format_epsilon
-from subjectdp.results.select import (
-    CONDITIONAL_MARK,
-    CONDITIONAL_NOTE,
-    claimed_units,
-    is_conditional,
-    steps_words,
-)
+from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, claimed_units, is_conditional, steps_words
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),
@@ -43,8 +33,6 @@ UNITS = {
     "item": ("epsilon_sound_item", "one item"),
 }
 _CLAIM = "epsilon_as_published"
-_SIDE_BY_SIDE = 5.0  # points
-_COVERED = 4.0  # per cent: accuracies nearer than this have marks that cover each other
 _APART = 0.11  # part of the axis that a tick's label takes
 _TARGET = ", ε = "
 _SOUND_MARK, _CLAIM_MARK = "accuracy_at_sound_epsilon", "accuracy_at_published_epsilon"
@@ -108,10 +96,23 @@ def _statements_panel(runs: pd.DataFrame) -> Panel:
         dataset = runs["dataset"].iloc[0]
         raise expected(f"privacy statements of {dataset}", "none", "at least one ε in the runs", DataError)
     conditional = {str(name) for name, part in named.groupby("series") if is_conditional(part)}
-    looks = {
-        name: (styles[label].color, CONDITIONAL_MARK if name in conditional else "") for name, label in series.items()
-    }
-    return parts.dataset_panel(runs, "epsilon", partial(_draw_statements, values=values, looks=looks), values)
+
+    def draw(axes: Axes) -> None:
+        low, high = _finite_ends(values["mean"])
+        edge = high * (high / low) ** 0.12 * 1.6
+        for claim in sorted(set(values.loc[values["x"] == _CLAIM, "mean"])):
+            axes.axvline(claim, color=GREY, linestyle="--", linewidth=1.2, zorder=1)
+        for name, place in parts.draw_rows(axes, list(series)).items():
+            part, color = values[values["series"] == name], styles[series[name]].color
+            mark = CONDITIONAL_MARK if name in conditional else ""
+            _draw_statements_of(axes, part.assign(shown=part["mean"].clip(upper=edge)), place, color, mark)
+        axes.set_xscale("log")
+        axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
+        axes.set_xlabel("ε")
+        ratio = edge / low
+        parts.decades(axes.xaxis, (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 3000 else (1.0,))
+
+    return parts.dataset_panel(runs, "epsilon", draw, values)
 
 
 def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
@@ -126,24 +127,8 @@ def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
     return parts.plotted(found.dropna(subset="mean"), quantity="largest_epsilon", x=statement)
 
 
-def _draw_statements(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[str, str]]) -> None:
-    """``looks``: of each series its colour, and what is written behind a subject's ε."""
-    low, high = _finite_ends(values["mean"])
-    edge = high * (high / low) ** 0.12 * 1.6
-    for claim in sorted(set(values.loc[values["x"] == _CLAIM, "mean"])):
-        axes.axvline(claim, color=GREY, linestyle="--", linewidth=1.2, zorder=1)
-    for name, place in parts.draw_rows(axes, list(looks)).items():
-        part = values[values["series"] == name]
-        _draw_statements_of(axes, part.assign(shown=part["mean"].clip(upper=edge)), place, looks[name])
-    axes.set_xscale("log")
-    axes.set_xlim(low / (edge / low) ** 0.04 / 1.6, edge * 1.5)
-    axes.set_xlabel("ε")
-    ratio = edge / low
-    parts.decades(axes.xaxis, (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 3000 else (1.0,))
-
-
-def _draw_statements_of(axes: Axes, part: pd.DataFrame, place: int, look: tuple[str, str]) -> None:
-    color, mark = look
+def _draw_statements_of(axes: Axes, part: pd.DataFrame, place: int, color: str, mark: str) -> None:
+    """One series' statements; ``mark`` is written behind a subject's ε."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     axes.plot([part["shown"].min(), part["shown"].max()], [place] * 2, color=color, linewidth=2.2, alpha=0.35)
     if set(part["x"]) == {_CLAIM}:
@@ -173,7 +158,7 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     styles = styles_for(runs["label"])
     seeds = parts.seed_note(runs, "series").replace("band", "bar")
     told = f"{seeds}; δ = {parts.written(runs['delta'])}; ε: the largest over the seeds"
-    strip = "Marks that would cover each other stand side by side. Right strip: no noise, or no finite ε can be stated"
+    strip = "Right strip: no noise, or no finite ε can be stated"
     marked = (CONDITIONAL_NOTE,) if is_conditional(runs) else ()
     return Sheet(
         name,
@@ -203,7 +188,10 @@ def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> 
     facts = runs.groupby("series").first()
     looks = {str(name): (styles[row["label"]], row["mode"] == "sound") for name, row in facts.iterrows()}
     conditional = {str(name) for name, part in runs.groupby("series") if unit == "subject" and is_conditional(part)}
-    draw = partial(_draw_accuracy, values=values, looks=looks, conditional=conditional)
+
+    def draw(axes: Axes) -> None:
+        _draw_accuracy(axes, values, looks, conditional)
+
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}", scale=scale)
 
@@ -231,11 +219,10 @@ def _draw_accuracy(
 ) -> None:
     low, high = _finite_ends(values["x"])
     edge = max(high, 3 * low) * (max(high, 3 * low) / low) ** 0.16 * 1.3
-    aside = _aside(values.assign(x=values["x"].clip(upper=edge)))
     for series, part in values.groupby("series", sort=True):
         places = part["x"].clip(upper=edge)
         for (_, row), x in zip(part.iterrows(), places, strict=True):
-            _draw_mark(axes, row, looks[str(series)], x, aside[str(series), str(row["quantity"])])
+            _draw_mark(axes, row, looks[str(series)], x)
             if series in conditional and row["quantity"] == _SOUND_MARK and math.isfinite(row["x"]):
                 parts.write_beside(axes, CONDITIONAL_MARK, (x, row["mean"]), (4, 4), va="baseline", fontsize=8)
         if len(part) > 1:  # from the claim to what holds
@@ -262,32 +249,21 @@ def _join_targets(axes: Axes, values: pd.DataFrame, looks: dict[str, tuple[Style
         axes.plot(ordered["x"], ordered["mean"], color=style.color, linestyle=":", linewidth=1.0, zorder=2)
 
 
-def _aside(values: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """How far in points each mark stands aside: marks at one ε whose accuracies would cover each other do."""
-    shifts = {}
-    for _, part in values.groupby(values["x"].map("{:.2g}".format)):
-        part = part.sort_values("mean", kind="stable")
-        for _, near in part.groupby((part["mean"].diff() > _COVERED).cumsum()):
-            for place, (series, quantity) in enumerate(zip(near["series"], near["quantity"], strict=True)):
-                shifts[str(series), str(quantity)] = _SIDE_BY_SIDE * (place - (len(near) - 1) / 2)
-    return shifts
-
-
-def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float, shift: float) -> None:
+def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float) -> None:
     """A mark with its interval: filled at a finite sound ε, open at the claim or without one, ringed in sound mode."""
     (style, ringed), sound = look, row["quantity"] == _SOUND_MARK
-    place = axes.transData + ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
     if sound and math.isfinite(row["low"]):
-        ends = [max(0.0, row["low"]), row["high"]]
-        axes.plot([x, x], ends, color=style.color, linewidth=1.2, transform=place)
-    # Not clipped: an accuracy of 0 % lies on the axis.
-    shared: dict[str, Any] = {"clip_on": False, "transform": place}
-    face = style.color if sound and math.isfinite(row["x"]) else "white"
-    mark: dict[str, Any] = {"color": style.color, "markerfacecolor": face, "markersize": 5.5, "zorder": 3}
-    axes.plot([x], [row["mean"]], style.marker, **mark, **shared)
+        axes.plot([x, x], [max(0.0, row["low"]), row["high"]], color=style.color, linewidth=1.2)
+    filled = sound and math.isfinite(row["x"])
+    # an open mark is larger and below: what holds stays in sight where it equals the claim
+    size, above, face = (5.5, 3, style.color) if filled else (8.5, 2.5, "white")
+    looks: list[dict[str, Any]] = [
+        {"marker": style.marker, "color": style.color, "markerfacecolor": face, "markersize": size, "zorder": above}
+    ]
     if ringed:
-        ring: dict[str, Any] = {"color": GREY, "markerfacecolor": "none", "markersize": 9.5, "zorder": 2}
-        axes.plot([x], [row["mean"]], "o", **ring, **shared)
+        looks.append({"marker": "o", "color": GREY, "markerfacecolor": "none", "markersize": 9.5, "zorder": 2})
+    for each in looks:
+        axes.plot([x], [row["mean"]], clip_on=False, **each)  # an accuracy of 0 % lies on the axis
 
 
 def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) -> None:
@@ -358,15 +334,15 @@ def _round_panel(runs: pd.DataFrame, curves: pd.DataFrame, unit: str, styles: di
     found = part.groupby(["label", "round"], sort=True)["epsilon"].agg(mean=largest_of, seeds="size")
     found = found.reset_index().rename(columns={"label": "series", "round": "x"})
     values = parts.plotted(found, dataset=dataset, quantity=f"largest_sound_epsilon_{unit}")
-    draw = partial(_draw_rounds, values=values, styles=styles, targets=sorted(runs["epsilon"].unique()))
+    targets = sorted(runs["epsilon"].unique())
+
+    def draw(axes: Axes) -> None:
+        parts.draw_lines(axes, values, styles)
+        for target in targets:
+            axes.axhline(target, color=GREY, linestyle="--", linewidth=1.2)
+        axes.set_yscale("log")
+        parts.rounds_axis(axes, values)
+        axes.set_ylabel("sound ε")
+        parts.decades(axes.yaxis, most=8)
+
     return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}")
-
-
-def _draw_rounds(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], targets: list[float]) -> None:
-    parts.draw_lines(axes, values, styles)
-    for target in targets:
-        axes.axhline(target, color=GREY, linestyle="--", linewidth=1.2)
-    axes.set_yscale("log")
-    parts.rounds_axis(axes, values)
-    axes.set_ylabel("sound ε")
-    parts.decades(axes.yaxis, most=8)

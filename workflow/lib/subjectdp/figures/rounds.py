@@ -1,7 +1,5 @@
 """Panels of a metric over training rounds: a line per series for the mean, a band, a thin line per seed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -16,10 +14,7 @@ from subjectdp.figures.parts import GREY, dataset_panel, draw_lines, plotted, ro
 from subjectdp.figures.style import Style
 from subjectdp.results.intervals import bands
 
-METRICS = {
-    "test_accuracy": ("accuracy", "test accuracy (%)", 100.0),
-    "test_loss": ("loss", "test loss (nats)", 1.0),
-}
+METRICS = {"test_accuracy": ("accuracy", "test accuracy (%)", 100.0), "test_loss": ("loss", "test loss (nats)", 1.0)}
 MARKS = 8
 _LOG_RATIO = 30.0  # largest ratio of losses on a linear axis
 
@@ -34,12 +29,7 @@ def curve_values(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: 
 
 
 def curve_panel(
-    runs: pd.DataFrame,
-    rounds: pd.DataFrame,
-    metric: str,
-    styles: dict[str, Style],
-    series: str = "label",
-    **more: Any,
+    runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style], series: str = "label", **more: Any
 ) -> Panel:
     """A panel of ``metric`` over rounds for the runs of one data set; ``more`` as of :func:`dataset_panel`.
 

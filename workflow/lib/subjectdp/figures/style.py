@@ -4,8 +4,6 @@ Colours are from the Okabe-Ito set, which is safe for colour-blind readers; mark
 well, so that a figure is readable in grey.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

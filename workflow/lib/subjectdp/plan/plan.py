@@ -162,15 +162,13 @@ class Accountant(StrEnum):
     PLD = "pld"
     RDP = "rdp"
     RDP_INTEGER = "rdp_integer"  # Rényi bounds that hold for integer noise
-    PRV = "prv"
     OPACUS = "opacus"  # Opacus' RDP accountant, of the papers' claims: it knows sampled Gaussians alone
     MIRONOV = "mironov"  # the joint-noise paper's: Rényi at the orders 2 to 63, Mironov's conversion
-    GDP = "gdp"  # the central limit: it underestimates ε
 
     @property
     def only_claims(self) -> bool:
         """Whether its ε is a paper's claim, from which no ε that holds is taken."""
-        return self in (Accountant.GDP, Accountant.OPACUS, Accountant.MIRONOV)
+        return self in (Accountant.OPACUS, Accountant.MIRONOV)
 
 
 class PublishedSampling(StrEnum):

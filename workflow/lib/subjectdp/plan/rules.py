@@ -171,7 +171,7 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
         reasons = "; ".join(mechanism.data_dependence)
         yield PrivacyError(f"{mechanism.title} cannot run in sound mode: {reasons}.")
     if Accountant(settings.accountant).only_claims:
-        allowed = "one that bounds ε from above for any mechanism when privacy.mode is sound (pld, rdp or prv)"
+        allowed = "one that bounds ε from above for any mechanism when privacy.mode is sound (pld or rdp)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
     if mechanism.counts_items and not cap_enforced:
         allowed = (

@@ -3,8 +3,6 @@
 No part of a table's code fingerprint, which each rule states for its own table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

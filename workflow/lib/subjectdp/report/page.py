@@ -1,7 +1,5 @@
 """Pages of the results, by one template, page.html: files that open without a server and ask for nothing."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The page of a scenario's results, ``index.html``: what was run, what holds, figures and scorecard in one file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,11 +79,7 @@ def write_results_page(
             }
             for name, facts in figures.items()
         ],
-        last=(
-            "Scorecard",
-            "Each printed number, ours with its 95 % interval, and the verdict.",
-            ranked[_SCORES],
-        ),
+        last=("Scorecard", "Each printed number, ours with its 95 % interval, and the verdict.", ranked[_SCORES]),
         links={f"tables/{name}.html": label for name, label in tables.items()},
     )
 

@@ -1,7 +1,5 @@
 """The table of runs by setting, and sampling at the papers' scale beside the papers' numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 

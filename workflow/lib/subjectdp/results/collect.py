@@ -4,8 +4,6 @@ A run with a missing, empty, truncated or foreign file is refused by name: no fi
 mini-batches than were computed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

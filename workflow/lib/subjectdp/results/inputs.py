@@ -1,7 +1,5 @@
 """A scenario's collected tables: their columns, and reading them; DataError if one is damaged or lacks a column."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

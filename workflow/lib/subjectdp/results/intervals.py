@@ -1,7 +1,5 @@
 """Means over seeds with Student-t intervals, and paired differences between algorithms with the same seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

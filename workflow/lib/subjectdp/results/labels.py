@@ -1,7 +1,5 @@
 """Display names of runs, data sets and numbers, shared by figures, tables and messages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Chooses the runs that a figure shows, and says what their algorithms claim and guarantee."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Decided from settings alone, so that a figure that cannot be drawn is refused be
 (``forecast.before_start``). Imports nothing heavy: the Snakefile reads it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sound algorithms at equal settings: accuracy, and SubjectRelease's lead over each with its interval."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from subjectdp.algorithms.registry import label

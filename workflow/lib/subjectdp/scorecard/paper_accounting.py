@@ -5,8 +5,6 @@ modelled sizes, over 16 silos. Claims are judged on the audits' federation (:mod
 subjects are all alike, so that no verdict rests on a subject that happens to be the largest everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Targets measured on trained runs: the choice of runs for a target's setting, and the metric over their seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

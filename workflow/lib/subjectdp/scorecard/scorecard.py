@@ -4,8 +4,6 @@ One row per target, in the order of the targets' file; targets that nothing in t
 is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/findings.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Targets measured without the scenario's runs: by sampling alone, by accounting, by the convex model."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd
@@ -13,11 +11,7 @@ from subjectdp.scorecard.targets import Kind, Target
 from subjectdp.scorecard.verdicts import Measured
 from subjectdp.utility import EMPIRICAL, POPULATION
 
-SAMPLED = {
-    "subjects_per_batch": "subjects",
-    "largest_group": "largest_group",
-    "largest_group_mode": "largest_group",
-}
+SAMPLED = {"subjects_per_batch": "subjects", "largest_group": "largest_group", "largest_group_mode": "largest_group"}
 """Metrics of mini-batches and the column of the statistics that they come from."""
 _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
 

@@ -74,11 +74,7 @@ _REASONS = {  # of an interval inside the allowed range, outside, across its edg
         "the interval is above the number",
         "the interval holds the number",
     ),
-    Kind.ORDER: (
-        "the lead's interval is above 0",
-        "the lead's interval is below 0",
-        "the lead's interval holds 0",
-    ),
+    Kind.ORDER: ("the lead's interval is above 0", "the lead's interval is below 0", "the lead's interval holds 0"),
     Kind.BOUND: (
         "the measured loss is below the bound",
         "the measured loss is above the bound",

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from subjectdp.cli.parser import Line, add_json, add_results
+from subjectdp.cli.retrained import retrained
 from subjectdp.config import load_scenario
 from subjectdp.forecast.before_start import undrawable_figures
 from subjectdp.forecast.plan_report import plan_scenario
@@ -21,6 +22,7 @@ def add_parser(commands: Any) -> None:
         "not start.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    parser.add_argument("--since", metavar="COMMIT", help="say only how many runs the code changed since then retrains")
     add_results(parser)
     add_json(parser, "print JSON, a row for runs that differ only in their seed")
     parser.set_defaults(run=run)
@@ -37,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
+    if options.since is not None:
+        print(f"{scenario.name}: retrains {retrained(scenario, options.since)} of {len(scenario.runs)} runs")
+        return 0
     line = Line(sys.stderr)
     frame, text = plan_scenario(
         scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")

@@ -23,11 +23,7 @@ def silo_data(items: int, people: int, seed: int) -> tuple[TensorDataset, list[i
 def main() -> tuple[float, float]:
     """Trains; returns the test accuracy and ε of a person over all silos."""
     torch.manual_seed(0)
-    silos = {
-        "north": silo_data(900, 700, 1),
-        "south": silo_data(1500, 700, 2),
-        "west": silo_data(1200, 400, 3),
-    }
+    silos = {"north": silo_data(900, 700, 1), "south": silo_data(1500, 700, 2), "west": silo_data(1200, 400, 3)}
     counts = Counter((person, name) for name, (_, owners) in silos.items() for person in owners)
 
     schedule = subjectdp.Schedule(rounds=ROUNDS, steps=STEPS, batch_size=BATCH, max_items_per_subject=CAP)

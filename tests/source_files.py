@@ -104,25 +104,12 @@ _SPEECH = "Now is the winter of our discontent made glorious summer by this sun 
 
 def etext(speeches: int = 12) -> str:
     """Two plays, one of them with speeches in column 0, after contents and sonnets, in the 1994 layout."""
-    lines = [
-        "This is the 100th Etext file",
-        "CONTENTS",
-        "1609",
-        "THE SONNETS",
-        "",
-        "by William Shakespeare",
-        "",
-    ]
+    lines = ["This is the 100th Etext file", "CONTENTS", "1609", "THE SONNETS", "", "by William Shakespeare", ""]
     lines += ["  From fairest creatures. We desire increase", ""]
     lines += ["1595", "", "A PLAY OF TESTS", "", "", "by William Shakespeare", "", "ACT I. SCENE 1.", ""]
     for n in range(speeches):
         lines += [f"  KING. {_SPEECH.format(n=n)}", "    that lour'd   upon our house.", ""]
-        lines += [
-            "                 Enter a fool",
-            f"  First Fool. {_SPEECH.format(n=n)}",
-            "  [Exit]",
-            "    ay me.",
-        ]
+        lines += ["                 Enter a fool", f"  First Fool. {_SPEECH.format(n=n)}", "  [Exit]", "    ay me."]
     lines += ["  MUTE. One.", "  MUTE. Two.", *["  Brief. No more than a window."] * 2, "  BRIEF. Ay."]
     lines += ["1592", "", "THE COMEDY OF ERRORS", "", "", "by William Shakespeare", "", "ACT I. SCENE 1", ""]
     for n in range(speeches):

@@ -7,9 +7,7 @@ import pytest
 from subjectdp import compiled
 
 
-def test_where_no_folder_can_be_written_the_functions_are_compiled_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_no_folder_can_be_written_the_functions_are_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = compiled.njit, []
 
     def refusing(function=None, **options):

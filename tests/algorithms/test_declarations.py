@@ -11,13 +11,7 @@ from algorithms import tiny
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import (
-    AccountingMode,
-    Mechanism,
-    NoiseDistribution,
-    PrivacyUnit,
-    TrustModel,
-)
+from subjectdp.plan.plan import AccountingMode, Mechanism, NoiseDistribution, PrivacyUnit, TrustModel
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
@@ -64,10 +58,7 @@ def test_what_is_declared_beyond_the_papers(name: str, variant: str | None, decl
 def test_only_fed_avg_claims_nothing() -> None:
     claims = {name: mechanism(name, variant, AccountingMode.SOUND).claimed_unit for name, variant, _ in PAPERS}
     assert [name for name, unit in claims.items() if unit is None] == ["fed_avg"]
-    assert {name for name, unit in claims.items() if unit is PrivacyUnit.ITEM} == {
-        "local_item_dp",
-        "joint_noise",
-    }
+    assert {name for name, unit in claims.items() if unit is PrivacyUnit.ITEM} == {"local_item_dp", "joint_noise"}
 
 
 CASES = [

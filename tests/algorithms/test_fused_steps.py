@@ -14,13 +14,7 @@ from torch import Tensor
 
 from accounting import plans
 from algorithms import tiny
-from algorithms.test_joint_noise import (
-    after_a_round,
-    joint_plan,
-    noise_of_a_round,
-    silo_average,
-    variance_fits,
-)
+from algorithms.test_joint_noise import after_a_round, joint_plan, noise_of_a_round, silo_average, variance_fits
 from algorithms.test_rules import SEED
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of

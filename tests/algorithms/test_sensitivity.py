@@ -25,14 +25,7 @@ from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.plan.plan import (
-    AccountingMode,
-    Clipping,
-    NoiseDistribution,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import AccountingMode, Clipping, NoiseDistribution, PrivacyPlan, PrivacyUnit, SamplingMethod
 from subjectdp.training.integer_noise import rounded_sum
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND

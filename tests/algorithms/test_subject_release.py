@@ -16,14 +16,7 @@ from algorithms import tiny
 from algorithms.test_rules import ROUND, SEED, Reference
 from algorithms.test_sensitivity import LINEAR, ROUNDING, SUBJECTS, World, worlds
 from subjectdp.config.sections import OptimizerConfig
-from subjectdp.plan.plan import (
-    AccountingMode,
-    BudgetWeights,
-    Clipping,
-    PrivacyPlan,
-    SubjectSettings,
-    TrustModel,
-)
+from subjectdp.plan.plan import AccountingMode, BudgetWeights, Clipping, PrivacyPlan, SubjectSettings, TrustModel
 from subjectdp.sampling.batches import subjects_of_round
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
@@ -58,11 +51,9 @@ class SubjectReference(Reference):
     def weight(self, subject: int, silo: int) -> float:
         own = self.counts[:, subject]
         held = own > 0
-        shares = {
-            BudgetWeights.UNIFORM: held * 1.0,
-            BudgetWeights.PROPORTIONAL: own,
-            BudgetWeights.FIXED: np.ones(3),
-        }[self.rule]
+        shares = {BudgetWeights.UNIFORM: held * 1.0, BudgetWeights.PROPORTIONAL: own, BudgetWeights.FIXED: np.ones(3)}[
+            self.rule
+        ]
         total = math.sqrt((shares**2).sum()) if self.squared else shares.sum()
         return float(shares[silo] / total)
 

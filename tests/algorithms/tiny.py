@@ -52,8 +52,7 @@ def tiny_data(seed: int = 0) -> TinyData:
     generator = torch.Generator().manual_seed(seed)
     total = sum(ITEMS)
     return TinyData(
-        torch.randn(total, FEATURES, generator=generator) * 2,
-        torch.randint(0, CLASSES, (total,), generator=generator),
+        torch.randn(total, FEATURES, generator=generator) * 2, torch.randint(0, CLASSES, (total,), generator=generator)
     )
 
 

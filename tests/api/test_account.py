@@ -116,13 +116,7 @@ def test_what_was_read_from_the_data_is_said() -> None:
         ("fed_avg", {}, 1.0, "adds no noise", PrivacyError),
         ("capped_item_dp", {"max_items_per_subject": None}, 1.0, "max_items_per_subject.*cap", ConfigError),
         ("local_item_dp", {"batch_size": 61}, 1.0, "Expected batch_size.* 60 items", ConfigError),
-        (
-            "local_item_dp",
-            {"batch_size": None},
-            1.0,
-            "batch_size and sampling_prob.* got 'neither'",
-            ConfigError,
-        ),
+        ("local_item_dp", {"batch_size": None}, 1.0, "batch_size and sampling_prob.* got 'neither'", ConfigError),
         ("local_item_dp", {"sampling_probability": 0.1}, 1.0, "got 'both'", ConfigError),
         ("subject_release", {}, 1.0, "Expected sampling_probability.* subject", ConfigError),
         ("local_item_dp", {"sampling": "shuffled"}, 1.0, "poisson or fixed_batch_size", ConfigError),
@@ -172,11 +166,7 @@ def test_importing_is_light_and_names_are_whole() -> None:
         "print(sorted(heavy & set(sys.modules)), sorted(set(subjectdp.__all__) - set(dir(subjectdp))))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(LIBRARY)},
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIBRARY)}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[] []\n"
     for name in subjectdp.__all__:

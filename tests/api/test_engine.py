@@ -339,12 +339,7 @@ def test_training_learns_and_schedulers_work(make: Any) -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
     settings = subjectdp.PrivacySettings("subject", "subjects", noise_multiplier=0.5)
     private, optimizer, loss, loader = engine.make_private(
-        model,
-        optimizer,
-        nn.CrossEntropyLoss(),
-        DataLoader(dataset, 40),
-        [i // 2 for i in range(400)],
-        settings,
+        model, optimizer, nn.CrossEntropyLoss(), DataLoader(dataset, 40), [i // 2 for i in range(400)], settings
     )
     for _ in range(6):
         for batch, targets in loader:
@@ -482,11 +477,7 @@ class Words(Dataset[Any]):
     ],
 )
 def test_settings_and_data_that_do_not_fit(
-    settings: dict[str, Any],
-    loader: Any,
-    subjects: list[str] | None,
-    message: str,
-    error: type[SubjectDPError],
+    settings: dict[str, Any], loader: Any, subjects: list[str] | None, message: str, error: type[SubjectDPError]
 ) -> None:
     chosen = {"noise_multiplier": 1.0, "max_items_per_subject": 5} | settings
     model = network()

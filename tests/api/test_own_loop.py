@@ -398,30 +398,13 @@ def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
         )
     started: list[int] = []
     loader = DataLoader(
-        Subset(Sorted(), range(12)),
-        4,
-        shuffle=True,
-        num_workers=1,
-        worker_init_fn=lambda worker: print(worker),
+        Subset(Sorted(), range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=lambda worker: print(worker)
     )
     assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is not None
     assert started == []
 
 
-NOBODY = [
-    None,
-    float("nan"),
-    np.nan,
-    pd.NA,
-    pd.NaT,
-    np.datetime64("NaT"),
-    "",
-    " ",
-    "NA",
-    "nan",
-    "<NA>",
-    "None",
-]
+NOBODY = [None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT"), "", " ", "NA", "nan", "<NA>", "None"]
 
 
 @pytest.mark.parametrize("value", NOBODY, ids=repr)

@@ -287,11 +287,7 @@ GPT2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 LABELS = {**SIZES, "num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 HUGGING_FACE = {
     "Bert": ("BertForSequenceClassification", LABELS, False),
-    "Roberta": (
-        "RobertaForSequenceClassification",
-        {**LABELS, "pad_token_id": 1},
-        False,
-    ),
+    "Roberta": ("RobertaForSequenceClassification", {**LABELS, "pad_token_id": 1}, False),
     "GPT2": ("GPT2LMHeadModel", GPT2, True),
     "GPTJ": ("GPTJForCausalLM", {**GPT2, "rotary_dim": 4}, True),
     "GPTNeoX": ("GPTNeoXForCausalLM", SIZES, True),
@@ -302,11 +298,7 @@ HUGGING_FACE = {
         {**SIZES, "num_key_value_heads": 1, "num_local_experts": 3, "experts_implementation": "eager"},
         True,
     ),
-    "Mamba": (
-        "MambaForCausalLM",
-        {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
-        True,
-    ),
+    "Mamba": ("MambaForCausalLM", {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4}, True),
 }
 
 
@@ -324,9 +316,7 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
     words = torch.randint(2, 50, (ITEMS, STEPS))
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 6, 4, 7]).unsqueeze(1)).long()
     check_beside_a_loop(
-        model,
-        {"input_ids": words, "attention_mask": mask},
-        words if next_symbol else torch.arange(ITEMS) % CLASSES,
+        model, {"input_ids": words, "attention_mask": mask}, words if next_symbol else torch.arange(ITEMS) % CLASSES
     )
 
 

@@ -203,9 +203,7 @@ def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
         assert float(total.double().norm()) <= 0.1
 
 
-def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where per-item gradients are too large to keep; cuDNN's setting is read when it would be called."""
     seen, real = [], torch.ops.aten.convolution_backward
 

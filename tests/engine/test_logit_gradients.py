@@ -86,9 +86,5 @@ def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
     labels[6] = label
     with pytest.raises(IndexError, match="Expected labels from 0"):
         errors_and_norms(
-            np.zeros((4, 7), np.float32),
-            labels.numpy(),
-            np.ones(7, np.float32),
-            False,
-            np.empty(7, np.float32),
+            np.zeros((4, 7), np.float32), labels.numpy(), np.ones(7, np.float32), False, np.empty(7, np.float32)
         )

@@ -84,10 +84,7 @@ def tail(width: int) -> nn.Module:
 
 RIGHT: dict[str, tuple[Any, Any]] = {
     "two linear layers": (lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), head=tail(8)), (6,)),
-    "three, along positions": (
-        lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8), head=tail(40)),
-        (5, 6),
-    ),
+    "three, along positions": (lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8), head=tail(40)), (5, 6)),
     "two convolutions": (lambda: Sum(nn.Conv2d(2, 4, 3), nn.Conv2d(2, 4, 3), head=tail(64)), (2, 6, 6)),
     "linear and layer norm": (lambda: Sum(nn.Linear(6, 6), nn.LayerNorm(6), head=tail(6)), (6,)),
     "generic and linear": (lambda: Sum(nn.PReLU(), nn.Linear(6, 6), head=tail(6)), (6,)),
@@ -196,11 +193,7 @@ def test_models_that_mix_items_are_refused(name: str) -> None:
 
 WORDS = torch.arange(12).view(12, 1) % 9
 NAMED: dict[str, tuple[Any, Any, str]] = {
-    "max_norm": (
-        lambda: nn.Sequential(nn.Embedding(9, 3, max_norm=0.5), nn.Flatten()),
-        WORDS,
-        "'0' .*max_norm",
-    ),
+    "max_norm": (lambda: nn.Sequential(nn.Embedding(9, 3, max_norm=0.5), nn.Flatten()), WORDS, "'0' .*max_norm"),
     "scale_grad_by_freq": (
         lambda: nn.Sequential(nn.Embedding(9, 3, scale_grad_by_freq=True), nn.Flatten()),
         WORDS,
@@ -230,11 +223,7 @@ SORTED = torch.cat([torch.zeros(16), torch.ones(16)])
         (1, nn.HuberLoss(), SORTED),
         (1, lambda out, y: (out - y).square(), SORTED),
         (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") * torch.softmax(y, 0), SORTED),
-        (
-            3,
-            lambda out, y: F.cross_entropy(out, y.long(), reduction="none") / y.mean().clamp_min(0.1),
-            SORTED,
-        ),
+        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") / y.mean().clamp_min(0.1), SORTED),
         (3, lambda out, y: F.cross_entropy(out, y.long()), SORTED),
         (3, lambda out, y: -torch.log_softmax(out @ out.T, 1).diagonal(), SORTED),
     ],

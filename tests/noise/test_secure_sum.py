@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from subjectdp.errors import ConfigError, DataError
-from subjectdp.noise.secure_sum import (
-    LARGEST_BITS,
-    Ring,
-    SiloBound,
-    checked_sum,
-    largest_sum,
-    ring_for,
-    skellam_tail,
-)
+from subjectdp.noise.secure_sum import LARGEST_BITS, Ring, SiloBound, checked_sum, largest_sum, ring_for, skellam_tail
 
 
 @st.composite
@@ -34,9 +26,7 @@ def admissible(draw: st.DrawFn) -> tuple[Ring, list[list[int]]]:
 @pytest.mark.slow
 @given(admissible())
 @settings(max_examples=300, deadline=None)
-def test_the_modular_sum_is_the_integer_sum_wherever_the_ring_holds_it(
-    case: tuple[Ring, list[list[int]]],
-) -> None:
+def test_the_modular_sum_is_the_integer_sum_wherever_the_ring_holds_it(case: tuple[Ring, list[list[int]]]) -> None:
     """Also where the parts themselves leave the ring: only the sum has to fit."""
     ring, parts = case
     arrays = [np.array(part, dtype=np.int64) for part in parts]
@@ -97,13 +87,7 @@ def test_the_tail_bound_is_safe_and_not_far_off(variance: float, probability: fl
 
 
 def bounds(**changes: float) -> SiloBound:
-    values = {
-        "items": 40,
-        "sampling_probability": 0.25,
-        "steps": 3,
-        "largest_entry": 16,
-        "noise_variance": 90.0,
-    }
+    values = {"items": 40, "sampling_probability": 0.25, "steps": 3, "largest_entry": 16, "noise_variance": 90.0}
     return SiloBound(**{**values, **changes})  # type: ignore[arg-type]
 
 

@@ -95,13 +95,7 @@ def test_no_noise_and_noise_that_the_sampler_cannot_draw() -> None:
         Grid.of_bits(32, 1.0, 10).noise(1e5, generator())
 
 
-@given(
-    st.integers(0, 12),
-    st.floats(1e-3, 1e3),
-    st.integers(1, 300),
-    st.floats(0.0, 1.0),
-    st.integers(0, 2**32 - 1),
-)
+@given(st.integers(0, 12), st.floats(1e-3, 1e3), st.integers(1, 300), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
 @settings(max_examples=150, deadline=None)
 def test_rounding_keeps_to_the_norm_bounds(
     bits: int, clip_norm: float, dimension: int, share: float, seed: int

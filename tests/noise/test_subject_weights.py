@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from subjectdp.errors import PrivacyError
-from subjectdp.noise.subject_weights import (
-    budget_weights,
-    check_budget,
-    clip_norms,
-    moved_at_one_silo,
-    reach,
-)
+from subjectdp.noise.subject_weights import budget_weights, check_budget, clip_norms, moved_at_one_silo, reach
 from subjectdp.plan.plan import BudgetWeights, TrustModel
 
 LOCAL, SUMMED = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION

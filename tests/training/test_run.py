@@ -116,10 +116,7 @@ def test_some_of_the_silos(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"training": {"batch_size": 500}}, "batch_size"),
-        ({"performance": {"device": "cuda:7"}}, "performance.device"),
-    ],
+    [({"training": {"batch_size": 500}}, "batch_size"), ({"performance": {"device": "cuda:7"}}, "performance.device")],
 )
 def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SubjectDPError, match=message):

@@ -27,11 +27,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "coins, some items, the sum alone": {
         "subject": {"sampling_probability": 0.6, "items": 2, "trust": "secure_aggregation"}
     },
-    "updates": {
-        "algorithm": "uldp_fl",
-        "subject": {"weights": "proportional"},
-        "training": {"local_steps": 2},
-    },
+    "updates": {"algorithm": "uldp_fl", "subject": {"weights": "proportional"}, "training": {"local_steps": 2}},
     "some silos": {"training": {"silos_per_round": 2}, "subject": {"weights": "fixed"}},
     "sampled subjects": {
         "algorithm": "subject_sampling",

@@ -211,10 +211,7 @@ def declare(
     mechanisms = tuple(
         replace(facts, algorithm=name, mode=mode)
         for variant in by_mode
-        for mode, facts in (
-            (AccountingMode.AS_PUBLISHED, variant.as_published),
-            (AccountingMode.SOUND, variant.sound),
-        )
+        for mode, facts in ((AccountingMode.AS_PUBLISHED, variant.as_published), (AccountingMode.SOUND, variant.sound))
     )
     if of_updates is not None:
         of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)

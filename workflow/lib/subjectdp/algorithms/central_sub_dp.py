@@ -18,14 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import (
-    DP_SGD,
-    RoundRule,
-    SiloTask,
-    declare,
-    group_noise_as_published,
-    vector_sum,
-)
+from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, group_noise_as_published, vector_sum
 from subjectdp.algorithms.protocols import LocalStep, Server, Vector
 from subjectdp.plan.plan import PrivacyUnit, PublishedSampling, TrustModel
 

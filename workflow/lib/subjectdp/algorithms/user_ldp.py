@@ -50,9 +50,6 @@ V1_SAMPLED = replace(
     reference="arXiv 2206.03617 v1, Algorithm 1 (q = B/|D_i|)",
 )
 V3 = replace(
-    V1,
-    variant="v3",
-    published_local_bound=True,
-    reference="arXiv 2206.03617 v3, Algorithm 3 and Theorem 3.11",
+    V1, variant="v3", published_local_bound=True, reference="arXiv 2206.03617 v3, Algorithm 3 and Theorem 3.11"
 )
 ALGORITHM = declare("user_ldp", "UserLDP", V1, V1_SAMPLED, V3, rounds=(RoundRule(local_step),))

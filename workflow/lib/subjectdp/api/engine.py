@@ -20,13 +20,7 @@ from torch.utils.data import DataLoader
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
-from subjectdp.api.private_step import (
-    PlainPassGuard,
-    PrivateLoss,
-    PrivateModule,
-    PrivateStep,
-    item_losses,
-)
+from subjectdp.api.private_step import PlainPassGuard, PrivateLoss, PrivateModule, PrivateStep, item_losses
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
@@ -394,9 +388,7 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise expected(
-            "optimizer",
-            type(optimizer).__name__,
-            "one that needs no closure: each would be a release of its own",
+            "optimizer", type(optimizer).__name__, "one that needs no closure: each would be a release of its own"
         )
 
 
@@ -438,8 +430,7 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
 def _warn_of_unused(names: list[str]) -> None:
     if names:
         warnings.warn(
-            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.",
-            stacklevel=3,
+            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.", stacklevel=3
         )
 
 

@@ -156,12 +156,7 @@ class PrivacyReport:
         """JSON-able: noise multipliers, statements with their privacy losses, plan."""
         noise, sound = self.noise_multipliers, self.statements["sound"]
         whole = noise_of_the_sum(self.plan)
-        return {
-            "noise_multiplier": whole,
-            "noise_multipliers": noise,
-            "guarantees": sound,
-            "plan": self.plan.to_dict(),
-        }
+        return {"noise_multiplier": whole, "noise_multipliers": noise, "guarantees": sound, "plan": self.plan.to_dict()}
 
     def __str__(self) -> str:
         return privacy_report_text(self.plan, self.statements)

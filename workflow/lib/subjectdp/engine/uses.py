@@ -533,11 +533,7 @@ def _again(use: _Use, whole: list[int], split: list[int], own: list[int]) -> Run
 
 
 def _item_gradients(
-    run: Run,
-    values: list[Tensor],
-    parts: list[Tensor],
-    own: list[int],
-    deltas: tuple[Tensor, ...],
+    run: Run, values: list[Tensor], parts: list[Tensor], own: list[int], deltas: tuple[Tensor, ...]
 ) -> list[Tensor]:
     """Gradients (items, ...) of the values, then of the parts ``own``: at once, or item by item where torch cannot."""
 

@@ -40,10 +40,7 @@ class RunInputs:
 
 
 def read_inputs(
-    config: Mapping[str, Any],
-    prepared_folder: Path | str,
-    partition_folder: Path | str,
-    cache_dir: Path | None = None,
+    config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
 ) -> RunInputs:
     """Reads a run's data, verifying their hashes, and makes its plan; ``cache_dir`` keeps noise calibrations.
 

@@ -51,11 +51,7 @@ class Checkpoints:
     """The checkpoints of one run; only those with the same ``identity`` are read. One is due after so many minutes."""
 
     def __init__(
-        self,
-        folder: Path,
-        identity: Mapping[str, str],
-        minutes: float = 0.0,
-        report: Callable[[str], None] = log.info,
+        self, folder: Path, identity: Mapping[str, str], minutes: float = 0.0, report: Callable[[str], None] = log.info
     ) -> None:
         self.folder, self.identity, self._report = folder, dict(identity), report
         self._seconds, self._last_time, self._last_round = 60.0 * minutes, time.monotonic(), 0

@@ -18,18 +18,7 @@ from subjectdp.errors import expected
 from subjectdp.places import CHECKOUT
 
 PACKAGES = (
-    *(
-        "torch",
-        "opacus",
-        "dp-accounting",
-        "numpy",
-        "pandas",
-        "pyarrow",
-        "snakemake",
-        "pillow",
-        "scipy",
-        "numba",
-    ),
+    *("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"),
 )
 _NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 

@@ -37,11 +37,7 @@ class MiniBatch:
     """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use."""
 
     def __init__(
-        self,
-        addresses: NDArray[np.int32],
-        owners: NDArray[np.int32],
-        data: DeviceDataset,
-        device: torch.device,
+        self, addresses: NDArray[np.int32], owners: NDArray[np.int32], data: DeviceDataset, device: torch.device
     ) -> None:
         self.addresses, self.owners = addresses, owners  # of each item: its address, its subject
         self.statistics = batch_statistics(owners)

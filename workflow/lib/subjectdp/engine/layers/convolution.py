@@ -13,16 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.layers.base import (
-    Coefficients,
-    Squares,
-    Sums,
-    group_sums,
-    grouped,
-    squared_rows,
-    wanted,
-    zeroed,
-)
+from subjectdp.engine.layers.base import Coefficients, Squares, Sums, group_sums, grouped, squared_rows, wanted, zeroed
 
 _BLOCKS = {"cpu": 4}  # items whose im2col copy stays in cache
 _GPU_BLOCK = 64  # on a GPU few launches matter more than cache

@@ -20,7 +20,7 @@ SHELL := bash
 .DEFAULT_GOAL := figures
 
 PYTHON ?= $(or $(shell command -v python3.11 || command -v python3.12 || command -v python3.13),python3)
-CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+CORES ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu)
 ARGS ?=
 SCENARIO ?= embedded
 

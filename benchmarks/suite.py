@@ -9,6 +9,7 @@ from benchmarks.calibrations import time_calibration
 from benchmarks.dry_runs import time_dry_runs
 from benchmarks.methods import BASE, METHODS, Case
 from benchmarks.processes import in_worker
+from benchmarks.public_api import TRAINED, measure_public, time_public
 from benchmarks.rounds import time_light_round, time_round
 from benchmarks.simulators import time_simulators
 from benchmarks.steps import measure_memory, time_steps
@@ -63,6 +64,15 @@ def _step_tables(options: Options) -> Iterator[Table]:
         yield Table(workload, batch, BASE, outcomes)
 
 
+def _public_tables(options: Options) -> Iterator[Table]:
+    workload = options.workload
+    outcomes = in_worker(time_public, workload, options.rounds)
+    if options.memory:
+        for name, peak in in_worker(measure_public, workload).items():
+            outcomes[name].memory = peak
+    yield Table(workload, TRAINED[workload].batch, BASE, outcomes)
+
+
 def _round_tables(options: Options) -> Iterator[Table]:
     yield Table("round", 64, "bare_steps", in_worker(time_round, "leaf_cnn", 64, options.rounds))
 
@@ -89,6 +99,7 @@ def _dag_tables(options: Options) -> Iterator[Table]:
 
 WORKLOADS: dict[str, Callable[[Options], Iterator[Table]]] = {
     **dict.fromkeys(_BATCHES, _step_tables),
+    **dict.fromkeys(TRAINED, _public_tables),
     "round": _round_tables,
     "light_round": _light_round_tables,
     "simulators": _simulator_tables,

@@ -178,6 +178,28 @@ def test_bodies(name: str) -> None:
     check_beside_a_loop(Headed(BODIES[name]()), inputs, targets)
 
 
+PLAIN = [
+    *(nn.MaxPool2d(2), nn.AvgPool2d(2), nn.LPPool2d(2, 2), nn.AdaptiveMaxPool2d(3), nn.AdaptiveAvgPool2d(3)),
+    *(nn.ReLU(inplace=True), nn.GELU(), nn.SiLU(), nn.Softplus(), nn.Hardswish(), nn.ELU(), nn.Softmax(1), nn.GLU(1)),
+    *(nn.ReflectionPad2d(1), nn.ZeroPad2d(1), nn.Upsample(scale_factor=2), nn.PixelShuffle(2), nn.Unfold(2)),
+    *(nn.LocalResponseNorm(2), nn.InstanceNorm2d(4), nn.Dropout2d(0.3), nn.FractionalMaxPool2d(2, output_size=3)),
+]
+
+
+@pytest.mark.parametrize("layer", PLAIN, ids=str)
+def test_layers_without_parameters(layer: nn.Module) -> None:
+    """Beside a followed parameter."""
+    torch.manual_seed(3)
+    body = Code(lambda m, x: m.layer(m.conv(x) * m.scale), layer=layer, conv=nn.Conv2d(1, 4, 3), scale=parameter(1))
+    model = nn.Sequential(body, nn.Flatten(), nn.LazyLinear(CLASSES))
+    inputs, targets = torch.randn(ITEMS, 1, 8, 8), torch.arange(ITEMS) % CLASSES
+    model(inputs)
+    if isinstance(layer, nn.FractionalMaxPool2d):  # draws numbers in every mode: a loop over items would see others
+        assert subjectdp.clip_sum(model, inputs, targets, 1.0)
+    else:
+        check_beside_a_loop(model.eval() if isinstance(layer, nn.Dropout2d) else model, inputs, targets)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_weight_norm_by_hooks() -> None:
     """Its weight is no leaf, which copy.deepcopy refuses."""

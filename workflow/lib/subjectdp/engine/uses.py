@@ -233,7 +233,7 @@ class Uses(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == F.__name__ and isinstance(func, types.FunctionType):
+        if isinstance(func, types.FunctionType) and func.__globals__ is vars(F):  # not the pools, which look up others
             with self:  # its parts are seen
                 return _body(func)(*args, **kwargs)
         given = list(_tensors((args, kwargs)))

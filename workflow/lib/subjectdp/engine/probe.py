@@ -136,22 +136,39 @@ class _Trial:
                 )
 
     def check_with_loop(self) -> list[str]:
-        quiet = _without_dropout(copied(self.model), self.inputs)
-        each, unused = self._loop(quiet)
-        alone = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in each]).norm(dim=0)
-        finite = torch.isfinite(alone) & (alone > 0)
-        clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
-        engine = self._engine(_without_dropout(copied(self.model), self.inputs), quiet.training)
+        clip_norm, alone, sums, unused, training = self._of_loop()
+        engine = self._engine(_without_dropout(copied(self.model), self.inputs), training)
         _seed()
         total, together = engine.clipped_sum(self.inputs, self.targets, clip_norm)
         _compare_norms(alone, together)
-        factors = torch.where(finite, (clip_norm / alone).clamp_max(1.0), 0.0)
-        sums = [torch.tensordot(factors, gradient.nan_to_num(0.0, 0.0, 0.0), dims=1) for gradient in each]
         _compare(engine, total, sums)
         return unused
 
-    def _loop(self, model: nn.Module) -> tuple[list[Tensor], list[str]]:
-        """Each trained parameter's gradients (B, ...) by item, and the parameters without any.
+    def _of_loop(self) -> tuple[float, Tensor, list[Tensor], list[str], bool]:
+        """A clip norm, and what a loop over items finds: norms, the clipped sum, parameters without any gradient.
+
+        The loop runs twice: the items' gradients together would take more memory than a step of the training.
+        """
+        quiet = _without_dropout(copied(self.model), self.inputs)
+        used: set[str] = set()
+        parameters = self._trained(quiet)
+        norms = []
+        for gradients in self._loop(quiet):
+            norms.append(torch.stack([each.norm() for each in gradients.values()]).norm() if gradients else None)
+            used |= gradients.keys()
+        zero = next(iter(parameters.values())).new_zeros(())
+        alone = torch.stack([zero if norm is None else norm for norm in norms])
+        finite = torch.isfinite(alone) & (alone > 0)
+        clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
+        factors = torch.where(finite, (clip_norm / alone).clamp_max(1.0), 0.0)
+        sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        for factor, gradients in zip(factors, self._loop(quiet), strict=True):
+            for name, gradient in gradients.items():
+                sums[name].add_(gradient.nan_to_num_(0.0, 0.0, 0.0), alpha=float(factor))
+        return clip_norm, alone, list(sums.values()), [name for name in parameters if name not in used], quiet.training
+
+    def _loop(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+        """Each item's gradients of the trained parameters; without those that it does not depend on.
 
         Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
         alone would see others than in the batch.
@@ -162,19 +179,15 @@ class _Trial:
         if _draws(model, self.inputs):
             _seed()
             batch = self.item_loss(call(model, self.inputs), self.targets)
-        rows, used = [], set()
         for i in range(self.items):
             if batch is None:
                 inputs, targets = self._taken(torch.tensor([i]))
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
-            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-            used |= {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
-            pairs = zip(gradients, parameters.values(), strict=True)
-            rows.append([torch.zeros_like(p) if g is None else g for g, p in pairs])
-        each = [torch.stack(gradients).detach() for gradients in zip(*rows, strict=True)]
-        return each, [name for name in parameters if name not in used]
+            kept = batch is not None
+            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=kept)
+            yield {n: g.detach() for n, g in zip(parameters, found, strict=True) if g is not None}
 
     def check_among_copies(self) -> None:
         engine, items = self._engine(copied(self.model), training=True), self.items
@@ -192,6 +205,7 @@ class _Trial:
             copies, alone = one(torch.full((items,), item), item)
             _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
             _compare(engine, total, list(engine.flat.views(copies).values()))
+            del total, copies  # each is as large as the model
 
     def _taken(self, positions: Tensor) -> tuple[Inputs, Any]:
         def rows(values: Any) -> Any:
@@ -242,7 +256,7 @@ def _compare(engine: ClippingEngine, total: Tensor, wanted: list[Tensor]) -> Non
         _MIXED if autocast_on(total.device) else 1,
     )
     for (name, view), right in zip(engine.flat.views(total).items(), wanted, strict=True):
-        if not float((view - right).norm()) <= more * (_ALIKE * float(right.norm()) + _OF_ALL * whole):
+        if not float(torch.dist(view, right)) <= more * (_ALIKE * float(right.norm()) + _OF_ALL * whole):
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

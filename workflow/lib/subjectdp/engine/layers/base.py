@@ -22,7 +22,8 @@ every privacy report excludes what float32 loses in such contrived sums."""
 _EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few large entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
-DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
+_EXACT_FLOATS = 1 << 18  # in float64 at once
+_DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,10 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     if steps * (d_in + d_out) >= d_in * d_out:
         return Squares(_direct_squares(delta, inputs, ones))
     exact = steps <= _FEW_STEPS
+    at_once = max(1, _EXACT_FLOATS // (steps * (d_in + d_out)))
+    if exact and len(delta) > at_once:
+        parts = [slice(start, start + at_once) for start in range(0, len(delta), at_once)]
+        return joined([product_squares(delta[part], [x[part] for x in inputs], ones) for part in parts])
     if exact:
         delta, inputs = delta.double(), [x.double() for x in inputs]
     products = torch.bmm(inputs[0], inputs[0].transpose(1, 2))
@@ -217,7 +222,7 @@ def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
     count, _, d_out = delta.shape
     total = squared_rows(delta.sum(1)).mul_(ones)
     for x in inputs:
-        at_once = max(1, DIRECT_FLOATS // (d_out * x.shape[2]))
+        at_once = max(1, _DIRECT_FLOATS // (d_out * x.shape[2]))
         for start in range(0, count, at_once):
             part = slice(start, start + at_once)
             total[part] += squared_rows(torch.bmm(delta[part].transpose(1, 2), x[part]).flatten(1))

@@ -7,7 +7,7 @@ vector-Jacobian products (torch.func): slow, general, exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from torch.func import functional_call, vjp, vmap
 
 from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.layers.base import (
-    DIRECT_FLOATS,
     GRAM_ROUNDING,
     Coefficients,
     Squares,
@@ -31,8 +30,6 @@ from subjectdp.engine.layers.base import (
     wanted,
     zeroed,
 )
-
-_WORTH_FORMING = 8  # positions from which products over them cost more than to read the gradients once more
 
 
 class LinearRule:
@@ -55,21 +52,9 @@ class LinearCaptured:
     inputs: Tensor  # (B, T, d_in)
     delta: Tensor  # (B, T, d_out)
     bias: bool
-    formed: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # of each run's groups: weight, bias
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        _, steps, d_out = self.delta.shape
-        if steps >= _WORTH_FORMING and grouping.count * d_out * self.inputs.shape[2] <= DIRECT_FLOATS:
-            return joined([self._by_forming(run) for run in grouping.runs])
         return joined([self._of_run(run) for run in grouping.runs])
-
-    def _by_forming(self, run: Run) -> Squares:
-        """The gradients serve the sum too, which then needs no product over positions."""
-        inputs, delta = grouped(self.inputs, run), grouped(self.delta, run)
-        weight, shift = torch.bmm(delta.transpose(1, 2), inputs).flatten(1), delta.sum(1)
-        self.formed.append((weight, shift))
-        squares = squared_rows(weight)
-        return Squares(squares.add_(squared_rows(shift)) if self.bias else squares)
 
     def _of_run(self, run: Run) -> Squares:
         inputs, delta = grouped(self.inputs, run), grouped(self.delta, run)
@@ -79,18 +64,8 @@ class LinearCaptured:
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         self.inputs, self.delta = zeroed(self.inputs, items), zeroed(self.delta, items)
-        if self.formed and groups is not None:
-            marks = torch.split(groups, [len(shift) for _, shift in self.formed])
-            self.formed = [(zeroed(w, bad), zeroed(b, bad)) for (w, b), bad in zip(self.formed, marks, strict=True)]
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
-        if self.formed:
-            factors = torch.split(coefficients.groups, [len(shift) for _, shift in self.formed])
-            for own, (weight, shift) in zip(factors, self.formed, strict=True):
-                into.add("weight", own @ weight)
-                if self.bias:
-                    into.add("bias", own @ shift)
-            return
         scaled = (self.delta * coefficients.items.view(-1, 1, 1)).flatten(0, 1)
         into.add_product("weight", scaled.t(), self.inputs.flatten(0, 1))
         if self.bias:

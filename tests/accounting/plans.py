@@ -1,11 +1,12 @@
-"""Plans of the papers' scale for the accounting tests."""
+"""Plans of the papers' scale for the accounting tests; mechanisms declared here, apart from the algorithms' files."""
 
 from dataclasses import replace
 from typing import Any
 
-from subjectdp.algorithms.registry import mechanism
 from subjectdp.plan.plan import (
     AccountingMode,
+    Adjacency,
+    Clipping,
     DivisorRule,
     FederationFacts,
     Horizontal,
@@ -14,8 +15,10 @@ from subjectdp.plan.plan import (
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
+    PublishedSampling,
     SamplingMethod,
     SiloSchedule,
+    TrustModel,
 )
 
 Q = 0.0201773  # FEMNIST: 512 of 25 375 items
@@ -24,24 +27,100 @@ POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
-LOCAL_ITEM, FED_AVG, LOCAL_GROUP, JOINT, USER_LDP = (
-    mechanism(name, None, PUBLISHED)
-    for name in ("local_item_dp", "fed_avg", "local_group_dp", "joint_noise", "user_ldp")
+_BASE = Mechanism(
+    algorithm="local_item_dp",
+    variant=None,
+    mode=PUBLISHED,
+    claimed_unit=ITEM,
+    claimed_adjacency=Adjacency.ADD_REMOVE,
+    clipping=Clipping.PER_ITEM,
+    noise_rule=NoiseRule.CONSTANT,
+    divisor_rule=DivisorRule.BATCH_SIZE,
+    trust=TrustModel.LOCAL,
+    published_sampling=PublishedSampling.ITEM,
+    horizontal_composition=False,
+    reference="test",
 )
-USER_LDP_SAMPLED, USER_LDP_V3 = (mechanism("user_ldp", variant, PUBLISHED) for variant in ("v1_sampled", "v3"))
-HIGRAD_V1, HIGRAD_V3 = (mechanism("higrad_avg_dp", variant, PUBLISHED) for variant in ("v1", "v3"))
-CENTRAL = mechanism("central_sub_dp", "v0", PUBLISHED)
-CAPPED, SUBJECT_SAMPLING, RELEASE, ULDP_FL = (
-    mechanism(name, None, PUBLISHED) for name in ("capped_item_dp", "subject_sampling", "subject_release", "uldp_fl")
+LOCAL_ITEM = _BASE
+FED_AVG = replace(_BASE, algorithm="fed_avg", claimed_unit=None, clipping=Clipping.NONE, noise_rule=NoiseRule.NONE)
+USER_LDP = replace(
+    _BASE,
+    algorithm="user_ldp",
+    claimed_unit=SUBJECT,
+    clipping=Clipping.PER_BATCH,
+    divisor_rule=DivisorRule.ONE,
+    published_sampling=PublishedSampling.NONE,
+    horizontal_composition=True,
+)
+USER_LDP_SAMPLED = replace(USER_LDP, variant="v1_sampled", published_sampling=PublishedSampling.ITEM)
+USER_LDP_V3 = replace(USER_LDP, variant="v3", published_local_bound=True)
+LOCAL_GROUP = replace(
+    _BASE,
+    algorithm="local_group_dp",
+    claimed_unit=SUBJECT,
+    noise_rule=NoiseRule.GROUP_SIZE_IN_BATCH,
+    horizontal_composition=True,
+)
+HIGRAD_V1 = replace(
+    _BASE,
+    algorithm="higrad_avg_dp",
+    variant="v1",
+    claimed_unit=SUBJECT,
+    clipping=Clipping.PER_ITEM_SUBJECT_MEAN,
+    horizontal_composition=True,
+)
+HIGRAD_V3 = replace(
+    HIGRAD_V1,
+    variant="v3",
+    divisor_rule=DivisorRule.REALISED_SUBJECTS,
+    published_sampling=PublishedSampling.SUBJECT_UNION_BOUND,
+)
+CENTRAL = replace(
+    _BASE,
+    algorithm="central_sub_dp",
+    variant="v0",
+    claimed_unit=SUBJECT,
+    noise_rule=NoiseRule.GROUP_SIZE_IN_BATCH,
+    trust=TrustModel.CENTRAL,
+    published_sampling=PublishedSampling.FEDERATION,
+    one_step_per_round=True,
+    published_steps_times_silos=True,
+)
+JOINT = replace(_BASE, algorithm="joint_noise", trust=TrustModel.SECURE_AGGREGATION)
+
+CAPPED = replace(
+    _BASE,
+    algorithm="capped_item_dp",
+    claimed_unit=SUBJECT,
+    published_sampling=PublishedSampling.NONE,
+    horizontal_composition=True,
+    beyond_papers=True,
+)
+SUBJECT_SAMPLING = replace(
+    CAPPED,
+    algorithm="subject_sampling",
+    clipping=Clipping.PER_SUBJECT,
+    divisor_rule=DivisorRule.EXPECTED_SUBJECTS,
+    samples_subjects=True,
+)
+RELEASE = replace(
+    SUBJECT_SAMPLING,
+    algorithm="subject_release",
+    horizontal_composition=False,
+    one_step_per_round=True,
+    shared_budget=True,
+)
+ULDP_FL = replace(
+    RELEASE, algorithm="uldp_fl", clipping=Clipping.PER_SUBJECT_UPDATE, trust=TrustModel.SECURE_AGGREGATION
 )
 
 
-def sound(published: Mechanism) -> Mechanism:
+def sound(mechanism: Mechanism) -> Mechanism:
     """The mechanism in sound mode: constant σ and a public divisor."""
-    realised = published.divisor_rule is DivisorRule.REALISED_SUBJECTS
-    rule = NoiseRule.NONE if published.noise_rule is NoiseRule.NONE else NoiseRule.CONSTANT
-    divisor = DivisorRule.EXPECTED_SUBJECTS if realised else published.divisor_rule
-    return replace(published, mode=SOUND, noise_rule=rule, divisor_rule=divisor)
+    realised = mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
+    rule = NoiseRule.NONE if mechanism.noise_rule is NoiseRule.NONE else NoiseRule.CONSTANT
+    divisor = DivisorRule.EXPECTED_SUBJECTS if realised else mechanism.divisor_rule
+    return replace(mechanism, mode=SOUND, noise_rule=rule, divisor_rule=divisor)
 
 
 def facts(silos: int = 16, cap: int = 8, held: int | None = None, enforced: bool = True) -> FederationFacts:

@@ -174,6 +174,9 @@ def test_sampled_subjects_need_a_bound_on_their_whole_part(clipping: Clipping) -
         unit_shift(clipping, plans.SUBJECT, SUBJECTS, 0.1, 8, 100)
 
 
+# --- sampled subjects at each silo, capped items -------------------------------------------------------------------
+
+
 # --- predicted noise -------------------------------------------------------------------------------------------------
 
 
@@ -224,8 +227,9 @@ def test_assumptions_are_those_of_the_plan() -> None:
         assert "number of items at each silo" not in text
 
 
-def test_weights_read_from_data_move_more_at_one_silo_than_at_all() -> None:
+@pytest.mark.parametrize(("weights", "least"), [(BudgetWeights.PROPORTIONAL, 8.173)])
+def test_weights_read_from_data_move_more_at_one_silo_than_at_all(weights: BudgetWeights, least: float) -> None:
     """16 silos, a secure sum, ε = 4 over all: the code's own weights move the sum by 1.833 C and 2.000 C at one."""
-    plan = release(SECURE, weights=BudgetWeights.PROPORTIONAL)
+    plan = release(SECURE, weights=weights)
     assert sound_statement(plan, plans.SUBJECT, every_silo=True)["epsilon"] <= 4.0
-    assert sound_statement(plan, plans.SUBJECT, every_silo=False)["epsilon"] >= 8.172
+    assert sound_statement(plan, plans.SUBJECT, every_silo=False)["epsilon"] >= least - 1e-3

@@ -296,7 +296,7 @@ class SubjectRelease(Spending):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
         self._rounds, self._loads = max(self._rounds, int(state["rounds"])), self._loads + 1
         own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._rounds)
-        self._federation = replace(self._federation, seed=own if self._loads else self._seed)
+        self._federation = replace(self._federation, seed=own)
         self._model.restore(state["model"])
         self._federation.engine.flat.load(self._model.reported)
 

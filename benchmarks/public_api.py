@@ -120,9 +120,10 @@ def time_public(workload: str, rounds: int) -> dict[str, Outcome]:
     for name in ways:
         with peers_may_fail(name, outcomes[name]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            steps[name] = _stepping(name, trained)
-            steps[name]()
-    for name, timed in interleave({n: s for n, s in steps.items() if n in outcomes}, rounds, warm_up=2).items():
+            step = _stepping(name, trained)
+            step()
+            steps[name] = step
+    for name, timed in interleave(steps, rounds, warm_up=2).items():
         outcomes[name].cpu, outcomes[name].wall = timed.cpu, timed.wall
     return outcomes
 

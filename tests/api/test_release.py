@@ -192,13 +192,59 @@ class Keeps(nn.Module):
 def test_a_module_that_keeps_items_shows_nothing() -> None:
     with pytest.raises(ModelError, match="'seen' keeps values"):
         made(module=Keeps())
-    late = Keeps(after=3)
+    late = Keeps(after=10)  # more than the trials run
     release = made(module=late, clip="update")
     start = vector(late)
     with pytest.raises(ModelError, match="'seen' keeps values"):
         release.round()
     assert torch.equal(vector(late), start) and not late.seen.any()
     assert release.steps == 1, "counted, though nothing is shown"
+
+
+class Remembers(nn.Module):
+    """Keeps something of a pass where no buffer shows it, from a pass on."""
+
+    def __init__(self, after: int = 0) -> None:
+        super().__init__()
+        self.layer, self.after, self.passes = nn.Linear(6, 3), after, 0
+        self.last = torch.zeros(6)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.passes += 1
+        result: Tensor = self.layer(rows[:, 0] + self.last)
+        if self.passes > self.after:
+            self.last = rows.detach().mean((0, 1))
+        return result
+
+
+@pytest.mark.parametrize("clip", ["gradient", "update"])
+def test_a_module_that_remembers_people_is_refused(clip: str) -> None:
+    """Hidden from buffers; one that starts later is found when the module is tried again, before a further round."""
+    with pytest.raises(ModelError):
+        made(module=Remembers(), clip=clip)
+    late = Remembers(after=30)
+    release = made(module=late, clip=clip)
+    release.round()
+    late.passes = 100
+    with pytest.raises(ModelError):
+        release.round()
+    assert release.steps == 1
+
+
+def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    with pytest.warns(UserWarning, match="in place of BatchNorm now: 2"):
+        made(module=module, fix=True).round()
+    assert isinstance(module[2], nn.GroupNorm)
+
+
+def test_what_is_slow_or_not_trained_is_said() -> None:
+    with pytest.warns(UserWarning, match="No layer rule covers .*attention"):
+        made()
+    with pytest.warns(UserWarning, match="does not depend on .*unused"):
+        module = Attention()
+        module.unused = nn.Parameter(torch.zeros(3))
+        made(module=module)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[SubjectDPError], str]] = {

@@ -526,7 +526,7 @@ def test_mixed_precision(name: str) -> None:
         without = subjectdp.clip_sum(model, inputs[1:], targets[1:], clip_norm)
     assert all(value.dtype is torch.float32 for value in total.values())
     moved = torch.cat([(total[name] - without[name]).flatten() for name in total]).double()
-    assert 0.9 * clip_norm < float(moved.norm()) < 1.02 * clip_norm
+    assert 0.9 * clip_norm < float(moved.norm()) < 1.0001 * clip_norm
     plain = subjectdp.clip_sum(model.float(), inputs, targets, clip_norm)
     one, other = (torch.cat([value.flatten() for value in each.values()]) for each in (total, plain))
     assert 0 < float((one - other).norm()) < 0.1 * float(other.norm())

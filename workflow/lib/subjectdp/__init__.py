@@ -48,7 +48,12 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'subjectdp' has no attribute {name!r}")
-    return getattr(import_module(f"subjectdp.api.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"subjectdp.api.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.startswith("subjectdp"):
+            raise
+        raise ImportError(f"subjectdp.{name} needs {problem.name}: pip install 'subjectdp[pipeline]'") from problem
 
 
 def __dir__() -> list[str]:

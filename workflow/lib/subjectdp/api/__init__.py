@@ -1,1 +1,1 @@
-"""The public API: what ``import subjectdp`` offers. It needs the core's packages only: no pandas, YAML or Snakemake."""
+"""The public API: what ``import subjectdp`` offers. All but ``SubjectRelease`` needs the core's packages alone."""

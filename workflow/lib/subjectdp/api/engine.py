@@ -36,7 +36,7 @@ from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, P
 from subjectdp.plan.rules import check_ranges
 from subjectdp.training.environment import keep_freed_memory
 
-_TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
+TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 _SILO = "silo"
 
 
@@ -168,19 +168,19 @@ class SubjectPrivacyEngine(Spending):
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         if settings.fix:
-            _warn_of_replaced(replace_batch_norm(module))
+            warn_of_replaced(replace_batch_norm(module))
         _check_module(module, optimizer)
         losses, trained = item_losses(criterion), trained_parameters(module)
         tried = tried_batch(data_loader, next(iter(trained.values())).device)
         layout = find_layout(module, trained, tried[0])
         engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
         grouped = settings.clip == "subject"
-        _warn_of_unused(check_model(module, losses, *tried, layout))
-        _warn_of_slow(engine.followed, layout.alone)
+        warn_of_unused(check_model(module, losses, *tried, layout))
+        warn_of_slow(engine.followed, layout.alone)
 
         def try_again() -> None:
             mixed = autocast_on(engine.flat.vector.device)
-            if self._steps in _TRIED_AGAIN or (mixed and not self._steps):
+            if self._steps in TRIED_AGAIN or (mixed and not self._steps):
                 check_model(module, losses, *tried, layout)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
@@ -427,19 +427,22 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
     raise expected("a batch of the data loader", kinds, allowed, DataError)
 
 
-def _warn_of_unused(names: list[str]) -> None:
+def warn_of_unused(names: list[str]) -> None:
+    """Warns of parameters that the loss does not depend on."""
     if names:
         warnings.warn(
             f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.", stacklevel=3
         )
 
 
-def _warn_of_replaced(layers: list[str]) -> None:
+def warn_of_replaced(layers: list[str]) -> None:
+    """Warns of layers that are others now."""
     if layers:
         warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
 
 
-def _warn_of_slow(names: list[str], alone: tuple[str, ...]) -> None:
+def warn_of_slow(names: list[str], alone: tuple[str, ...]) -> None:
+    """Warns of parameters without a rule, and of modules that items go through one by one."""
     if alone:
         modules = ", ".join(name or "the whole module" for name in alone)
         warnings.warn(f"Items go one by one through {modules}: exact, and slower.", stacklevel=3)

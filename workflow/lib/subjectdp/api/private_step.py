@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Part
-from subjectdp.engine.inputs import Call, autocast_on, call, leaves_of, number_of, of_items, tensors_in
+from subjectdp.engine.inputs import Call, autocast_on, leaves_of, number_of, of_items, tensors_in
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -114,8 +114,8 @@ class PrivateStep:
         pieces, device = [], self.engine.flat.vector.device
         for part in parts:
             self._passes.append(_Pass(part, None, _generators(device)))
-            with torch.no_grad():
-                pieces.append(call(self.engine.flat.model, _part(inputs, part)))
+            output, _ = self.engine.record(_part(inputs, part))  # its graph goes at once
+            pieces.append(tree_map(lambda each: each.detach() if isinstance(each, Tensor) else each, output))
         order = torch.argsort(torch.cat([torch.arange(number_of(inputs))[part.items] for part in parts]))
 
         def whole(*each: Any) -> Any:

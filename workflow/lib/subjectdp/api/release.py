@@ -22,7 +22,16 @@ from subjectdp.accounting.untuned import untuned_schedule
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import in_words_of_the_api, mechanism
 from subjectdp.api.counts import Counts
-from subjectdp.api.engine import check_parameters, inputs_and_targets, trained_parameters, tried_batch
+from subjectdp.api.engine import (
+    TRIED_AGAIN,
+    check_parameters,
+    inputs_and_targets,
+    trained_parameters,
+    tried_batch,
+    warn_of_replaced,
+    warn_of_slow,
+    warn_of_unused,
+)
 from subjectdp.api.loader import check_loader
 from subjectdp.api.private_step import item_losses
 from subjectdp.api.report import Spending, plain
@@ -32,8 +41,8 @@ from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import of_items, tensors_in
-from subjectdp.engine.layout import Layout, in_words, refuse_by_name
-from subjectdp.engine.probe import check_model, find_layout
+from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
+from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
 from subjectdp.noise.keys import Purpose, key_int
 from subjectdp.plan.plan import (
@@ -77,6 +86,7 @@ class ReleaseSettings:
             a person's local steps for updates.
         local_steps: steps of a person's own model, with ``clip="update"``.
         averaged_rounds: the last part of the rounds whose mean model is the result; None: the last model.
+        fix: replaces BatchNorm by GroupNorm, with its scale and shift, and says so.
         seed: of samples and noise, for tests; None takes a secret one from the operating system.
     """
 
@@ -96,6 +106,7 @@ class ReleaseSettings:
     momentum: float = 0.9
     local_steps: int = 1
     averaged_rounds: float | None = None
+    fix: bool = False
     seed: int | None = field(default=None, repr=False)
 
     @classmethod
@@ -214,7 +225,9 @@ class SubjectRelease(Spending):
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
         self._plan = in_words_of_the_api(lambda: settings.plan(counts))
         self._silos, self._rounds, self._loads = counts.silos, 0, 0
-        engine = _engine(module, item_losses(criterion), data_loader, settings.clip == "gradient")
+        if settings.fix:
+            warn_of_replaced(replace_batch_norm(module))
+        engine, self._try = _engine(module, item_losses(criterion), data_loader, settings.clip == "gradient")
         optimiser = OptimizerConfig(
             name=cast(Any, settings.optimizer), learning_rate=settings.learning_rate, momentum=settings.momentum
         )
@@ -260,6 +273,8 @@ class SubjectRelease(Spending):
         if list(trained_parameters(self.module)) != list(flat.parameters):
             raise PrivacyError("Expected the trained parameters of the first round: make a new SubjectRelease.")
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
+        if self._rounds in TRIED_AGAIN:
+            self._try()
         self._rounds += 1
         self._trainable(False)
         try:
@@ -329,16 +344,24 @@ class _Items:
         return moved
 
 
-def _engine(module: nn.Module, losses: ItemLoss, loader: DataLoader[Any], items_apart: bool) -> ClippingEngine:
-    """The engine of a module; tried on a few items where they must be kept apart."""
+def _engine(
+    module: nn.Module, losses: ItemLoss, loader: DataLoader[Any], items_apart: bool
+) -> tuple[ClippingEngine, Callable[[], object]]:
+    """The engine of a module, and what tries the module again.
+
+    Where gradients are clipped the items must be kept apart; where updates are, the passes of different people.
+    """
     refuse_by_name(module)
     trained = trained_parameters(module)
     inputs, targets = tried_batch(loader, next(iter(trained.values())).device)
-    layout = Layout(frozenset(trained), frozenset())
+    layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
+    check = check_model if items_apart else check_keeps_nothing
+    unused = check(module, losses, inputs, targets, layout)
+    warn_of_unused(unused or [])
+    engine = ClippingEngine(FlatParameters(module, layout.trained), loader.batch_size or 1, losses, layout)
     if items_apart:
-        layout = find_layout(module, trained, inputs)
-        check_model(module, losses, inputs, targets, layout)
-    return ClippingEngine(FlatParameters(module, layout.trained), loader.batch_size or 1, losses, layout)
+        warn_of_slow(engine.followed, layout.alone)
+    return engine, lambda: check(module, losses, inputs, targets, layout)
 
 
 def _federated(subjects: Sequence[Any], silos: Sequence[Any], items: int) -> tuple[Counts, Partition]:

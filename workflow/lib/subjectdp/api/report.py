@@ -205,7 +205,7 @@ class Spending(ABC):
     def report(self, delta: float = 1e-5) -> PrivacyReport:
         """The guarantees after the steps so far, with what they assume. Raises ConfigError before the first one."""
         if self.steps == 0:
-            raise ConfigError("Expected at least one step of the optimiser before a report.")
+            raise ConfigError("Expected at least one step or round before a report.")
         return PrivacyReport(self._so_far(delta), self.silos)
 
     def _so_far(self, delta: float) -> PrivacyPlan:

@@ -80,9 +80,9 @@ def _uncheckpointed() -> Iterator[None]:
     Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
     """
     plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
-    own = {name: getattr(torch.utils.checkpoint, name) for name in plain}
-    for name, each in plain.items():
-        setattr(torch.utils.checkpoint, name, each)
+    own = {name: vars(torch.utils.checkpoint)[name] for name in plain if name in vars(torch.utils.checkpoint)}
+    for name in own:
+        setattr(torch.utils.checkpoint, name, plain[name])
     try:
         yield
     finally:

@@ -156,7 +156,7 @@ def refuse_by_name(model: nn.Module) -> None:
         problem = None
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             problem = (
-                "mixes the items of a batch, so that no item can be bounded: use GroupNorm (PrivacySettings(fix=True) "
+                "mixes the items of a batch, so that no item can be bounded: use GroupNorm (fix=True in the settings "
                 "does that), or LayerNorm"
             )
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:

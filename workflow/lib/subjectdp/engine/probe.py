@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import Inputs, autocast_on, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, call, number_of, of_items
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 
@@ -34,7 +34,6 @@ TRIED = 5
 
 _ALIKE = 0.02  # relative tolerance of norms and of each parameter's gradient: kernels may differ between batch sizes
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
-_MIXED = 8  # times as much in mixed precision: bfloat16 has 8 bits
 
 
 def tried_positions(items: int) -> list[int]:
@@ -59,6 +58,18 @@ def check_model(
         unused = trial.check_with_loop()
         trial.check_among_copies()
     return unused
+
+
+def check_keeps_nothing(model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout) -> None:
+    """Tries a model whose passes are each of one person alone: none may leave anything for the next.
+
+    Raises:
+        ModelError: a pass changes parameters or buffers, or what the next pass gives; a model that cannot be copied.
+    """
+    trial = _Trial(model, item_loss, inputs, targets, layout)
+    with in_words("The module"), _generators_kept(), torch.enable_grad():
+        trial.check_left_alone()
+        trial.check_after_others()
 
 
 def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
@@ -102,7 +113,7 @@ def copied(model: nn.Module) -> nn.Module:
     held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()}
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     made = (each for module in model.modules() for each in vars(module).values() if isinstance(each, Tensor))
-    held |= {id(each): each.detach().clone() for each in made}  # as by hooks of weight norm
+    held = {id(each): each.detach().clone() for each in made} | held  # as by hooks of weight norm
     try:
         return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises
@@ -213,6 +224,17 @@ class _Trial:
 
         return rows(self.inputs), rows(self.targets)
 
+    def check_after_others(self) -> None:
+        """An item's gradient by a model that has seen the others beside that by one that has not."""
+        used = self._engine(copied(self.model), training=True)
+        for item in range(self.items):
+            inputs, targets = self._taken(torch.tensor([item]))
+            first = self._engine(copied(self.model), training=True)
+            _seed()
+            alone = first.gradient_sum(inputs, targets)
+            _seed()
+            _compare(used, used.gradient_sum(inputs, targets), list(first.flat.views(alone).values()))
+
     def _trained(self, model: nn.Module) -> dict[str, nn.Parameter]:
         return {n: p for n, p in model.named_parameters() if self.layout is None or n in self.layout.trained}
 
@@ -241,8 +263,7 @@ def _draws(model: nn.Module, inputs: Inputs) -> bool:
 
 def _compare_norms(alone: Tensor, together: Tensor) -> None:
     longest = float(alone.nan_to_num(0.0, 0.0, 0.0).amax()) if len(alone) else 0.0
-    more = _MIXED if autocast_on(alone.device) else 1
-    if not torch.allclose(together, alone, rtol=more * _ALIKE, atol=more * _OF_ALL * longest, equal_nan=True):
+    if not torch.allclose(together, alone, rtol=_ALIKE, atol=_OF_ALL * longest, equal_nan=True):
         raise ModelError(
             "Expected a model and a loss that treat items one by one: the gradients of some items are as long as "
             f"{[round(value, 4) for value in alone.tolist()]} alone and "
@@ -251,12 +272,9 @@ def _compare_norms(alone: Tensor, together: Tensor) -> None:
 
 
 def _compare(engine: ClippingEngine, total: Tensor, wanted: list[Tensor]) -> None:
-    whole, more = (
-        float(torch.stack([each.norm() for each in wanted]).norm()),
-        _MIXED if autocast_on(total.device) else 1,
-    )
+    whole = float(torch.stack([each.norm() for each in wanted]).norm())
     for (name, view), right in zip(engine.flat.views(total).items(), wanted, strict=True):
-        if not float(torch.dist(view, right)) <= more * (_ALIKE * float(right.norm()) + _OF_ALL * whole):
+        if not float(torch.dist(view, right)) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

@@ -482,7 +482,7 @@ def _possible(key: Key, values: tuple[Any, Any, Any], fewer: int, more: int) -> 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors hold the same numbers, but for rounding that depends on places in a batch."""
-    rounding = _ROUNDING if not autocast_on(one.device) else 2.0**-6
+    rounding = _ROUNDING if not autocast_on(one.device) else 2.0**-7
     one, other = one.double().nan_to_num(), other.double().nan_to_num()
     return bool((one - other).abs().amax() <= rounding * other.abs().amax()) if one.numel() else True
 

@@ -8,6 +8,7 @@ commands of docs/running.md and by nothing else.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from typing import Any
@@ -84,6 +85,66 @@ def disk_full(space: Workspace, trial: int, reference: Outcome) -> str:
     space.train_again()
     space.must_equal(reference)
     return f"{size} kB of room, {left // 1024} kB used when it ended, resumed {_resumes(space)}"
+
+
+def read_only_results(space: Workspace, trial: int, reference: Outcome) -> str:
+    """A folder that cannot be written: the run's (0), all runs' (1), all results (2). Recovery: make it writable."""
+    folder = (space.run, space.run.parent, space.root / "results")[trial]
+    folder.mkdir(parents=True, exist_ok=True)
+    mount("--bind", str(folder), str(folder))
+    mount("-o", "remount,ro,bind", str(folder))
+    result = space.train().wait()
+    said = ("Read-only file system", "read-only")
+    if result.status == 0 or not any(word in result.output for word in said):
+        raise NotRecovered(f"status {result.status}: {result.output[-1500:]}")
+    mount("-o", "remount,rw,bind", str(folder))
+    if list(space.run.glob("*")):
+        raise NotRecovered("something was written to a read-only folder")
+    space.train_again()
+    space.must_equal(reference)
+    return f"{folder.name} was read-only"
+
+
+def corrupt_checkpoint(space: Workspace, trial: int, reference: Outcome) -> str:
+    """The last checkpoint is truncated (0) or has a flipped bit (1), or both are damaged (2). Recovery: start again."""
+    running = space.train()
+    space.wait_for_round(ROUNDS[trial], running)
+    os.kill(space.job(), signal.SIGKILL)
+    running.wait()
+    files = sorted((space.run / "checkpoints").glob("*.safetensors"))
+    whole = [file for file in files if file.with_suffix(".json").exists()]
+    for file in whole[-1:] if trial < 2 else whole:
+        content = bytearray(file.read_bytes())
+        content[-5] ^= 4
+        file.write_bytes(content[: -100 if trial == 0 else None])
+    space.train_again()
+    space.must_equal(reference)
+    refused = [line for line in space.progress() if "checkpoint refused" in line]
+    wanted = [int(whole[-2].stem.removeprefix("round-"))] if trial < 2 else []
+    if resumed_after(space.run) != wanted:
+        raise NotRecovered(f"resumed after {resumed_after(space.run)} instead of {wanted}")
+    if trial < 2 and len(refused) != 1:
+        raise NotRecovered(f"{len(refused)} refusals in progress.log")
+    return f"refused, resumed after {wanted[0] if wanted else 'none: started anew'}"
+
+
+def corrupt_prepared_data(space: Workspace, trial: int, reference: Outcome) -> str:
+    """A prepared file with a flipped bit (0, times and size kept), truncated (1), or emptied (2).
+
+    Recovery: what the message says, remove the folder and start again.
+    """
+    file = space.prepared / ("features.npy", "features.npy", "labels.npy")[trial]
+    content, times = file.read_bytes(), file.stat()
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 16
+    file.write_bytes((bytes(damaged), content[: len(content) // 2], b"")[trial])
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    space.must_fail(space.train().wait(), "Remove the folder and make it again")
+    space.nothing_wrong(reference)
+    shutil.rmtree(space.prepared)
+    space.train_again()
+    space.must_equal(reference)
+    return f"{file.name}: refused"
 
 
 def mount(*arguments: str) -> None:

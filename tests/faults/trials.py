@@ -36,6 +36,9 @@ FAULTS = (
     Fault("SIGKILL of a job", training.job_killed),
     Fault("an orphan beside its replacement", training.orphan_and_replacement),
     Fault("disk full", training.disk_full, mounts=True),
+    Fault("read-only results", training.read_only_results, mounts=True),
+    Fault("corrupt checkpoint", training.corrupt_checkpoint),
+    Fault("corrupt prepared data", training.corrupt_prepared_data),
 )
 
 

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from subjectdp.federation.service import ask_silo
+from subjectdp.federation.wire import ask_silo
 
 _POLL_SECONDS = 0.1
 _BYTES = "bytes"

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Listener
 from pathlib import Path
 
-from subjectdp.errors import StorageError, WorkerError, expected
+from subjectdp.errors import StorageError, expected
+from subjectdp.federation.wire import SOCKET
 from subjectdp.io.locks import owned
 from subjectdp.training.records import also_to
 
-SOCKET, LOCK, LOG = "silo.sock", ".lock", "silo.log"
+LOCK, LOG = ".lock", "silo.log"
 _MOST_BYTES = 1 << 32
 _LONGEST_PATH = 100  # of a socket
 
@@ -61,13 +62,3 @@ def _one(listener: Listener, answer: Callable[[bytes], bytes], report: Callable[
             connection.send_bytes(answer(connection.recv_bytes(_MOST_BYTES)))
     except (EOFError, OSError) as problem:
         report(f"connection lost: {problem!r}")
-
-
-def ask_silo(address: Path | str, request: bytes) -> bytes:
-    """The answer of the silo that serves ``address``; WorkerError where none does."""
-    try:
-        with Client(str(address), "AF_UNIX") as connection:
-            connection.send_bytes(request)
-            return connection.recv_bytes()
-    except (EOFError, OSError) as problem:
-        raise WorkerError(f"No silo answers at {address} ({problem!r}): start `subjectdp silo`.") from None

@@ -242,6 +242,8 @@ def test_commands_take_a_federations_run_and_a_silos_ledger(world: World, capsys
     assert run_json(capsys, "ledger", folder.name, *results)[0]["together"] == pytest.approx(8.0, abs=0.1)
     (ledger,) = Path(silos[10].site.folder).glob("*.json")
     assert run_json(capsys, "ledger", str(ledger))[0]["together"] == pytest.approx(8.0, abs=0.1)
+    for code, page, _ in (run(capsys, "statement", folder.name, *results), run(capsys, "statement", str(ledger))):
+        assert code == 0 and "each single record" in page and "NOT FOR RELEASE" in page
 
 
 def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_killed_in_a_round_a_silo_comes_back_and_neither_loses_nor_doubles_budge
 
 
 def test_a_server_that_wants_more_is_refused_by_every_silo(first: Machines, tmp_path: Path) -> None:
-    """After its rounds: one round more, a larger q, the last round again, all by apps that the server sent."""
+    """After its rounds: one more, the last one again, a larger q under the run's name and another."""
     world = other_world(first, tmp_path, "local_item_dp")
     assert "round 3/3" in first.run_app()
     _, proposal = proposed(read_federation(world.server))
@@ -128,10 +128,11 @@ def test_a_server_that_wants_more_is_refused_by_every_silo(first: Machines, tmp_
         (tmp_path / "evil" / name).write_text((APP / name).read_text())
     (tmp_path / "evil" / "server.py").write_text(EVIL.replace("PROPOSAL", repr(proposal.model_dump_json())))
     output = first.run_app(app=tmp_path / "evil")
-    assert output.count("every silo refused") == 3, output[-3000:]
+    assert output.count("every silo refused") == 4, output[-3000:]
     reasons = (
         "1 to 3, the rounds of the plan",
         "no round is repeated",
+        "was begun with another plan",
         "more than the 8.5 that this silo's file allows",
     )
     for silo in range(SILOS):
@@ -156,7 +157,8 @@ def main(grid, context):
     larger = json.loads(json.dumps(proposal))
     larger["run"]["training"]["sampling_fraction"] = 0.9
     model = torch.zeros(3)
-    for name, sent, round_ in (("more", proposal, 4), ("again", proposal, 3), ("q", larger, 1)):
+    other = {**larger, "name": "other"}
+    for name, sent, round_ in (("more", proposal, 4), ("again", proposal, 3), ("q", larger, 1), ("q", other, 1)):
         link = FlowerLink(grid)
         request = pack({"ask": "round", "proposal": sent, "round": round_}, model)
         replies = link.ask(dict.fromkeys(link.nodes(), request), 60)

@@ -29,16 +29,30 @@ def add_parser(commands: Any) -> None:
         metavar="Z",
         help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
     )
+    help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
+    parser.add_argument("--statement", metavar="FILE", help=help_)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
-    records = [_record(name, plan, options) for name, plan in chosen_plans(options)]
+    plans = list(chosen_plans(options))
+    records = [_record(name, plan, options) for name, plan in plans]
+    if options.statement is not None:
+        _write_statement(plans, records, options.statement)
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:
         print("\n".join(map(_text, records)))
+
+
+def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
+    from subjectdp.cli.statement import write_page  # here: it needs the workflow's packages
+
+    if len(plans) != 1:
+        raise expected("plans of --statement", len(plans), "one: name a run with --run")
+    name, plan = plans[0]
+    write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
 
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:

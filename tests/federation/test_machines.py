@@ -157,7 +157,7 @@ def main(grid, context):
     larger = json.loads(json.dumps(proposal))
     larger["run"]["training"]["sampling_fraction"] = 0.9
     model = torch.zeros(3)
-    other = {**larger, "name": "other"}
+    other = {**larger, "name": "other", "run": {**larger["run"], "seed": 1}}
     for name, sent, round_ in (("more", proposal, 4), ("again", proposal, 3), ("q", larger, 1), ("q", other, 1)):
         link = FlowerLink(grid)
         request = pack({"ask": "round", "proposal": sent, "round": round_}, model)

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "silo",
         description="Holds this silo's data, model and ledger, and answers the server's requests through a socket, "
-        "each within the limit that the file names. Runs until it is stopped. docs/federation.md has the file.",
+        "each within the limit that the file names. Runs until it is stopped. docs/running.md has the file.",
     )
     parser.add_argument("site", metavar="SITE", help="the silo's YAML file")
     parser.set_defaults(run=run)

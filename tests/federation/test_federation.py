@@ -144,6 +144,41 @@ def test_a_server_that_changes_the_plan_is_refused(what: str, world: World) -> N
     assert len(silo.silo.budget.records()) == begun
 
 
+UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "joint noise": ("joint_noise", {"joint": {"own_noise_only": False}, "training": {"local_steps": 1}}, "own_noise"),
+    "shared noise": ("subject_release", {"subject": {"trust": "secure_aggregation"}}, "joint.own_noise_only: true"),
+    "a trusted server": ("subject_release", {"subject": {"trust": "central"}}, "no silo gives its sums away"),
+    "weights by what others hold": ("subject_release", {"subject": {"weights": "uniform"}}, "no silo knows"),
+    "a common coin": ("subject_release", {"subject": {"sampling_probability": 0.5}}, "throw no common coin"),
+    "silos that are drawn": ("local_item_dp", {"training": {"silos_per_round": 2, "silo_choice": "random"}}, "in_turn"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_noise_that_silos_share_needs_a_server_that_sees_their_sum_alone(what: str, tmp_path: Path) -> None:
+    """And other plans whose ε would not hold between machines."""
+    name, changes, reason = UNFIT[what]
+    world = make_world(tmp_path, name, **changes)
+    _, proposal = proposed(read_federation(world.server))
+    silo = world.silos()[10]
+    silo.answer(pack({"ask": PLAN, "proposal": proposal.model_dump(mode="json")}))
+    assert silo.said("refused: ") and silo.said(reason), silo.lines
+
+
+def test_silos_in_turn_are_asked_in_their_turn_alone(tmp_path: Path) -> None:
+    world = make_world(tmp_path, training={"silos_per_round": 2, "rounds": 4})
+    file, silos = read_federation(world.server), world.silos()
+    folder = lead(file, Here(silos))
+    rounds = [sorted(*(record.rounds for record in silo.silo.budget.records().values())) for silo in silos.values()]
+    assert rounds == [[1, 2, 4], [1, 3, 4], [2, 3]]
+    model, expected = load_file(folder / "model.safetensors"), simulated(world, file)
+    assert all(torch.equal(model[key], value) for key, value in expected.items())
+    _, proposal = proposed(file)
+    _, model_sent = asking(file, Here({}))
+    fresh = world.silos(folder=str(tmp_path / "fresh"))[10]
+    assert unpack(fresh.answer(request_of(proposal, 3, model_sent)))[0]["refused"] and fresh.said("this silo's turn")
+
+
 def test_a_second_run_on_the_same_people_counts_on_top(world: World) -> None:
     file = read_federation(world.server)
     lead(file, Here(world.silos()))

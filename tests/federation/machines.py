@@ -56,7 +56,7 @@ class Machines:
             "PYTHONPATH": str(ROOT / "workflow" / "lib"),
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
             "OMP_NUM_THREADS": "1",
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -69,5 +70,8 @@ def test_a_killed_silo_never_gives_two_releases_of_a_round(tmp_path: Path) -> No
         silo.kill()
         assert again is not None and more == again and unpack(again)[1] is not None
         assert got[0] in (None, again), "the same bits or none"
+    modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in silo.folder.iterdir()}
+    assert modes[".json"] == modes[".release"] == modes[".log"] == 0o600 and modes[".sock"] == 0o660
+    assert stat.S_IMODE(silo.folder.stat().st_mode) == 0o710
     (record,) = Budget(silo.folder).records().values()
     assert sorted(record.rounds) == list(range(1, len(DELAYS) + 1))

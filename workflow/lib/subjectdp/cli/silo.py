@@ -1,6 +1,7 @@
 """``subjectdp silo``: a silo of a real federation, which guards its own people's budget."""
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serves until the process is stopped."""
+    os.umask(0o077)  # the log says how many people were cut: user and group of the socket differ
     site = load_site(options.site)
     serve(Path(site.folder), lambda report: Silo(site, report).answer, _print)
 

@@ -36,6 +36,7 @@ def serve(
         raise expected("folder", str(folder), f"a path of at most {_LONGEST_PATH - len(SOCKET) - 1} characters")
     report = also_to(folder / LOG, report)
     with owned(folder / LOCK, 0.0, report):
+        folder.chmod(0o710)  # the group reaches the socket and lists nothing
         answer = make(report)
         address.unlink(missing_ok=True)
         with _listening(address) as listener:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from cli.commands import run, run_json
 from federation.world import ALGORITHMS, Here, World, asking, make_world, proposed, simulated
 from subjectdp.cli.main import main
-from subjectdp.errors import PrivacyError, WorkerError
+from subjectdp.errors import ConfigError, PrivacyError, WorkerError
 from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
 from subjectdp.federation.proposal import Proposal
 from subjectdp.federation.server import lead, read_federation
@@ -292,6 +292,15 @@ def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None
     assert silo.said("refused: Expected"), silo.lines
 
 
+@pytest.mark.parametrize(("section", "value"), [("partition", {"distribution": "power"}), ("data", {"subjects": 4})])
+def test_what_a_simulation_alone_reads_is_refused_of_the_server(
+    section: str, value: dict[str, Any], tmp_path: Path
+) -> None:
+    world = make_world(tmp_path, **{section: value})
+    with pytest.raises(ConfigError, match=f"run.{section}.*left out in a federation"):
+        proposed(read_federation(world.server))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -299,6 +308,7 @@ def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None
         ("noise: none", "noise"),
         ("silos: 3", "silos"),
         ("data: {source: embedded}", "table"),
+        ("data: {source: leaf_json, path: a, subjects: 2}", "data.subjects"),
     ],
 )
 def test_a_silos_file_is_checked(line: str, message: str, world: World, capsys: pytest.CaptureFixture[str]) -> None:

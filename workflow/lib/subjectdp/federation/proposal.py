@@ -101,12 +101,11 @@ def read_proposal(content: Any) -> Proposal:
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:
     """The proposal of the server's run and plan; where its own data lie stays with it."""
-    facts, sent = partition.facts, run.model_dump(mode="json", exclude=_KEPT)
-    sent["partition"] |= {"distribution": "uniform", "alpha": 1.0}  # people are where they are
+    facts = partition.facts
     sizes = zip(facts["silo_items"], facts["silo_subjects"], strict=True)
     return Proposal(
         name=run.run_id,
-        run=sent,
+        run=run.model_dump(mode="json", exclude=_KEPT),
         items=items,
         silos=tuple(SiloSize(items=n, subjects=m) for n, m in sizes),
         subjects=partition.subjects,

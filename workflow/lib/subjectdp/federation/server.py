@@ -25,7 +25,7 @@ from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import Section
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import PreparedData, load_prepared
-from subjectdp.errors import DataError, PrivacyError, WorkerError
+from subjectdp.errors import DataError, PrivacyError, WorkerError, expected
 from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
 from subjectdp.federation.proposal import Items, Proposal, SiloSize, propose, public_partition
 from subjectdp.federation.site import all_addresses
@@ -100,6 +100,7 @@ def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.i
 def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     """What the server trains with, from its sample and public constants, and what an item is."""
     run = load_run(file.run, "run.")
+    _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
     tested = all_addresses(prepared).astype(np.int32)
     partition = public_partition(run, file.silos, file.subjects, tested)
@@ -107,6 +108,19 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise
     return RunInputs(run, plan, prepared, partition, secret), Items.of(prepared)
+
+
+def _refuse_unread(run: RunConfig) -> None:
+    """Raises ConfigError for settings of a simulation that decide nothing here."""
+    unread = {
+        "run.partition.distribution": (run.partition.distribution, "uniform"),
+        "run.data.silo": (run.data.silo, None),
+        "run.data.subjects": (run.data.subjects, None),
+        "run.privacy.predicted_subjects": (run.privacy.predicted_subjects, None),
+    }
+    for key, (value, usual) in unread.items():
+        if value != usual:
+            raise expected(key, value, "left out in a federation: people and items are where they are")
 
 
 def _sample(run: RunConfig, results: Path) -> PreparedData:

@@ -26,6 +26,8 @@ from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import NoiseSource, PrivacyUnit
 from subjectdp.plan.ranges import Count, Delta, NaturalNumber, Positive
 
+_READ = {"dataset", "source", "path", "label", "subject"}
+
 
 class Site(Section):
     """The one file that a silo edits. What it says binds: no plan and no server can ask for more."""
@@ -66,6 +68,8 @@ def load_site(path: Path | str) -> Site:
         raise config_error(problem, Site) from None
     if not site.data.source.in_place or site.data.path is None:
         raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
+    for key in sorted(site.data.model_fields_set - _READ):
+        raise expected(f"data.{key}", getattr(site.data, key), "left out: all items of the file are training items")
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())

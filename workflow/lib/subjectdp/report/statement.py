@@ -46,6 +46,12 @@ _WHOM = {
     "item": "each single record; a person with several records has less protection than this",
     "silo": "each silo, with all of its records",
 }
+_HAPPENED = {
+    "subject": "the person took part",
+    "subject_one_silo": "the person took part at one silo",
+    "item": "one record of the person was used",
+    "silo": "the silo's own records or others were used",
+}
 _SEEN = {
     TrustModel.LOCAL: "Each silo adds the noise itself, before anything leaves it. Neither the server nor another silo "
     "has to be trusted.",
@@ -86,7 +92,7 @@ def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -
     return [
         Section("In short", list(_in_short(plan, unit, record, of))),
         Section("Who is protected, and how well", _protected(plan), list(_units(privacy["sound"]))),
-        Section("What that means for a person", list(_risk(record))),
+        Section("What that means for a person", list(_risk(unit, record))),
         Section("Against whom", [f"Against {record['observer']}.", _SEEN[plan.mechanism.trust]]),
         Section(
             "What must be true for it to hold", ["(An item is a record, a subject a person.)"], record["assumptions"]
@@ -114,9 +120,8 @@ def _in_short(plan: PrivacyPlan, unit: str, record: Mapping[str, Any], of: str) 
         yield f"NO GUARANTEE can be stated for anybody: {record['reason']}."
         return
     yield (
-        f"It is differentially private: the result would look almost the same without any one of the protected "
-        f"({_WHOM[unit].split(';')[0]}). The largest difference is bounded by ε = {record['epsilon']:.4g} at "
-        f"δ = {record['delta']:g}."
+        "It is differentially private: how far the result can depend on any one of the protected "
+        f"({_WHOM[unit].split(';')[0]}) is bounded, by ε = {record['epsilon']:.4g} at δ = {record['delta']:g}."
     )
     if record["guarantee"] == "conditional":
         yield "The bound is CONDITIONAL: it rests on a number that was read from the records and not enforced."
@@ -146,21 +151,20 @@ def _units(sound: Mapping[str, Any]) -> Iterator[str]:
             yield f"{_WHOM[unit]}: ε = {record['epsilon']:.4g} at δ = {record['delta']:g} ({how})"
 
 
-def _risk(record: Mapping[str, Any]) -> Iterator[str]:
+def _risk(unit: str, record: Mapping[str, Any]) -> Iterator[str]:
     if record["epsilon"] is None:
         yield "Nothing can be promised: somebody who studies the result might learn that a person took part, and what."
         return
-    epsilon, delta = record["epsilon"], record["delta"]
+    epsilon, delta, happened = record["epsilon"], record["delta"], _HAPPENED[unit]
     guess = best_guess(epsilon, delta)
     yield (
-        "Suppose somebody knows all about a person and everybody else, and a fair coin decided whether the person took "
-        "part. Whatever they compute from all that was released, their answer is right with probability at most "
-        f"{_percent(guess)}; without looking it is 50 %."
+        f"Suppose somebody knows all about a person and everybody else, and a fair coin decided whether {happened}. "
+        "Whatever they compute from all that was released, their answer is right with probability at most "
+        f"{_percent(guess)}; without looking it is 50 %. If they may be wrong in {_percent(FALSE_ALARMS)} of the cases "
+        f"where it was not so, they find at most {_percent(most_found(epsilon, delta))} of those where it was."
     )
-    yield (
-        f"If they may wrongly accuse {_percent(FALSE_ALARMS)} of those who did not take part, they find at most "
-        f"{_percent(most_found(epsilon, delta))} of those who did."
-    )
+    if unit == "item":
+        yield "That is said of one record alone: a person with several is recognised more easily."
     if guess > 0.95:
         yield (
             "With so large an ε the bound alone rules out little: it does not say that such an attack exists. Attacks "
@@ -173,9 +177,9 @@ def _risk(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _percent(share: float) -> str:
-    if share > 0.9999:
-        return "more than 99.99 %, that is not bounded in practice"
-    return f"{math.ceil(1000 * share) / 10:g} %" if share < 0.99 else f"{math.ceil(10_000 * share) / 100:g} %"
+    """Rounded up, to a tenth of a per cent, or a hundredth near one."""
+    digits = 2 if share > 0.99 else 1
+    return f"{math.ceil(share * 10 ** (2 + digits) - 1e-9) / 10**digits:g} %"
 
 
 def _method(plan: PrivacyPlan, privacy: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:

@@ -34,6 +34,15 @@ def test_a_federation_gives_the_bits_of_the_simulation(name: str, tmp_path: Path
         assert sorted(record.rounds) == [1, 2, 3] and record.kept == 3
 
 
+def test_silos_throw_their_own_coins_for_people(tmp_path: Path) -> None:
+    """SubjectSampling: not the simulation's bits, since a silo throws no coin for people that it does not know."""
+    changes = {"privacy": {"noise_source": "secure"}, "subject": {"sampling_probability": 0.5}}
+    world = make_world(tmp_path, "subject_sampling", **changes)
+    silos = world.silos()
+    folder = lead(read_federation(world.server), Here(silos))
+    assert (folder / "model.safetensors").is_file() and all(silo.said("round 3 answered") for silo in silos.values())
+
+
 def test_secure_noise_is_made_anew_and_its_size_is_the_plans(tmp_path: Path) -> None:
     world = make_world(tmp_path, "subject_release", privacy={"noise_source": "secure"}, training={"rounds": 1})
     file = read_federation(world.server)

@@ -40,6 +40,13 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "training": {"local_steps": 2},
     },
     "joint_noise": {"algorithm": "joint_noise", "joint": {"own_noise_only": True}},
+    "joint_noise skellam": {
+        "algorithm": "joint_noise",
+        "joint": {"own_noise_only": True, "noise": "skellam"},
+        "privacy": {"accountant": "rdp"},
+    },
+    "local_group_dp": {"algorithm": "local_group_dp"},
+    "user_ldp": {"algorithm": "user_ldp"},
     "joint_noise update": {"algorithm": "joint_noise", "joint": {"own_noise_only": True, "clipping": "update"}},
 }
 
@@ -48,7 +55,7 @@ def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
     """A run of the federation; ``changes`` go into its sections."""
     one_step = name in ("subject_release",)
     training = {"rounds": 3, "local_steps": 1 if one_step else 2, "sampling_fraction": None if one_step else 0.25}
-    if name == "uldp_fl":
+    if name in ("uldp_fl", "subject_sampling"):
         training["sampling_fraction"] = None
     base: dict[str, Any] = {
         "seed": 0,
@@ -59,7 +66,7 @@ def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
         "model": {"name": "small_cnn", "parameters": {"width": 4}},
         "performance": {"device": "cpu"},
     }
-    for key, value in [*ALGORITHMS[name].items(), *changes.items()]:
+    for key, value in [*ALGORITHMS.get(name, {"algorithm": name}).items(), *changes.items()]:
         base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
     if name == "fed_avg":
         base.pop("privacy")
@@ -148,7 +155,7 @@ def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> Wor
             "data": {"source": "leaf_json", "path": f"leaf-{silo}"},
             "max_items_per_subject": 8,
             "silos_per_subject": 2,
-            "unit": "item" if name in ("local_item_dp", "joint_noise") else "subject",
+            "unit": "item" if name in ("local_item_dp", "joint_noise", "joint_noise skellam") else "subject",
             "epsilon": None if name in ("fed_avg", "joint_noise update") else 8.5,
             "delta": 1e-3,
             "noise": run.get("privacy", {}).get("noise_source", "secure"),

@@ -147,10 +147,17 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
         "min": int(items.min()),
         "max": int(items.max()),
         "silos": len(content.silo_names),
-        "users_after_split": int((train + test)[kept].sum()) if content.own_subjects else int(kept.sum()),
+        "users_after_split": _users_left(content, pools, train + test, kept),
         "train_items": int(train[kept].sum()),
         "test_items": int(test[kept].sum()),
     }
+
+
+def _users_left(content: Content, pools: Pools, items: Integers, kept: NDArray[np.bool_]) -> int:
+    if content.own_subjects:
+        return int(items[kept].sum())
+    singles = int(items[-1]) if len(pools.singles) and kept[-1] else 0
+    return int(kept[: len(content.items)].sum()) + singles
 
 
 def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None:

@@ -96,7 +96,9 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
     if data.source == Source.TABLE:
         if data.label is None:
             raise expected("data.label", None, "the name of a column, for data.source table", DataError)
-        return table.read_table(_path_in_place(data), data.label, data.subject, data.silo)
+        options = {name: getattr(data, name) for name in ("columns", "drop", "missing", "ranges", "task")}
+        where = _path_in_place(data)
+        return table.read_table(where, data.label, data.subject, data.silo, table.TableOptions(**options))
     reader = import_module(DATASETS[data.dataset].reader).load_upstream
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
     taken = signature(reader).parameters  # a reader declares those that its data set has

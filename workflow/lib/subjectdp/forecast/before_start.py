@@ -15,7 +15,6 @@ from subjectdp.config import paths
 from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.data.catalogue import Source
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
@@ -53,8 +52,8 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         if place in seen or not by_size or planned:  # the plan counts its silos exactly
             continue
         seen.add(place)
-        data = run.data  # of a table that was not counted nothing is known
-        guessed = data.source == Source.TABLE and not data.expected and sizes_at_hand(data) is None
+        data = run.data  # of files that were not counted nothing is known
+        guessed = data.source.in_place and not data.expected and sizes_at_hand(data) is None
         if batch > _SLACK * train / silos and not guessed:
             allowed = (
                 f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "

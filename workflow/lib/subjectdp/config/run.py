@@ -215,6 +215,9 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
     one = mechanism.one_step_per_round and mechanism.clipping is not Clipping.PER_SUBJECT_UPDATE
     allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
     yield one and steps not in (None, 1), "training.local_steps", steps, allowed
+    unread = steps is not None or mechanism.one_step_per_round
+    allowed = "1 where training.local_steps is given, or the algorithm takes one step a round (not read)"
+    yield training.local_epochs > 1 and unread, "training.local_epochs", training.local_epochs, allowed
     usual, size = type(training).model_fields["batch_size"].default, training.batch_size
     two_rules = training.sampling_fraction is not None and size != usual
     allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"

@@ -268,7 +268,9 @@ class TrainingConfig(Section):
     rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = 100
     """Rounds R, before the horizontal rule shortens them."""
     local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = None
-    """Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size)."""
+    """Mini-batches T of a silo in a round; null: local_epochs, each of ceil(items of the silo / batch_size)."""
+    local_epochs: Annotated[int, Field(ge=1, le=10_000), NotBool] = 1
+    """Epochs of a round, where local_steps is null."""
     batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = 512
     """Mini-batch size B (its expectation with Poisson sampling)."""
     sampling_fraction: Probability | None = None

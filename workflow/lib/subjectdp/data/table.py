@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subjectdp.data.content import Content, single_items, stored_labels
 from subjectdp.data.names import check_name, person
 from subjectdp.data.splits import VECTOR, Integers
-from subjectdp.data.table_files import FILE, read_frame
+from subjectdp.data.table_files import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import DataError, in_words, unknown
 
 MOST_CLASSES = 1000
@@ -90,6 +90,8 @@ def read_table(
     if owners and silo is not None:
         at = np.bincount(np.unique(numbers * len(silo_names) + silos) // len(silo_names))
         notes["subjects at several silos"] = int((at > 1).sum())
+    if counting := [name for name in features if numbers_the_rows(frame[name])]:
+        notes["features that number the rows (data.drop?)"] = counting
     notes |= {"features": list(encoded), "class_names": classes}
     return Content(
         dataset="table",

@@ -119,9 +119,14 @@ def _without_row_numbers(path: Path, frame: pd.DataFrame, dropped: set[str]) -> 
     for place, name in enumerate(list(frame.columns)):
         if _NAMELESS.fullmatch(str(name)) is None:
             continue
-        numbers = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        if not any(np.array_equal(numbers, np.arange(first, first + len(frame))) for first in (0, 1)):
+        if not numbers_the_rows(frame[name]):
             raise DataError(f"{path}: column {place + 1} has no name ({in_words(name)}): name it, or leave it out.")
         dropped.add("a column without a name")
         frame = frame.drop(columns=name)
     return frame
+
+
+def numbers_the_rows(column: pd.Series[Any]) -> bool:
+    """Whether a column only counts the rows, from 0 or from 1."""
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return any(np.array_equal(numbers, np.arange(first, first + len(column))) for first in (0, 1))

@@ -32,7 +32,6 @@ _QUESTIONS = {
 }
 _SILOS = 4  # where the table names none
 _FLATTER = 40  # of rates for labels in numbers from 0 to 1: their weights are as much smaller than logits'
-_BATCHES = 10  # of an epoch, for the runs that take steps on mini-batches
 
 
 def add_parser(commands: Any) -> None:
@@ -125,35 +124,44 @@ def _scenario(name: str, data: Mapping[str, Any], content: Content, options: arg
     silos = len(content.silo_names) or _SILOS
     people, width = len(content.items), content.features.shape[1]
     rule = untuned_schedule(people, (width + 1) * max(1, content.classes), options.epsilon, options.delta, silos)
-    rate = rule.learning_rate / (1 if content.classes else _FLATTER)
-    private = {
-        "subject": {"trust": "local"},
-        "privacy": {"clip_norm": rule.clip_norm},
-        "training": {
-            "rounds": rule.rounds,
-            "averaged_rounds": 0.5,
-            "optimizer": {"learning_rate": float(f"{rate:.3g}")},
-        },
-    }
-    scenario = {
-        "name": name,
-        "description": f"{Path(data['path']).name}: plain, and with ε = {options.epsilon:g} for each person.",
-        "run": {
-            "data": {key: value for key, value in data.items() if value},
-            "partition": {"silos": silos},
-            "privacy": {"mode": "sound", "epsilon": options.epsilon, "delta": options.delta},
-            "training": {"rounds": rule.rounds},
-            "model": "linear",
-        },
-        "algorithms": {
-            "fed_avg": {"training": {"sampling_fraction": 1 / _BATCHES, "optimizer": {"learning_rate": 0.3}}},
-            "subject_release": private,
-        },
-        "sweep": [{"algorithm": ["fed_avg", "subject_release"], "seed": [0, 1, 2]}],
-        "figures": ["accuracy_privacy", "privacy", "partition"],
-    }
-    head = (
-        "# Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and\n"
-        "# rate follow the rule without tuning: from the number of people and of weights, which are taken as public.\n"
+    given = {key: value for key, value in data.items() if value}
+    return _TEXT.format(
+        name=name,
+        table=Path(data["path"]).name,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        silos=silos,
+        rounds=rule.rounds,
+        clip_norm=rule.clip_norm,
+        rate=rule.learning_rate / (1 if content.classes else _FLATTER),
+        data=yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=True).strip(),
     )
-    return head + yaml.safe_dump(scenario, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+
+
+_TEXT = """\
+# Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
+# the rule without tuning: from the number of people and of weights, which are taken as public.
+name: {name}
+description: "{table}: plain, and with ε = {epsilon:g} for each person."
+
+run:
+  data: {data}
+  partition: {{silos: {silos}}}
+  privacy: {{mode: sound, epsilon: {epsilon:g}, delta: {delta:g}}}
+  training: {{rounds: {rounds}}}
+  model: linear
+
+algorithms:
+  fed_avg:
+    training: {{sampling_fraction: 0.1, optimizer: {{learning_rate: 0.3}}}}
+  subject_release:
+    subject: {{trust: local}}
+    privacy: {{clip_norm: {clip_norm}}}
+    training: {{averaged_rounds: 0.5, optimizer: {{learning_rate: {rate:.3g}}}}}
+
+sweep:
+  - algorithm: [fed_avg, subject_release]
+    seed: [0, 1, 2]
+
+figures: [accuracy_privacy, privacy, partition]
+"""

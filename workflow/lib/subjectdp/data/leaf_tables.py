@@ -8,7 +8,6 @@ background) and ``label``;
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,7 +138,7 @@ def _labels(values: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
     try:
-        h5py = importlib.import_module("h5py")
+        import h5py  # here: an extra
     except ModuleNotFoundError:
         raise ConfigError(f"Expected the package h5py for {file}: pip install h5py.") from None
     try:

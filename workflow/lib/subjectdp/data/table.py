@@ -73,8 +73,7 @@ def read_table(
     owners = [subject] if isinstance(subject, str) else list(subject or ())
     frame, notes = read_frame(path, silo == FILE)
     _check_columns(path, list(frame.columns), (label, owners, silo), options)
-    features = [name for name in frame.columns if name not in {label, silo, *owners, *options.drop}]
-    features = [name for name in features if not options.columns or name in options.columns]
+    features = _chosen(list(frame.columns), {label, silo, *owners}, options)
     used = frame[list(dict.fromkeys([*features, label, *owners, *([] if silo is None else [silo])]))]
     frame = _without_missing(path, used, features, options, notes)
     named = _Columns(path, frame)
@@ -83,16 +82,11 @@ def read_table(
     if owners:
         names, numbers = named.names(owners, "a subject's name")
         order, people = _by_subject(names, numbers)
-    silo_names, silos = ([], np.empty(0, np.int64)) if silo is None else named.names([silo], "a silo's name")
-    if len(silo_names) > _MOST_SILOS:
-        raise DataError(f"{path}: expected at most {_MOST_SILOS} silos, got {len(silo_names)}.")
+    silo_names, silos = named.silos(silo)
     encoded = {name: column for feature in features for name, column in named.encoded(feature, options).items()}
     if owners and silo is not None:
         at = np.bincount(np.unique(numbers * len(silo_names) + silos) // len(silo_names))
         notes["subjects at several silos"] = int((at > 1).sum())
-    if counting := [name for name in features if numbers_the_rows(frame[name])]:
-        notes["features that number the rows (data.drop?)"] = counting
-    notes |= {"features": list(encoded), "class_names": classes}
     return Content(
         dataset="table",
         kind=VECTOR,
@@ -101,9 +95,14 @@ def read_table(
         classes=len(classes),
         silo_names=tuple(silo_names),
         silos=silos[order if silo_names else []].astype(np.int16),
-        notes=notes,
+        notes=notes | named.counting(features) | {"features": list(encoded), "class_names": classes},
         **people,
     )
+
+
+def _chosen(names: list[str], others: set[str | None], options: TableOptions) -> list[str]:
+    features = [name for name in names if name not in others and name not in options.drop]
+    return [name for name in features if not options.columns or name in options.columns]
 
 
 def _check_columns(
@@ -123,8 +122,7 @@ def _check_columns(
     wrong = next((name for name in (*options.columns, *options.drop) if name in {label, *alone}), None)
     if wrong is not None:
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
-    features = [each for each in names if each not in {*taken, *options.drop}]
-    if not [each for each in features if not options.columns or each in options.columns]:
+    if not _chosen(names, taken, options):
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
 
 
@@ -230,6 +228,18 @@ class _Columns:
             least, largest = options.ranges[name]
             values = ((values - least) / (largest - least)).clip(0.0, 1.0)
         return values.astype(np.float32)
+
+    def silos(self, name: str | None) -> tuple[list[str], Integers]:
+        """The names of the silos, and the place of each row's among them; nothing without a column."""
+        found, places = ([], np.empty(0, np.int64)) if name is None else self.names([name], "a silo's name")
+        if len(found) > _MOST_SILOS:
+            raise DataError(f"{self.path}: expected at most {_MOST_SILOS} silos, got {len(found)}.")
+        return found, places
+
+    def counting(self, features: list[str]) -> dict[str, list[str]]:
+        """A note on features that only count the rows."""
+        found = [name for name in features if numbers_the_rows(self.frame[name])]
+        return {"features that number the rows (data.drop?)": found} if found else {}
 
     def names(self, columns: list[str], kind: str) -> tuple[list[str], Integers]:
         """The names in columns, and the place of each row's among them: whole numbers by value, others by letters."""

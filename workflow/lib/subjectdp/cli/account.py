@@ -10,7 +10,7 @@ from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.api.accounting import mechanism
 from subjectdp.api.counts import read_counts
-from subjectdp.api.questions import caps, person_silos, person_table, worst_person
+from subjectdp.api.questions import Cap, caps, person_silos, person_table, worst_person
 from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
@@ -81,29 +81,25 @@ def _print_caps(options: argparse.Namespace) -> None:
         raise expected("--caps", options.caps, "whole numbers with commas") from None
     algorithm = mechanism(options.algorithm, options.trust)
     rows = caps(algorithm, options.counts, schedule_of(options), options.epsilon, options.delta, tried)
-    if options.json:
-        print_json([asdict(row) for row in rows])
-        return
-    shown = [
-        (
-            row.cap,
-            f"{row.items_kept:,}",
-            f"{100 * row.items_lost:.1f}",
-            f"{100 * row.people_touched:.1f}",
-            f"{row.noise_multiplier:.4g}",
-            f"{1000 * row.noise_per_item:.4g}",
-        )
-        for row in rows
-    ]
-    heads = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
-    print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
-    print_table(heads, shown)
-    best = min(rows, key=lambda row: row.noise_per_item)
-    print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")
     if options.figure is not None:
         from subjectdp.figures.caps import draw_caps  # here: matplotlib, for this option alone
 
         draw_caps(rows, options.figure)
+    if options.json:
+        print_json([asdict(row) for row in rows])
+        return
+    print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
+    print_table(_CAP_HEADS, map(_cap_row, rows))
+    best = min(rows, key=lambda row: row.noise_per_item)
+    print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")
+
+
+_CAP_HEADS = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
+
+
+def _cap_row(row: Cap) -> tuple[Any, ...]:
+    shares = (f"{100 * share:.1f}" for share in (row.items_lost, row.people_touched))
+    return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
 
 
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:

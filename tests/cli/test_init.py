@@ -100,7 +100,16 @@ def test_account_answers_for_people_and_caps(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "sizes.csv").write_text("silo,items\nn,9\ns,11\n")
     sizes = ["--silo-sizes", str(tmp_path / "sizes.csv")]
     assert main(["account", *capped, *sizes, "--max-items-per-subject", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["epsilon"] <= 4.0
+    planned = capsys.readouterr().out
+    assert json.loads(planned)["epsilon"] <= 4.0
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    for file in files:
+        file.write_text(planned)
+    assert main(["ledger", *map(str, files), "--json"]) == 0
+    (together,) = [
+        row["together"] for row in json.loads(capsys.readouterr().out) if row["unit"] == "one subject, at all its silos"
+    ]
+    assert 4.0 < together < 8.0
     for wrong, problem in (
         ([*counts, *sizes], "one of --counts and --silo-sizes"),
         ([*counts, "--steps-per-round", "2"], "--epochs to be left out where --steps-per-round is given"),

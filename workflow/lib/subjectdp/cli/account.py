@@ -128,6 +128,7 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
         "statement": chosen,
         "privacy": statements,
         "card": report_text(plan, statements),
+        "plan": plan.to_dict(),
     }
 
 

@@ -242,5 +242,5 @@ def test_missing_options_and_bad_lines_with_counts(capsys: pytest.CaptureFixture
         file.write("zoe,north,few\n")
     with pytest.raises(DataError, match=r"counts\.csv, line 72: expected items to be a whole number"):
         run(capsys, COUNTED, counts, "--batch-size 6")
-    with pytest.raises(ConfigError, match="--batch-size to be given with --counts only"):
+    with pytest.raises(ConfigError, match="--batch-size to be given with --counts or --silo-sizes only"):
         run(capsys, COUNTED.replace("--counts", "--batch-size 6"), SCHEDULE)

@@ -98,10 +98,22 @@ CHOSEN: dict[str, Any] = {  # where the first value that a key takes would break
     "training.rounds": 99,
     "training.batch_size": 511,
     "training.optimizer.name": "momentum",
+    "data.columns": ["age"],
+    "data.drop": ["age"],
+    "data.ranges": {"age": [0, 100]},
     "model.name": "small_cnn",
     "model.parameters": {"hidden": 5},
 }
-OF_TABLES = {"data.label": "outcome", "data.subject": "ward", "data.silo": "clinic"}
+OF_TABLES = {
+    "data.label": "outcome",
+    "data.subject": "ward",
+    "data.silo": "clinic",
+    "data.columns": ["age"],
+    "data.drop": ["age"],
+    "data.missing": "drop",
+    "data.ranges": {"age": [0, 100]},
+    "data.task": "regression",
+}
 
 
 def other_value(key: str, field: FieldInfo) -> Any:
@@ -128,7 +140,14 @@ OTHER_VALUES = {
 READ_BY_ALL_READ = [
     key
     for key in OTHER_VALUES
-    if key not in ("data.path", "training.local_steps", "training.silo_choice", "privacy.predicted_subjects")
+    if key
+    not in (
+        "data.path",
+        "training.local_steps",
+        "training.local_epochs",
+        "training.silo_choice",
+        "privacy.predicted_subjects",
+    )
     and not key.startswith(("joint.", "subject.", *OF_TABLES))
 ]
 

@@ -14,7 +14,7 @@ from subjectdp.data.content import check_content
 from subjectdp.data.inspect import format_summary, inspect_source
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
-from subjectdp.data.table import read_table
+from subjectdp.data.table import TableOptions, read_table
 from subjectdp.errors import DataError
 
 ROWS = """age,person,outcome,clinic,weight
@@ -59,12 +59,13 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("44,Bob,well", "forty,Bob,well", r"row 2, age: expected a number .* got 'forty'"),
-        ("80\n", "\n", r"row 2, weight: expected a number .* got ''"),
-        ("80\n", "nan\n", r"row 2, weight: expected a number"),
+        ("80\n", "\n", r"row 2, weight: expected a value, got a missing one. .*indicator"),
+        ("80\n", "nan\n", r"row 2, weight: expected a value"),
         ("80\n", "1e39\n", r"row 2, weight: expected a number"),
         ("South,80", "South,80,7", "Expected 5 fields in line 3, saw 6"),
-        ("South,80", "South", "row 2, weight: expected a number"),
-        ("44,Bob,well", "44,,well", "row 2, person: expected a subject's name"),
+        ("South,80", "South", "row 2, weight: expected a value"),
+        ("44,Bob,well", "44,,well", "row 2, person: expected a value, .*drop leaves such rows out.$"),
+        ("South,80", "NA,80", "row 2, clinic: expected a value"),
         ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),
@@ -82,7 +83,7 @@ def test_tables_that_are_none_are_refused(tmp_path: Path) -> None:
         read_table(_csv(tmp_path, "x,y\n"), "y", None, None)
     with pytest.raises(DataError, match="2 to 1000 classes"):
         read_table(_csv(tmp_path, "x,y\n1,2\n2,2\n"), "y", None, None)
-    with pytest.raises(DataError, match="ends in .csv or .parquet"):
+    with pytest.raises(DataError, match="end in .parquet, or in .csv"):
         read_table(tmp_path / "table.xls", "y", None, None)
     (tmp_path / "table.parquet").write_bytes(b"PAR1 and nothing")
     with pytest.raises(DataError, match="not a parquet file"):
@@ -92,17 +93,26 @@ def test_tables_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cells", [[pd.Timestamp(0)] * 2, [None, 1.0], ["True", "1"], [float("inf"), 1.0], ["0x1", "1"]]
+    ("cells", "problem"),
+    [
+        ([pd.Timestamp(0)] * 2, "'x' holds dates"),
+        ([None, 1.0], "row 1, x: expected a value"),
+        (["True", "1"], "row 1, x: expected a number"),
+        ([float("inf"), 1.0], "row 1, x: expected a number"),
+        (["0x1", "1"], "row 1, x: expected a number"),
+    ],
 )
-def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells: list[object]) -> None:
+def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells: list[object], problem: str) -> None:
     pd.DataFrame({"x": cells, "y": [1, 2]}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="row 1, x: expected a number"):
+    with pytest.raises(DataError, match=problem):
         read_table(tmp_path / "t.parquet", "y", None, None)
 
 
 def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:
     text = "x,y\n" + "\n".join(f"0,{number}" for number in range(300))
-    content = read_table(_csv(tmp_path, text), "y", None, None)
+    with pytest.raises(DataError, match="classification or regression: the label 'y' has 300 different numbers"):
+        read_table(_csv(tmp_path, text), "y", None, None)
+    content = read_table(_csv(tmp_path, text), "y", None, None, TableOptions(task="classification"))
     assert content.labels.tolist() == list(range(300))
 
 

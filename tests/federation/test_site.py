@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from federation.world import Here, TalkingSilo, proposed
+from subjectdp.config.sections import DataConfig
 from subjectdp.errors import ConfigError, DataError, StorageError, WorkerError
 from subjectdp.federation.server import lead, read_federation
 from subjectdp.federation.service import serve
@@ -60,13 +61,34 @@ def test_labels_are_numbered_by_the_names_that_were_agreed_on(example: Path) -> 
     own = own_items(site, data, proposal, proposal.run_with(site.data, site.performance))
     assert proposal.items.class_names == ("ill", "mild", "well") and own.prepared.labels.tolist() == [2, 0]
     assert own.prepared.classes == 3 and own.partition.silo(0)[0].tolist() == [0, 1]
+    (example / "0" / "patients.csv").write_text("value,age,outcome,patient\n1,2,ill,a\n2,3,well,b\n")
+    moved = conforming(read_site_data(site).content, site.data, proposal.items)
+    assert moved.features.tolist() == [[2, 1], [3, 2]] and proposal.items.features == ("age", "value")
     for spoiled, message in (
         ("age,value,outcome,patient\n1,2,dead,a\n2,3,well,b\n", "class of this silo's items 'dead'"),
-        ("value,age,outcome,patient\n1,2,ill,a\n2,3,well,b\n", "features of this silo's items"),
+        ("age,outcome,patient\n1,ill,a\n2,well,b\n", "with value, as agreed"),
+        ("age,value,more,outcome,patient\n1,2,3,ill,a\n2,3,3,well,b\n", "feature of this silo's items 'more'"),
     ):
         (example / "0" / "patients.csv").write_text(spoiled)
         with pytest.raises(DataError, match=message):
-            conforming(read_site_data(site).content, proposal.items)
+            conforming(read_site_data(site).content, site.data, proposal.items)
+
+
+def test_words_that_a_silo_lacks_are_zeros_and_ranges_are_agreed_on(example: Path) -> None:
+    header = "age,sex,outcome,patient\n"
+    (example / "sample.csv").write_text(header + "".join(f"{n},{'fm'[n % 2]},{n % 5},p{n}\n" for n in range(40)))
+    (example / "0" / "patients.csv").write_text(header + "1,m,0,a\n2,m,3,b\n")
+    site, ranges = load_site(example / "0" / "site.yaml"), {"age": [0, 100]}
+    text = (example / "federation.yaml").read_text()
+    text = text.replace("subject: patient}", "subject: patient, ranges: {age: [0, 100]}}")
+    (example / "federation.yaml").write_text(text)
+    _, proposal = proposed(read_federation(example / "federation.yaml"))
+    with pytest.raises(DataError, match="ranges of this silo's items"):
+        conforming(read_site_data(site).content, site.data, proposal.items)
+    data = DataConfig.model_validate({**site.data.model_dump(mode="json"), "ranges": ranges})
+    found = conforming(read_site_data(site.model_copy(update={"data": data})).content, data, proposal.items)
+    assert proposal.items.features == ("age", "sex=f", "sex=m")
+    assert found.features == pytest.approx(np.array([[0.01, 0, 1], [0.02, 0, 1]])) and found.labels.tolist() == [0, 3]
 
 
 def test_a_silo_without_its_file_says_so(example: Path) -> None:

@@ -16,11 +16,11 @@ from torch import Tensor
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
+from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training import build
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
-from subjectdp.training.environment import keep_freed_memory
 from subjectdp.training.federation import descend, make_optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate

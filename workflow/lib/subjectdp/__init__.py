@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subjectdp.api.accounting import account, calibrate, mechanism
-    from subjectdp.api.counts import Counts, read_counts
+    from subjectdp.api.counts import Counts, SiloSizes, read_counts, read_sizes
     from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
+    from subjectdp.api.questions import Cap, caps, epsilon_of_a_person
     from subjectdp.api.release import ReleaseSettings, SubjectRelease
     from subjectdp.api.report import Guarantee, PrivacyReport
     from subjectdp.api.schedule import Schedule, untuned_schedule
@@ -18,26 +19,32 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cap",
     "Counts",
     "Guarantee",
     "PrivacyReport",
     "PrivacySettings",
     "ReleaseSettings",
     "Schedule",
+    "SiloSizes",
     "SubjectPrivacyEngine",
     "SubjectRelease",
     "account",
     "calibrate",
+    "caps",
     "clip_sum",
+    "epsilon_of_a_person",
     "mechanism",
     "read_counts",
+    "read_sizes",
     "untuned_schedule",
 ]
 
 _MODULES = {
     "accounting": "account calibrate mechanism",
-    "counts": "Counts read_counts",
+    "counts": "Counts SiloSizes read_counts read_sizes",
     "engine": "PrivacySettings SubjectPrivacyEngine clip_sum",
+    "questions": "Cap caps epsilon_of_a_person",
     "release": "ReleaseSettings SubjectRelease",
     "report": "Guarantee PrivacyReport",
     "schedule": "Schedule untuned_schedule",

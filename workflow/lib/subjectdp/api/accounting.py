@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
 from subjectdp.algorithms import registry
-from subjectdp.api.counts import Counts, Source, as_counts
+from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
 from subjectdp.api.schedule import Schedule
 from subjectdp.errors import PrivacyError, SubjectDPError, expected, unknown
@@ -45,7 +45,7 @@ def account(
 
     Args:
         algorithm: a name, such as ``"local_item_dp"`` (DP-SGD at each silo), or a :func:`mechanism`.
-        counts: items of each subject at each silo: a CSV file, a table, or :class:`Counts`.
+        counts: items of each subject at each silo: a CSV file, a table, or :class:`Counts`; or :class:`SiloSizes`.
         schedule: rounds, local steps and sampling.
         noise_multiplier: noise std over clip norm. One number is that of what is seen: each silo's own, or of the sum
             over silos where their noise adds up (``"secure_aggregation"``; each of S silos then adds 1/√S of it). A
@@ -119,7 +119,7 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
 
 def _accounted(
     algorithm: str | Mechanism,
-    counts: Counts,
+    counts: Counts | SiloSizes,
     schedule: Schedule,
     noise_multiplier: float | Mapping[str, float],
     delta: float,
@@ -135,7 +135,7 @@ def _accounted(
     return _reported(with_plan_noise(draft, facts), counts)
 
 
-def _reported(plan: PrivacyPlan, counts: Counts) -> PrivacyReport:
+def _reported(plan: PrivacyPlan, counts: Counts | SiloSizes) -> PrivacyReport:
     """The report; warns of a δ that is not below one over the number of people."""
     if plan.delta_warning is not None:
         warnings.warn(plan.delta_warning, stacklevel=5)
@@ -173,6 +173,7 @@ def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> 
         rounds=schedule.rounds,
         local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
         batch_size=schedule.nominal_batch(facts),
+        local_epochs=schedule.epochs,
         silos_per_round=schedule.silos_per_round,
         silo_choice=SiloChoice(schedule.silo_choice),
         noise_source=NoiseSource.UNSTATED,

@@ -68,6 +68,54 @@ class Counts:
         )
 
 
+@dataclass(frozen=True)
+class SiloSizes:
+    """Silos by size alone, for those who cannot pool a list of people. A schedule's cap bounds each person.
+
+    Any person may be at all silos, or at as many as the schedule says.
+
+    Attributes:
+        silos: names.
+        items: of each silo after the cap, taken as public.
+        people: of each silo; None where nobody says.
+    """
+
+    silos: tuple[str, ...]
+    items: tuple[int, ...]
+    people: tuple[int, ...] | None = None
+
+    def facts(self, cap: int | None) -> FederationFacts:
+        """The facts that a privacy plan reads. ``cap``: enforced before training; needed for ε of a person."""
+        people = self.people or tuple(-(-items // (cap or 1)) for items in self.items)
+        largest = tuple(items if cap is None else min(cap, items) for items in self.items)
+        total = None if self.people is None else sum(self.people)  # where nobody is at two silos
+        return FederationFacts(self.items, people, largest, cap is not None, cap, len(self.items), total)
+
+
+def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
+    """Reads a CSV file whose header names the columns silo and items, and perhaps people.
+
+    Raises:
+        DataError: a file that cannot be read, or a row that is no silo; it names the line.
+    """
+    where = Path(path)
+    try:
+        rows = list(csv.DictReader(where.read_text(encoding="utf-8-sig").splitlines(), skipinitialspace=True))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(f"Cannot read {where}: {problem}.") from problem
+    known = [name for name in ("silo", "items", "people") if rows and name in rows[0]]
+    if known[:2] != ["silo", "items"]:
+        raise DataError(f"{where}, line 1: expected the columns silo and items, and perhaps people.")
+    found: dict[str, list[int]] = {}
+    for line, row in enumerate(rows, 2):
+        name, numbers = person(row["silo"], "a silo", f"{where}, line {line}"), [_whole(row[key]) for key in known[1:]]
+        if name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
+            raise DataError(f"{where}, line {line}: expected another silo, and whole numbers from 1 on.")
+        found[name] = [number for number in numbers if number is not None]
+    items, *people = zip(*found.values(), strict=True)
+    return SiloSizes(tuple(found), items, people[0] if people else None)
+
+
 def read_counts(path: str | os.PathLike[str]) -> Counts:
     """Reads a CSV file (UTF-8, commas) whose header names the columns subject, silo and items, in any order.
 
@@ -94,13 +142,13 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
     return _counted(str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines))
 
 
-def as_counts(source: Source) -> Counts:
+def as_counts(source: Source) -> Counts | SiloSizes:
     """The counts that ``source`` stands for (:data:`Source`).
 
     Raises:
         DataError: what are no counts, with the row.
     """
-    if isinstance(source, Counts):
+    if isinstance(source, Counts | SiloSizes):
         return source
     if isinstance(source, str | os.PathLike):
         return read_counts(source)

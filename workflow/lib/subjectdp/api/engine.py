@@ -30,11 +30,11 @@ from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
 from subjectdp.engine.layout import replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
+from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
-from subjectdp.training.environment import keep_freed_memory
 
 TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 _SILO = "silo"

@@ -123,6 +123,7 @@ class PrivateLoader:
             self._check_live(own)
             self._step.begin(pending.popleft(), batch)
             yield batch
+            del batch  # before the next one is loaded
         self._check_live(own)
 
     def _check_live(self, own: int) -> None:

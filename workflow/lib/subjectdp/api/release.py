@@ -44,6 +44,7 @@ from subjectdp.engine.inputs import of_items, tensors_in
 from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
+from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.keys import Purpose, key_int
 from subjectdp.plan.plan import (
     AccountingMode,
@@ -57,7 +58,6 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.environment import keep_freed_memory
 from subjectdp.training.federation import Federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round

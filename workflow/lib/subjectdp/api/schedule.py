@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from subjectdp.accounting.untuned import untuned_schedule as untuned_schedule  # public from here
-from subjectdp.api.counts import Counts
+from subjectdp.api.counts import Counts, SiloSizes
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
 
@@ -24,7 +24,8 @@ class Schedule:
 
     Attributes:
         rounds: rounds of training, all silos (or ``silos_per_round`` of them) in each.
-        steps: local steps of a silo in a round; None for one epoch, ⌈n/B⌉.
+        steps: local steps of a silo in a round; None for ``epochs``.
+        epochs: local epochs of a round, ⌈n/B⌉ steps each.
         batch_size: expected items of a mini-batch (exact ones with ``sampling="fixed_batch_size"``).
         sampling_probability: of an item, or of a subject where the mechanism samples subjects; 0 < q ≤ 1.
         sampling: ``"poisson"`` (a coin for each item or subject and step) or ``"fixed_batch_size"``.
@@ -45,6 +46,7 @@ class Schedule:
     silos_per_subject: int | None = None
     silos_per_round: int | None = None
     silo_choice: str = SiloChoice.RANDOM
+    epochs: int = 1
 
     def method(self, mechanism: Mechanism) -> SamplingMethod:
         """The sampler; raises ConfigError for an unknown one."""
@@ -54,13 +56,15 @@ class Schedule:
         coins = self.sampling == SamplingMethod.POISSON and mechanism.samples_subjects
         return SamplingMethod.POISSON_SUBJECTS if coins else SamplingMethod(self.sampling)
 
-    def facts(self, counts: Counts) -> FederationFacts:
+    def facts(self, counts: Counts | SiloSizes) -> FederationFacts:
         """The public facts of a federation that trains in this way.
 
         Raises ConfigError where a subject of the counts is at more silos than ``silos_per_subject``.
         """
         facts = counts.facts(self.max_items_per_subject)
         seen, most = facts.silos_per_subject, self.silos_per_subject
+        if isinstance(counts, SiloSizes):
+            return replace(facts, silos_per_subject=seen if most is None else min(most, seen))
         if most is None:
             people = () if facts.cap_enforced or seen == 1 else _people(counts)
             return replace(facts, silos_bounded=seen == len(facts.items), people=people)
@@ -75,6 +79,8 @@ class Schedule:
         given = "both" if batch is not None and q is not None else "neither"
         if (batch is None) == (q is None):
             raise expected("one of batch_size and sampling_probability", given, "given")
+        if self.epochs < 1 or (self.epochs > 1 and self.steps is not None):
+            raise expected("epochs", self.epochs, "at least 1, and left out where steps are given")
         if self.silo_choice not in list(SiloChoice):
             raise unknown("silo_choice", self.silo_choice, list(SiloChoice))
         if q is not None and not 0 < q <= 1:
@@ -91,7 +97,7 @@ class Schedule:
     def local_steps(self) -> int | None:
         """Local steps of a round; None for one epoch of the silo's own batches."""
         if self.steps is None and self.sampling_probability is not None:
-            return math.ceil(1 / self.sampling_probability)
+            return self.epochs * math.ceil(1 / self.sampling_probability)
         return self.steps
 
     def nominal_batch(self, facts: FederationFacts) -> int:

@@ -293,8 +293,10 @@ def prepared_setup(
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
         raise ModelError("Expected model.name to be resolved, got None.")
+    if prepared.classes == 0:
+        raise ModelError("Expected data with classes to audit on, the labels are numbers.")
     name, parameters = run.model.name, run.model.parameters
-    model = partial(build_model, name, prepared.classes, prepared.kind, run.seed, parameters, prepared.shape)
+    model = partial(build_model, name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape)
     return TrainingSetup(
         DeviceDataset(prepared, torch.device("cpu")),
         len(prepared.features),

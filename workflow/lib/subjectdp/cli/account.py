@@ -1,15 +1,19 @@
 """``subjectdp account``: the privacy loss of plans, and the noise for an ε."""
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from subjectdp.accounting import published
 from subjectdp.accounting.privacy_report import noise_size, report_text
 from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, sound_statement
-from subjectdp.cli.plans import add_plan_options, chosen_plans
-from subjectdp.errors import PrivacyError, expected
-from subjectdp.io.printing import print_json
+from subjectdp.api.accounting import mechanism
+from subjectdp.api.counts import read_counts
+from subjectdp.api.questions import Cap, caps, person_silos, person_table, worst_person
+from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of
+from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
 
 
@@ -31,11 +35,21 @@ def add_parser(commands: Any) -> None:
     )
     help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
     parser.add_argument("--statement", metavar="FILE", help=help_)
+    parser.add_argument(
+        "--by-person", action="store_true", help="ε of a person by items a silo and number of silos, as a table"
+    )
+    parser.add_argument(
+        "--caps", metavar="LIST", nargs="?", const="", help="with --counts: what caps cost, such as 1,2,4, as a table"
+    )
+    parser.add_argument("--figure", metavar="FILE", help="with --caps: draw the table")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
+    if options.caps is not None:
+        _print_caps(options)
+        return
     plans = list(chosen_plans(options))
     records = [_record(name, plan, options) for name, plan in plans]
     if options.statement is not None:
@@ -44,6 +58,52 @@ def run(options: argparse.Namespace) -> None:
         print_json(records[0] if options.config is None else records)
     else:
         print("\n".join(map(_text, records)))
+        if options.by_person:
+            for _, plan in plans:
+                _print_people(plan, options)
+
+
+def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
+    """ε of a person by what they have, and the person for whom it is largest, where people are public."""
+    print(f"\nε of a person at delta {plan.settings.delta:g}, by items at each silo and number of silos")
+    heads = ("items a silo", *(f"{silos} silo{'s' * (silos > 1)}" for silos in person_silos(plan)))
+    print_table(heads, [(items, *(f"{each:.4g}" for each in found)) for items, found in person_table(plan)])
+    worst = None if options.counts is None else worst_person(plan, read_counts(options.counts))
+    if worst is not None:
+        name, held, epsilon = worst
+        places = ", ".join(f"{items} at {silo}" for silo, items in held.items())
+        print(f"Largest for {name} ({places}): ε {epsilon:.4g}. The counts are taken as public.")
+
+
+def _print_caps(options: argparse.Namespace) -> None:
+    """The caps' costs, as a table and a figure."""
+    if options.counts is None or options.algorithm is None or options.rounds is None:
+        raise ConfigError("Expected --algorithm, --rounds and --counts to be given with --caps.")
+    try:
+        tried = [int(each) for each in options.caps.split(",")] if options.caps else None
+    except ValueError:
+        raise expected("--caps", options.caps, "whole numbers with commas") from None
+    algorithm = mechanism(options.algorithm, options.trust)
+    rows = caps(algorithm, options.counts, schedule_of(options), options.epsilon, options.delta, tried)
+    if options.figure is not None:
+        from subjectdp.figures.caps import draw_caps  # here: matplotlib, for this option alone
+
+        draw_caps(rows, options.figure)
+    if options.json:
+        print_json([asdict(row) for row in rows])
+        return
+    print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
+    print_table(_CAP_HEADS, map(_cap_row, rows))
+    best = min(rows, key=lambda row: row.noise_per_item)
+    print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")
+
+
+_CAP_HEADS = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
+
+
+def _cap_row(row: Cap) -> tuple[Any, ...]:
+    shares = (f"{100 * share:.1f}" for share in (row.items_lost, row.people_touched))
+    return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
 
 
 def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
@@ -81,6 +141,7 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
         "statement": chosen,
         "privacy": statements,
         "card": report_text(plan, statements),
+        "plan": plan.to_dict(),
     }
 
 

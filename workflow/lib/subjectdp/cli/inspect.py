@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from subjectdp.cli.parser import add_json, values_of
+from subjectdp.cli.table_options import add_table, table_keys
 from subjectdp.config.messages import config_error
 from subjectdp.config.resolve import expand_variables
 from subjectdp.config.sections import DataConfig
@@ -27,10 +28,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--path",
-        help="leaf_json: folder or zip of LEAF's JSON; table: CSV or parquet file; upstream: folder of the files",
+        help="leaf_json: JSON, parquet or HDF5; table: CSV or parquet, a file or folder; upstream: folder of files",
     )
-    for role in ("label", "subject", "silo"):
-        parser.add_argument(f"--{role}", metavar="COLUMN", help=f"table: the column of the {role}")
+    add_table(parser)
     parser.add_argument("--test-fraction", type=float, help="test part of the split (default: 0.2, text 0.1)")
     parser.add_argument("--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does")
     add_json(parser)
@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> None:
         raise expected("--path", None, f"where the source {source} lies")
     from subjectdp.data.inspect import format_summary, inspect_source  # to keep --help light
 
-    roles = ("dataset", "label", "subject", "silo", "test_fraction", "duplicate_first_image_bug")
-    given = {"source": source, **{name: getattr(options, name) for name in roles}}
+    others = ("dataset", "test_fraction", "duplicate_first_image_bug")
+    given = {"source": source, **table_keys(options), **{name: getattr(options, name) for name in others}}
     if options.path is not None:
         given["path"] = expand_variables(options.path)
     try:

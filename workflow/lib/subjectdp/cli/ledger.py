@@ -24,8 +24,9 @@ def add_parser(commands: Any) -> None:
         "ledger",
         description="Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. "
         "Name every run that was made on these data, also those of other seeds and those that chose hyperparameters: "
-        "a run that is left out is not counted. JSON files"
-        " of SubjectPrivacyEngine (report().to_dict(), state_dict()) are taken too, on the people of the runs.",
+        "a run that is left out is not counted. JSON files of a "
+        "SubjectPrivacyEngine (report().to_dict(), state_dict()) and of account --json are taken too, on the people of "
+        "the runs.",
     )
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it; or a JSON file"
@@ -96,7 +97,9 @@ def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, A
             content = json.loads(file.read_text(encoding="utf-8"))
             plan = plan_from_dict(content["plan"])
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DataError(f"Expected {file} to hold a report or a state of an engine: {problem}.") from problem
+            raise DataError(
+                f"Expected {file} to hold a report or a state of an engine, or what account --json prints: {problem}."
+            ) from problem
         plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
         yield {
             "run_id": str(file),

@@ -9,7 +9,7 @@ from typing import Any
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.algorithms.registry import algorithm, mechanism
-from subjectdp.api.counts import read_counts
+from subjectdp.api.counts import read_counts, read_sizes
 from subjectdp.api.schedule import Schedule
 from subjectdp.cli.parser import add_json, values_of
 from subjectdp.errors import ConfigError, expected
@@ -55,12 +55,12 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
     if chosen is None or missing:
         raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
     _check_ranges(options)
-    facts = _equal_silos(options) if options.counts is None else _counted(options)
+    facts = _equal_silos(options) if listed_silos(options) is None else _counted(options)
     plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
     q = options.sampling_probability
     if q is not None and options.sampling != SamplingMethod.FIXED_BATCH_SIZE:
         plan = with_sampling(plan, q)  # where batches are fixed, q is the whole number B over the items
-    known = options.counts is not None or options.subjects is not None
+    known = listed_silos(options) is not None or options.subjects is not None
     return replace(with_plan_noise(plan, facts), total_subjects=facts.total_subjects if known else None)
 
 
@@ -69,7 +69,7 @@ def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[
     by_subject = chosen is not None and chosen.samples_subjects
     sampling = ["sampling_probability"] if options.batch_size is None or by_subject else []
     names = ["algorithm", "rounds", *sampling]
-    if options.counts is None:
+    if listed_silos(options) is None:
         names += _missing_facts(chosen, options)
     elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND:
         names.append("max_items_per_subject")  # enforced: the counts' own maximum is private
@@ -78,7 +78,8 @@ def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[
 
 def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
     """Options that ``--counts`` stands in for."""
-    if chosen is None or not chosen.one_step_per_round:
+    one_step = chosen is not None and chosen.one_step_per_round
+    if not one_step and options.epochs == 1:
         yield "steps_per_round"
     if chosen is None:
         return
@@ -94,11 +95,31 @@ def _counted(options: argparse.Namespace) -> FederationFacts:
     given = [name for name in ("silos", "items", "subjects") if getattr(options, name) is not None]
     if given:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"Expected {names} to be left out with --counts, which says it.")
-    schedule = Schedule(
-        options.rounds, max_items_per_subject=options.max_items_per_subject, silos_per_subject=options.silos_per_subject
+        raise ConfigError(f"Expected {names} to be left out with --counts or --silo-sizes, which says it.")
+    if options.counts is not None and options.silo_sizes is not None:
+        raise ConfigError("Expected one of --counts and --silo-sizes.")
+    sizes = options.silo_sizes is not None
+    return schedule_of(options).facts(read_sizes(options.silo_sizes) if sizes else read_counts(options.counts))
+
+
+def listed_silos(options: argparse.Namespace) -> str | None:
+    """The file with the silos' counts or sizes; None for equal silos."""
+    found: str | None = options.silo_sizes if options.counts is None else options.counts
+    return found
+
+
+def schedule_of(options: argparse.Namespace) -> Schedule:
+    """Rounds, steps and sampling of the options."""
+    return Schedule(
+        rounds=options.rounds,
+        steps=options.steps_per_round,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        sampling_probability=options.sampling_probability,
+        sampling=options.sampling,
+        max_items_per_subject=options.max_items_per_subject,
+        silos_per_subject=options.silos_per_subject,
     )
-    return schedule.facts(read_counts(options.counts))
 
 
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
@@ -107,7 +128,9 @@ def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
 
 
 def _check_ranges(options: argparse.Namespace) -> None:
-    for name in ("silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
+    if options.epochs > 1 and options.steps_per_round is not None:
+        raise expected("--epochs", options.epochs, "left out where --steps-per-round is given")
+    for name in ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise expected(f"--{name.replace('_', '-')}", value, "at least 1")
@@ -117,7 +140,7 @@ def _check_ranges(options: argparse.Namespace) -> None:
     fixed = options.sampling == SamplingMethod.FIXED_BATCH_SIZE
     if options.batch_size is not None:
         _check_batch_size(options)
-    elif fixed and options.counts is not None:
+    elif fixed and listed_silos(options) is not None:
         raise expected("--sampling-probability", q, "left out with fixed batches: give --batch-size")
     elif fixed:
         fixed_batch_size(q, options.items)
@@ -125,7 +148,7 @@ def _check_ranges(options: argparse.Namespace) -> None:
 
 def _check_batch_size(options: argparse.Namespace) -> None:
     rules = {
-        "given with --counts only (else --sampling-probability)": options.counts is None,
+        "given with --counts or --silo-sizes only (else --sampling-probability)": listed_silos(options) is None,
         "left out where --sampling-probability is given": options.sampling_probability is not None,
         "at least 1": options.batch_size < 1,
     }
@@ -160,7 +183,7 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     subjects, q, batch = chosen.samples_subjects, options.sampling_probability, options.batch_size
     if batch is not None and batch > min(facts.items):
         raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
-    schedule = Schedule(options.rounds, options.steps_per_round, batch, q)
+    schedule = schedule_of(options)
     return PlanSettings(
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
@@ -171,6 +194,7 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
         rounds=options.rounds,
         local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
         batch_size=schedule.nominal_batch(facts),
+        local_epochs=options.epochs,
         noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
         own_noise_only=options.own_noise_only,
@@ -200,7 +224,12 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"metavar": "FILE"},
         "CSV file with the columns subject, silo, items: your federation, in place of equal silos",
     ),
-    "batch-size": (_WHOLE, "with --counts: B; each silo samples with q = B / its items"),
+    "silo-sizes": (
+        {"metavar": "FILE"},
+        "CSV file with the columns silo, items, and perhaps people: silos by size, without a list of people",
+    ),
+    "epochs": ({"type": int, "default": 1}, "local epochs of a round, in place of --steps-per-round"),
+    "batch-size": (_WHOLE, "with --counts or --silo-sizes: B; each silo samples with q = B / its items"),
     "silos": (_WHOLE, "number of silos (default: 1)"),
     "silos-per-subject": (
         _WHOLE,

@@ -59,7 +59,7 @@ def resolve_defaults(run: _Run) -> _Run:
         run,
         {
             "data": _resolve_data(run.data),
-            "partition": _resolve_partition(run.partition),
+            "partition": _resolve_partition(run),
             "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
             "joint": _with(run.joint, _unread_of_joint(run.joint)),
             "training": _resolve_training(run),
@@ -99,11 +99,19 @@ def _resolve_data(data: DataConfig) -> DataConfig:
     return _with(data, changes)
 
 
-def _resolve_partition(partition: PartitionConfig) -> PartitionConfig:
-    """Fills the number of silos that may hold a subject."""
-    if partition.silos_per_subject is not None:
-        return partition
-    return _with(partition, {"silos_per_subject": partition.silos})
+def distribution_of(run: RunSections) -> str:
+    """How a subject's items are distributed over the silos: a column of silos is used unless another way is chosen."""
+    chosen = "distribution" in run.partition.model_fields_set
+    return "inherent" if run.data.silo is not None and not chosen else run.partition.distribution
+
+
+def _resolve_partition(run: RunSections) -> PartitionConfig:
+    """Fills the distribution, and the number of silos that may hold a subject."""
+    partition = run.partition
+    changes: dict[str, Any] = {"distribution": distribution_of(run)}
+    if partition.silos_per_subject is None:
+        changes["silos_per_subject"] = partition.silos
+    return _with(partition, changes)
 
 
 def resolved_variant(run: RunSections) -> str | None:

@@ -14,6 +14,7 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config import resolve
 from subjectdp.config.messages import config_error, unknown_key
 from subjectdp.config.resolve import (
+    distribution_of,
     mechanism_of,
     plan_settings,
     resolve_defaults,
@@ -159,9 +160,13 @@ def _source(run: RunSections) -> Iterator[Rule]:
     place = "the CSV or parquet file" if of_table else "the folder or zip of LEAF's JSON"
     yield data.source.in_place and data.path is None, "data.path", None, f"{place} {when}"
     yield of_table and data.label is None, "data.label", None, f"the name of a column {when}"
-    for key in ("label", "subject", "silo"):
-        value = getattr(data, key)
-        yield not of_table and value is not None, f"data.{key}", value, f"null {when}"
+    made_up = data.source == Source.LEAF_JSON and data.subject == "none"
+    for key in ("label", "subject", "silo", "columns", "drop", "missing", "ranges", "task"):
+        value, usual = getattr(data, key), type(data).model_fields[key].default
+        allowed = f"{'null' if usual is None else usual or 'empty'} {when}"
+        yield not of_table and value != usual and not (key == "subject" and made_up), f"data.{key}", value, allowed
+    for name, (least, largest) in data.ranges.items():
+        yield not least < largest, f"data.ranges.{name}", [least, largest], "two numbers, the smaller one first"
     yield embedded and data.path is not None, "data.path", data.path, f"null {when} (did you mean leaf_json?)"
     doubled = data.source == Source.LEAF_JSON and data.duplicate_first_image_bug
     yield doubled, "data.duplicate_first_image_bug", True, f"false {when}"
@@ -177,7 +182,7 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     Subject-level algorithms need data that say whose an item is.
     """
     partition, data, mechanism = run.partition, run.data, mechanism_of(run)
-    held, kind = partition.silos_per_subject, partition.distribution
+    held, kind = partition.silos_per_subject, distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
     too_many = held is not None and held > partition.silos
     yield too_many, key, held, f"at most partition.silos ({partition.silos})"
@@ -185,6 +190,7 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     yield kind != "power" and alpha != 1.0, "partition.alpha", alpha, allowed
     yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
     of_table = data.source == Source.TABLE
+    yield data.silo is not None and kind != "inherent", "data.silo", data.silo, f"null {when} (not read)"
     named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None
     wanted = "another, or data.silo" if of_table else "another"
     allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
@@ -209,6 +215,9 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
     one = mechanism.one_step_per_round and mechanism.clipping is not Clipping.PER_SUBJECT_UPDATE
     allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
     yield one and steps not in (None, 1), "training.local_steps", steps, allowed
+    unread = steps is not None or mechanism.one_step_per_round
+    allowed = "1 where training.local_steps is given, or the algorithm takes one step a round (not read)"
+    yield training.local_epochs > 1 and unread, "training.local_epochs", training.local_epochs, allowed
     usual, size = type(training).model_fields["batch_size"].default, training.batch_size
     two_rules = training.sampling_fraction is not None and size != usual
     allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"

@@ -89,19 +89,35 @@ class DataConfig(Section):
     dataset: Dataset = "femnist"
     """A data set of the catalogue; table: a CSV or parquet file of one's own (data.source table)."""
     source: Source = Source.EMBEDDED
-    """Where it comes from: generated archives (embedded, synthetic), LEAF's own JSON (leaf_json), the original archives
-    and e-text (upstream), or a file of one's own (table)."""
+    """Where it comes from: generated archives (embedded, synthetic), files that others made of LEAF's data (leaf_json:
+    its own JSON, Flower Labs' parquet or CSV, TensorFlow Federated's HDF5), the original archives and e-text
+    (upstream), or a table of one's own (table)."""
     path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """leaf_json: the folder or zip with LEAF's JSON. table: the CSV or parquet file. upstream: a folder with files
-    fetched beforehand, used instead of the network. Relative to the working directory; ${VAR} and ${VAR:-default} are
-    replaced from the environment (SUBJECTDP_*, and names of places such as HOME or SCRATCH), and an empty path is none.
-    Of it, only the last component enters the ids (leaf_json, table)."""
+    """leaf_json: the file, the folder or zip. table: the CSV or parquet file, or a folder of them. upstream: a folder
+    with files fetched beforehand, used instead of the network. Relative to the working directory; ${VAR} and
+    ${VAR:-default} are replaced from the environment (SUBJECTDP_*, and names of places such as HOME or SCRATCH), and an
+    empty path is none. Of it, only the last component enters the ids (leaf_json, table)."""
     label: ColumnName | None = None
     """table: the column of the label."""
-    subject: ColumnName | None = None
-    """table: the column that says whose an item is; null: each item is its own subject."""
+    subject: ColumnName | Annotated[tuple[ColumnName, ...], Field(min_length=1)] | None = None
+    """table: the column that says whose an item is, or several that do together ([hospital, patient]); null: each item
+    is its own subject. leaf_json: "none" where the users are no people (LEAF's sampling -s iid): each item is its own
+    subject."""
     silo: ColumnName | None = None
-    """table: the column that says at which silo an item lies (partition.distribution inherent)."""
+    """table: the column that says at which silo an item lies; file: the name of its file does."""
+    columns: tuple[ColumnName, ...] = ()
+    """table: the features; empty: all columns but label, subject and silo."""
+    drop: tuple[ColumnName, ...] = ()
+    """table: columns that are no features."""
+    missing: Literal["refuse", "drop", "indicator"] = "refuse"
+    """table: cells without a value: refuse the table, drop such rows, or 0 and a feature of its own that says so
+    (indicator; features only)."""
+    ranges: dict[ColumnName, tuple[float, float]] = {}
+    """table: public least and largest value of features in numbers, which are scaled to 0 to 1 and cut off there; of
+    the label where data.task is regression."""
+    task: Literal["classification", "regression"] | None = None
+    """table: the label is a class or a number (squared loss; in the place of accuracy the share of the variance that
+    is explained); null: a class, unless that is unclear."""
     subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = None
     """Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."""
     test_fraction: OpenFraction | None = None
@@ -112,7 +128,9 @@ class DataConfig(Section):
     @property
     def own_subjects(self) -> bool:
         """No subject ids: each item is its own subject."""
-        return DATASETS[self.dataset].own_subjects or (self.source == Source.TABLE and self.subject is None)
+        anonymous = self.source == Source.TABLE and self.subject is None
+        made_up = self.source == Source.LEAF_JSON and self.subject is not None
+        return DATASETS[self.dataset].own_subjects or anonymous or made_up
 
     duplicate_first_image_bug: bool = False
     """FEMNIST: repeat the first image of every writer but the first, as LEAF does."""
@@ -130,9 +148,9 @@ class PartitionConfig(Section):
     silos: Annotated[int, Field(ge=1, le=32_767), NotBool] = 16
     """Number of silos S."""
     distribution: Distribution = "uniform"
-    """Distribution of a subject's items over the silos: uniform, or power with exponent alpha over an order of the
-    silos drawn for each subject; equal: all items dealt at random in equal shares, whoever's they are (iid clients);
-    inherent: each item at the silo that the source names."""
+    """Distribution of a subject's items over the silos; left out where data.silo is given: inherent. uniform, or power
+    with exponent alpha over an order of the silos drawn for each subject; equal: all items dealt at random in equal
+    shares, whoever's they are (iid clients); inherent: each item at the silo that the source names."""
     alpha: Positive = 1.0
     """Exponent of the power distribution; 1 is even, 16 very skewed."""
     max_items_per_subject: Count | None = None
@@ -250,7 +268,9 @@ class TrainingConfig(Section):
     rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = 100
     """Rounds R, before the horizontal rule shortens them."""
     local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = None
-    """Mini-batches T of a silo in a round; null: one epoch, ceil(items of the silo / batch_size)."""
+    """Mini-batches T of a silo in a round; null: local_epochs, each of ceil(items of the silo / batch_size)."""
+    local_epochs: Annotated[int, Field(ge=1, le=10_000), NotBool] = 1
+    """Epochs of a round, where local_steps is null."""
     batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = 512
     """Mini-batch size B (its expectation with Poisson sampling)."""
     sampling_fraction: Probability | None = None

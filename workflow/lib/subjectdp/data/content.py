@@ -14,7 +14,7 @@ from subjectdp.data.splits import TEXT, Integers, Pools, Silos, sizes_after_spli
 from subjectdp.errors import DataError, expected
 
 Features = NDArray[np.uint8] | NDArray[np.float32]
-Labels = NDArray[np.uint8] | NDArray[np.int32]
+Labels = NDArray[np.uint8] | NDArray[np.int32] | NDArray[np.float32]
 _LARGEST_ADDRESS = 2**31 - 1
 
 
@@ -22,10 +22,11 @@ _LARGEST_ADDRESS = 2**31 - 1
 class Content:
     """A data set in memory, before it is written.
 
-    ``first_items`` and ``items`` are (subjects,) int64: subject i has the addresses ``first_items[i] ..
-    first_items[i] + items[i] - 1`` in LEAF's order. ``groups`` names the play of a character, or is empty.
-    ``features`` and ``labels`` are as in :mod:`subjectdp.data.store`. ``own_subjects``: without subject ids, each
-    item is its own subject. ``silo_names`` and ``silos`` (one an item) say where the items lie, if the source does.
+    ``first_items`` and ``items`` are (subjects,) int64: subject i has the addresses ``first_items[i] .. first_items[i]
+    + items[i] - 1`` in LEAF's order. ``groups`` names the play of a character, or is empty. ``features`` and ``labels``
+    are as in :mod:`subjectdp.data.store`. ``own_subjects``: without subject ids, each item is its own subject.
+    ``classes`` 0: labels are numbers in [0, 1], float32. ``silo_names`` and ``silos`` (one an item) say where the items
+    lie, if the source does.
     """
 
     dataset: str
@@ -104,12 +105,19 @@ def _check_symbols(content: Content) -> None:
     if not text and len(content.labels) != len(content.features):
         raise DataError(f"{content.dataset}: {len(content.features)} items, {len(content.labels)} labels.")
     values = content.features if text else content.labels
-    if int(values.min()) < 0 or int(values.max()) >= content.classes:
+    if content.classes == 0:
+        _check_numbers(content)
+    elif int(values.min()) < 0 or int(values.max()) >= content.classes:
         key = f"{content.dataset} {'symbols' if text else 'labels'}"
         found = f"{int(values.min())}..{int(values.max())}"
         raise expected(key, found, f"0..{content.classes - 1}", DataError)
     if content.features.dtype == np.float32 and not np.isfinite(content.features).all():
         raise expected(f"{content.dataset} features", "NaN or infinity", "finite numbers", DataError)
+
+
+def _check_numbers(content: Content) -> None:
+    if content.labels.dtype != np.float32 or not ((content.labels >= 0) & (content.labels <= 1)).all():
+        raise expected(f"{content.dataset} labels", "others", "numbers from 0 to 1", DataError)
 
 
 def _check_silos(content: Content) -> None:
@@ -139,7 +147,7 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
         "users": len(items),
         "items": int(items.sum()),
         "groups": len({group for group in content.groups if group != ""}),
-        "classes": content.classes if content.kind == TEXT else len(np.unique(content.labels)),
+        "classes": content.classes if content.kind == TEXT or not content.classes else len(np.unique(content.labels)),
         "vocabulary": len(content.vocabulary),
         "mean": float(items.mean()),
         "std": float(items.std()),
@@ -147,10 +155,17 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
         "min": int(items.min()),
         "max": int(items.max()),
         "silos": len(content.silo_names),
-        "users_after_split": int((train + test)[kept].sum()) if content.own_subjects else int(kept.sum()),
+        "users_after_split": _users_left(content, pools, train + test, kept),
         "train_items": int(train[kept].sum()),
         "test_items": int(test[kept].sum()),
     }
+
+
+def _users_left(content: Content, pools: Pools, items: Integers, kept: NDArray[np.bool_]) -> int:
+    if content.own_subjects:
+        return int(items[kept].sum())
+    singles = int(items[-1]) if len(pools.singles) and kept[-1] else 0
+    return int(kept[: len(content.items)].sum()) + singles
 
 
 def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data.archives import Archive, Readable
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import Content
+from subjectdp.data.content import Content, single_items
 from subjectdp.data.femnist import CLASSES, SIDE
 from subjectdp.data.json_stream import read_users
 from subjectdp.data.leaf_files import STAGES, LeafFile, find_files, opened
@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass
-class _Users:
+class Users:
     """What is collected over the files: each user's parts in order of appearance, plays, and counts for the notes."""
 
     kind: str
@@ -84,7 +84,7 @@ class _Users:
 
 def load(dataset: str, path: Path) -> Content:
     """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
-    users = _Users(DATASETS[dataset].kind)
+    users = Users(DATASETS[dataset].kind)
     with opened(path) as archive:
         files = find_files(archive)
         progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
@@ -97,7 +97,31 @@ def load(dataset: str, path: Path) -> Content:
         "users_without_items": users.empty,
         "users_declared_79_too_many": users.declared_too_many,
     }
+    return content_of(users, notes)
+
+
+def content_of(users: Users, notes: dict[str, Any]) -> Content:
+    """The content of what was collected."""
     return _image_content(users, notes) if users.kind == IMAGE else _text_content(users, notes)
+
+
+def with_people(content: Content, none: bool) -> Content:
+    """``content`` where its users are people, and where ``none`` are, as items that are their own subjects.
+
+    Raises:
+        DataError: users that LEAF's sampling ``-s iid`` made up; text, whose windows overlap, without people.
+    """
+    made_up = set(content.subject_ids) == {str(number) for number in range(len(content.subject_ids))}
+    if none and content.kind == TEXT:
+        raise DataError("Expected data.subject to be left out: windows of a text overlap, and are no single items.")
+    if none:
+        return replace(content, **single_items(len(content.labels)))
+    if made_up and len(content.subject_ids) > 1:
+        raise DataError(
+            f"Expected users that are people, got {content.subject_ids[0]!r} to {content.subject_ids[-1]!r}: LEAF's "
+            'sampling -s iid deals items to users that it makes up. Sample with -s niid, or set data.subject to "none".'
+        )
+    return content
 
 
 class _Counted:
@@ -112,7 +136,7 @@ class _Counted:
         return chunk
 
 
-def _read_file(archive: Archive, file: LeafFile, users: _Users, progress: Progress) -> None:
+def _read_file(archive: Archive, file: LeafFile, users: Users, progress: Progress) -> None:
     name = f"{archive.path}: {file.member.name}"
     header: dict[str, Any] = {}
     counts: dict[str, int] = {}
@@ -164,7 +188,7 @@ def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[A
     return array
 
 
-def _image_content(users: _Users, notes: dict[str, Any]) -> Content:
+def _image_content(users: Users, notes: dict[str, Any]) -> Content:
     if not users.parts:
         raise DataError("The LEAF files hold no user with an image.")
     parts = [part for user_parts in users.parts.values() for part in user_parts]
@@ -228,6 +252,6 @@ def _plays(header: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
         yield user, play
 
 
-def _text_content(users: _Users, notes: dict[str, Any]) -> Content:
+def _text_content(users: Users, notes: dict[str, Any]) -> Content:
     texts = {user: _join(parts, user) for user, parts in users.parts.items()}
     return text_content(texts, [users.plays.get(user, "") for user in texts], notes)

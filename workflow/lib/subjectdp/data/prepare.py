@@ -11,7 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subjectdp.data import leaf_json, table
+from subjectdp.data import leaf_json, leaf_tables, table
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content, check_expected, count_content
 from subjectdp.data.embedded import generate
@@ -92,16 +92,21 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
         if data.duplicate_first_image_bug:
             allowed = "false for data.source leaf_json: LEAF's own output has the duplicates already"
             raise expected("data.duplicate_first_image_bug", True, allowed, DataError)
-        return leaf_json.load(data.dataset, _path_in_place(data))
+        path, kind = _path_in_place(data), DATASETS[data.dataset].kind
+        form = leaf_tables.form_of(path)
+        content = leaf_json.load(data.dataset, path) if form is None else leaf_tables.load(kind, path, form)
+        return leaf_json.with_people(content, data.subject is not None)
     if data.source == Source.TABLE:
         if data.label is None:
             raise expected("data.label", None, "the name of a column, for data.source table", DataError)
-        return table.read_table(_path_in_place(data), data.label, data.subject, data.silo)
+        options = {name: getattr(data, name) for name in ("columns", "drop", "missing", "ranges", "task")}
+        where = _path_in_place(data)
+        return table.read_table(where, data.label, data.subject, data.silo, table.TableOptions(**options))
     reader = import_module(DATASETS[data.dataset].reader).load_upstream
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
     taken = signature(reader).parameters  # a reader declares those that its data set has
-    content: Content = reader(folder, **{name: value for name, value in options.items() if name in taken})
-    return content
+    upstream: Content = reader(folder, **{name: value for name, value in options.items() if name in taken})
+    return upstream
 
 
 def _one_file(source: SourceFile, folder: Path, local: Path | None) -> Path:

@@ -50,17 +50,22 @@ class Splits:
 class Pools:
     """The items that are split as one: those of a subject; of a silo, or all, where items are their own subjects.
 
-    ``sizes`` (pools,); ``members``: the addresses of each pool where items are their own subjects, else empty.
+    The single items of a table's subjects are a pool of their own: a person with one row is in one part, at random.
+    ``sizes`` (pools,); ``members``: the addresses of each pool where items are their own subjects, else empty;
+    ``singles``: the addresses of the single items, which the last pool is then.
     """
 
     sizes: Integers
     members: tuple[Integers, ...] = ()
+    singles: Integers = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of(cls, data: Content) -> Self:
         """The pools of a data set."""
         if not data.own_subjects:
-            return cls(data.items)
+            singles = data.first_items[(data.items == 1) & (data.kind == VECTOR)]
+            sizes = data.items if len(singles) == 0 else np.append(data.items, len(singles))
+            return cls(sizes, singles=singles)
         order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
         if len(data.silos) > 0:
             order, ends = np.argsort(data.silos, kind="stable"), np.cumsum(np.bincount(data.silos))[:-1]
@@ -75,22 +80,25 @@ def split_items(prepared: Content, seed: int, test_fraction: float, validation_f
     and subject id, so that a subject's split depends on no other subject. Text: first part train, then a gap
     of ``window - 1`` windows, so that no test window's input shares a character with a train window's input,
     then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
-    them. Validation: the same rule on the train part with ``validation_fraction``, but a subject may have no
-    validation items. Items that are their own subjects are split at random, within each silo that the source names.
+    them; the single items of a table's subjects are split together. Validation: the same rule on the train part with
+    ``validation_fraction``, but a subject may have no validation items. Items that are their own subjects are split at
+    random, within each silo that the source names.
     The fractions are trusted: the configuration checks them.
     """
     pools = Pools.of(prepared)
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)
     if not kept.any():
         raise DataError(f"No subject of {prepared.dataset} is left at data.test_fraction {test_fraction}.")
-    indices = np.nonzero(kept)[0]
+    indices = np.nonzero(kept[: len(prepared.items)])[0]
     fit, _ = part_sizes(train, validation_fraction)
     if prepared.kind == TEXT:
         return _split_text(prepared, indices, train[kept], test[kept], fit[kept])
     if prepared.own_subjects:
         splits = _split_pools([pools.members[i] for i in indices], train[kept], fit[kept], seed)
     else:
-        splits = _split_subjects(prepared, indices, train[kept], fit[kept], seed)
+        splits = _split_subjects(prepared, indices, train[indices], fit[indices], seed)
+        if len(pools.singles) > 0 and kept[-1]:
+            splits = _with_singles(splits, prepared, _split_pools([pools.singles], train[-1:], fit[-1:], seed))
     if len(prepared.silos) == 0:
         return splits
     return replace(splits, train_silos=prepared.silos[splits.train_items])
@@ -144,6 +152,15 @@ def _split_pools(pools: list[Integers], train: Integers, fit: Integers, seed: in
     return Splits(*columns, own_subjects=True)
 
 
+def _with_singles(splits: Splits, prepared: Content, singles: Splits) -> Splits:
+    columns: list[Addresses] = []
+    for part in ("train_items", "validation_items", "test_items"):
+        items = np.sort(np.concatenate([getattr(splits, part), getattr(singles, part)]))
+        owners = np.searchsorted(prepared.first_items, items, side="right") - 1
+        columns += [items, owners.astype(np.int32)]
+    return Splits(*columns)
+
+
 def _split_subjects(prepared: Content, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int) -> Splits:
     parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
     for subject, n_train, n_fit in zip(indices, train, fit, strict=True):
@@ -154,6 +171,6 @@ def _split_subjects(prepared: Content, indices: NDArray[np.intp], train: Integer
     labelled = indices.astype(np.int32)
     columns: list[Addresses] = []
     for part in parts:
-        columns.append(np.concatenate(part).astype(np.int32))
+        columns.append(np.concatenate([np.empty(0, np.int32), *part]).astype(np.int32))
         columns.append(np.repeat(labelled, [len(chosen) for chosen in part]))
     return Splits(*columns)

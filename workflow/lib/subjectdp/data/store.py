@@ -2,7 +2,7 @@
 
 A folder holds five files. ``features.npy``: images uint8 (N, height, width) or (N, height, width, 3), levels as in the
 source; vectors float32 (N, numbers); text uint8 (L,), one stream of vocabulary indices. ``labels.npy``: uint8 (N,), or
-int32 for more than 256 classes; of text empty, because the label of address a is ``stream[a + window]``.
+int32 for more than 256 classes, float32 for numbers; of text empty: the label of address a is ``stream[a + window]``.
 ``silos.npy``: int16 (N,) the silo of each item, empty where the source names none. ``subjects.parquet``: one row a
 subject with its first address and number of items. ``meta.json``: what the data are, counts, and checksums.
 
@@ -57,6 +57,11 @@ class PreparedData(Content):
         return int(self.meta["copies"])
 
     @property
+    def outputs(self) -> int:
+        """What a model gives for an item: a logit for each class, or one number."""
+        return max(1, self.classes)
+
+    @property
     def synthetic(self) -> bool:
         """True for generated data; every result made from them is labelled so."""
         return bool(self.meta["synthetic"])
@@ -72,7 +77,12 @@ class PreparedData(Content):
         return found.astype(np.int64)
 
     def most_frequent_share(self, items: Addresses) -> float:
-        """The share of the items' most frequent class: the accuracy of a model that always predicts it."""
+        """The share of the items' most frequent class: the accuracy of a model that always predicts it.
+
+        0 where labels are numbers: what a constant explains of their variance.
+        """
+        if self.classes == 0:
+            return 0.0
         return float(np.bincount(self.labels_of(items)).max() / len(items))
 
     def first_subjects(self, count: int) -> PreparedData:

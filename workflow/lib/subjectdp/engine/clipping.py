@@ -74,6 +74,11 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits, targets, reduction="none")
 
 
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The squared error of each item: (B, 1) outputs and (B,) float targets to (B,)."""
+    return (outputs.squeeze(1) - targets).square()
+
+
 class ClippingEngine:
     """Clipped, weighted gradient sums of a model whose parameters live in a flat vector.
 

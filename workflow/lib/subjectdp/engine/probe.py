@@ -28,6 +28,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import Inputs, call, number_of, of_items
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
+from subjectdp.io.freed_memory import return_freed_memory
 
 TRIED = 5
 """Items that a model is tried on, from all over the data."""
@@ -57,6 +58,7 @@ def check_model(
         trial.check_left_alone()
         unused = trial.check_with_loop()
         trial.check_among_copies()
+    return_freed_memory()
     return unused
 
 
@@ -135,7 +137,7 @@ class _Trial:
         return number_of(self.targets)
 
     def check_left_alone(self) -> None:
-        trial = copied(self.model)
+        trial = self._copied()
         with torch.no_grad():
             call(trial, self.inputs)
         before = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
@@ -147,44 +149,47 @@ class _Trial:
                 )
 
     def check_with_loop(self) -> list[str]:
-        clip_norm, alone, sums, unused, training = self._of_loop()
-        engine = self._engine(_without_dropout(copied(self.model), self.inputs), training)
+        quiet = _without_dropout(self._copied(), self.inputs)
+        engine = self._engine(quiet, quiet.training)
+        clip_norm, alone, wanted, unused = self._of_loop(engine)
+        return_freed_memory()
         _seed()
         total, together = engine.clipped_sum(self.inputs, self.targets, clip_norm)
         _compare_norms(alone, together)
-        _compare(engine, total, sums)
+        _compare(engine, total, wanted)
         return unused
 
-    def _of_loop(self) -> tuple[float, Tensor, list[Tensor], list[str], bool]:
-        """A clip norm, and what a loop over items finds: norms, the clipped sum, parameters without any gradient.
+    def _of_loop(self, engine: ClippingEngine) -> tuple[float, Tensor, Tensor, list[str]]:
+        """A clip norm, and what a loop over items finds: norms, the clipped sum (P,), parameters without any gradient.
 
         The loop runs twice: the items' gradients together would take more memory than a step of the training.
         """
-        quiet = _without_dropout(copied(self.model), self.inputs)
         used: set[str] = set()
-        parameters = self._trained(quiet)
         norms = []
-        for gradients in self._loop(quiet):
+        for gradients in self._loop(engine.flat):
             norms.append(torch.stack([each.norm() for each in gradients.values()]).norm() if gradients else None)
             used |= gradients.keys()
-        zero = next(iter(parameters.values())).new_zeros(())
-        alone = torch.stack([zero if norm is None else norm for norm in norms])
+            gradients.clear()  # before the next ones, which are as large as the model
+        alone = torch.stack([engine.flat.vector.new_zeros(()) if norm is None else norm for norm in norms])
         finite = torch.isfinite(alone) & (alone > 0)
         clip_norm = float(alone[finite].median()) / 2 if finite.any() else 1.0
         factors = torch.where(finite, (clip_norm / alone).clamp_max(1.0), 0.0)
-        sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
-        for factor, gradients in zip(factors, self._loop(quiet), strict=True):
+        total = torch.zeros_like(engine.flat.vector)
+        sums = engine.flat.views(total)
+        for factor, gradients in zip(factors, self._loop(engine.flat), strict=True):
             for name, gradient in gradients.items():
                 sums[name].add_(gradient.nan_to_num_(0.0, 0.0, 0.0), alpha=float(factor))
-        return clip_norm, alone, list(sums.values()), [name for name in parameters if name not in used], quiet.training
+            del gradient
+            gradients.clear()
+        return clip_norm, alone, total, [name for name in engine.flat.parameters if name not in used]
 
-    def _loop(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    def _loop(self, flat: FlatParameters) -> Iterator[dict[str, Tensor]]:
         """Each item's gradients of the trained parameters; without those that it does not depend on.
 
         Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
         alone would see others than in the batch.
         """
-        parameters, batch = self._trained(model), None
+        model, parameters, batch = flat.model, flat.parameters, None
         for parameter in parameters.values():
             parameter.requires_grad_(True)
         if _draws(model, self.inputs):
@@ -199,9 +204,12 @@ class _Trial:
             kept = batch is not None
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=kept)
             yield {n: g.detach() for n, g in zip(parameters, found, strict=True) if g is not None}
+            del found, loss
+        for parameter in parameters.values():
+            parameter.requires_grad_(False)
 
     def check_among_copies(self) -> None:
-        engine, items = self._engine(copied(self.model), training=True), self.items
+        engine, items = self._engine(self._copied(), training=True), self.items
 
         def one(positions: Tensor, item: int) -> tuple[Tensor, Tensor]:
             _seed()
@@ -215,8 +223,12 @@ class _Trial:
             total, norm = one(torch.arange(items), item)
             copies, alone = one(torch.full((items,), item), item)
             _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
-            _compare(engine, total, list(engine.flat.views(copies).values()))
+            _compare(engine, total, copies)
             del total, copies  # each is as large as the model
+
+    def _copied(self) -> nn.Module:
+        return_freed_memory()  # so that the memory of a trial does not come on top of that of a step
+        return copied(self.model)
 
     def _taken(self, positions: Tensor) -> tuple[Inputs, Any]:
         def rows(values: Any) -> Any:
@@ -226,17 +238,14 @@ class _Trial:
 
     def check_after_others(self) -> None:
         """An item's gradient by a model that has seen the others beside that by one that has not."""
-        used = self._engine(copied(self.model), training=True)
+        used = self._engine(self._copied(), training=True)
         for item in range(self.items):
             inputs, targets = self._taken(torch.tensor([item]))
-            first = self._engine(copied(self.model), training=True)
+            first = self._engine(self._copied(), training=True)
             _seed()
             alone = first.gradient_sum(inputs, targets)
             _seed()
-            _compare(used, used.gradient_sum(inputs, targets), list(first.flat.views(alone).values()))
-
-    def _trained(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        return {n: p for n, p in model.named_parameters() if self.layout is None or n in self.layout.trained}
+            _compare(used, used.gradient_sum(inputs, targets), alone)
 
     def _engine(self, model: nn.Module, training: bool) -> ClippingEngine:
         flat = FlatParameters(model.train(training), None if self.layout is None else self.layout.trained)
@@ -271,10 +280,12 @@ def _compare_norms(alone: Tensor, together: Tensor) -> None:
         )
 
 
-def _compare(engine: ClippingEngine, total: Tensor, wanted: list[Tensor]) -> None:
-    whole = float(torch.stack([each.norm() for each in wanted]).norm())
-    for (name, view), right in zip(engine.flat.views(total).items(), wanted, strict=True):
-        if not float(torch.dist(view, right)) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
+def _compare(engine: ClippingEngine, total: Tensor, wanted: Tensor) -> None:
+    """``total`` (P,) is used up: a third vector as large as the model would be the most memory of the training."""
+    whole = float(wanted.norm())
+    differences = engine.flat.views(total.sub_(wanted))
+    for (name, difference), right in zip(differences.items(), engine.flat.views(wanted).values(), strict=True):
+        if not float(difference.norm()) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

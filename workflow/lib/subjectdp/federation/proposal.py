@@ -48,14 +48,15 @@ class Items(Section):
     shape: tuple[int, ...]
     features: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    ranges: dict[str, tuple[float, float]] = {}
 
     @classmethod
-    def of(cls, content: Content) -> Self:
-        """The kind of a data set's items."""
+    def of(cls, content: Content, data: DataConfig) -> Self:
+        """The kind of a data set's items, read as ``data`` says."""
         shape = tuple(int(size) for size in content.features.shape[1:])
         facts = {key: getattr(content, key) for key in ("dataset", "kind", "classes", "window", "vocabulary")}
         names = {key: content.notes.get(key, ()) for key in ("features", "class_names")}
-        return cls.model_validate({**facts, **names, "shape": shape})
+        return cls.model_validate({**facts, **names, "shape": shape, "ranges": data.ranges})
 
 
 class Proposal(Section):

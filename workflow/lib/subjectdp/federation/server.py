@@ -107,7 +107,7 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     plan = plan_run(run, partition, Path(file.results) / "cache" / "calibration")
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise
-    return RunInputs(run, plan, prepared, partition, secret), Items.of(prepared)
+    return RunInputs(run, plan, prepared, partition, secret), Items.of(prepared, run.data)
 
 
 def _refuse_unread(run: RunConfig) -> None:

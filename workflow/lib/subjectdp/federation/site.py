@@ -26,7 +26,7 @@ from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import NoiseSource, PrivacyUnit
 from subjectdp.plan.ranges import Count, Delta, NaturalNumber, Positive
 
-_READ = {"dataset", "source", "path", "label", "subject"}
+_READ = {"dataset", "source", "path", "label", "subject", "columns", "drop", "missing", "ranges", "task"}
 
 
 class Site(Section):
@@ -69,7 +69,11 @@ def load_site(path: Path | str) -> Site:
     if not site.data.source.in_place or site.data.path is None:
         raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
     for key in sorted(site.data.model_fields_set - _READ):
-        raise expected(f"data.{key}", getattr(site.data, key), "left out: all items of the file are training items")
+        raise expected(
+            f"data.{key}",
+            getattr(site.data, key),
+            "left out: it decides nothing here, all items of the file are training items",
+        )
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())
@@ -94,25 +98,39 @@ def read_site_data(site: Site) -> SiteData:
     return SiteData(content, str(describe(path)["sha256"]))
 
 
-def conforming(content: Content, items: Items) -> Content:
-    """The content with labels numbered as in ``items``; DataError where the silo's items are not of that kind.
+def conforming(content: Content, data: DataConfig, items: Items) -> Content:
+    """The content with features and labels in the order of ``items``; DataError where they are of another kind.
 
-    A table that lacks a class is none the worse; another column or an unknown class is refused.
+    A table may lack a class, or a value of a feature in words, and name its columns in another order.
     """
-    own = Items.of(content)
-    named = {"class_names", "classes"} if content.dataset == Source.TABLE else set()
-    for key, value in items.model_dump(exclude=named).items():
+    own, table = Items.of(content, data), content.dataset == Source.TABLE
+    named = {"class_names", "features", "shape"} | ({"classes"} if items.class_names else set())
+    for key, value in items.model_dump(exclude=named if table else None).items():
         if getattr(own, key) != value:
             raise expected(f"{key} of this silo's items", getattr(own, key), f"{value!r}, as agreed", DataError)
-    if not named:
-        return content
-    for name in own.class_names:
-        if name not in items.class_names:
-            raise unknown("class of this silo's items", name, items.class_names, DataError)
-    numbers = np.array([items.class_names.index(name) for name in own.class_names])
-    notes = {**content.notes, "class_names": list(items.class_names)}
-    labels = stored_labels(numbers[content.labels].astype(np.int64), items.classes)
-    return replace(content, labels=labels, classes=items.classes, notes=notes)
+    return _in_order(content, own, items) if table else content
+
+
+def _in_order(content: Content, own: Items, items: Items) -> Content:
+    for kind, names, known in (
+        ("feature", own.features, items.features),
+        ("class", own.class_names, items.class_names),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(f"{kind} of this silo's items", name, known, DataError)
+    in_words = {name.partition("=")[0] for name in own.features if "=" in name}
+    for name in set(items.features) - set(own.features):
+        if name.partition("=")[0] not in in_words and not name.endswith(" missing"):
+            raise expected("features of this silo's items", list(own.features), f"with {name}, as agreed", DataError)
+    features = np.zeros((len(content.features), len(items.features)), np.float32)
+    features[:, [items.features.index(name) for name in own.features]] = content.features
+    labels = content.labels
+    if items.class_names:
+        numbers = np.array([items.class_names.index(name) for name in own.class_names])
+        labels = stored_labels(numbers[labels].astype(np.int64), items.classes)
+    notes = {**content.notes, "features": list(items.features), "class_names": list(items.class_names)}
+    return replace(content, features=features, labels=labels, classes=items.classes, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -132,7 +150,7 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     Which items of a person stay depends on the run's seed and the person's name, so that it is the same in all rounds.
     Raises DataError for items of another kind, or none.
     """
-    content = conforming(data.content, proposal.items)
+    content = conforming(data.content, site.data, proposal.items)
     caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]
     cap = min(caps, default=None)
     owners = np.repeat(np.arange(len(content.items), dtype=np.int32), content.items)

@@ -17,7 +17,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.catalogue import entry
-from subjectdp.forecast.cost_model import expected_items
+from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
 from subjectdp.results.labels import run_label
 from subjectdp.results.shown_runs import setting_columns, shown_rows
 
@@ -52,7 +52,9 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         if place in seen or not by_size or planned:  # the plan counts its silos exactly
             continue
         seen.add(place)
-        if batch > _SLACK * train / silos:
+        data = run.data  # of files that were not counted nothing is known
+        guessed = data.source.in_place and not data.expected and sizes_at_hand(data) is None
+        if batch > _SLACK * train / silos and not guessed:
             allowed = (
                 f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
                 f"{silos} silos, {train // silos:,} each)"

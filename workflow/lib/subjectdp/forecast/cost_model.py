@@ -17,6 +17,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.leaf_files import leaf_sizes
+from subjectdp.data.table_sizes import table_sizes
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 
@@ -96,7 +97,9 @@ def expected_sizes(data: DataConfig) -> tuple[int, float]:
 
 
 def sizes_at_hand(data: DataConfig) -> tuple[int, ...] | None:
-    """Items of each subject of LEAF's JSON that lies at ``data.path``; None for other sources, or without the files."""
+    """Items of each subject of LEAF's JSON or of a table at ``data.path``; None for others, or without the files."""
+    if data.source == "table" and data.path is not None:
+        return table_sizes(data.path, data.subject)
     if data.source != "leaf_json" or data.path is None or data.own_subjects:
         return None
     return leaf_sizes(data.path)

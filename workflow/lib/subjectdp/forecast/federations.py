@@ -11,7 +11,7 @@ from subjectdp.config import paths
 from subjectdp.config.run import RunConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition, load_partition, partition_subjects
-from subjectdp.data.splits import Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.splits import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.spread import INHERENT
 from subjectdp.data.store import load_prepared
 from subjectdp.forecast.cost_model import expected_sizes, sizes_at_hand
@@ -63,6 +63,10 @@ def _expected_splits(run: RunConfig) -> Splits:
         items = np.full(subjects, round(mean)) if at_hand is None else np.array(at_hand[: data.subjects])
         train, tested, kept = sizes_after_split(items, test, DATASETS[data.dataset].kind)
         sizes = [*part_sizes(train[kept], data.validation_fraction), tested[kept]]
+        if DATASETS[data.dataset].kind == VECTOR:  # a person with one row is in one part
+            singles = (np.arange(int((items == 1).sum())) * (1 - test)).astype(np.int64)
+            alone = np.diff(singles, prepend=-1)
+            sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
     columns = []
     for part in sizes:
         owners = np.repeat(np.arange(len(part), dtype=np.int32), part)

@@ -278,6 +278,7 @@ class PlanSettings:
     local_steps: Count | None  # None: one epoch
     batch_size: int  # expected batch size B, checked against the silos' items; unread beside a sampling_fraction
     sampling_fraction: Probability | None = None  # Poisson probability q of an item at every silo; None: B / items
+    local_epochs: Count = 1  # of a round, where no local steps are given
     silos_per_round: Count | None = None
     silo_choice: SiloChoice = SiloChoice.IN_TURN
     noise_multiplier: NonNegative | None = None  # override of the calibration; of the sum (accounting.sound.shares)

@@ -37,6 +37,8 @@ class MinibatchSettings(Protocol):
     def sampling_fraction(self) -> float | None: ...
     @property
     def local_steps(self) -> int | None: ...
+    @property
+    def local_epochs(self) -> int: ...
 
 
 def expected_batch(settings: MinibatchSettings, items: float) -> float:
@@ -46,8 +48,8 @@ def expected_batch(settings: MinibatchSettings, items: float) -> float:
 
 
 def round_steps(settings: MinibatchSettings, items: int) -> int:
-    """Local steps of a round at a silo with ``items``; one epoch, ceil(items / B) or ceil(1 / q), if none are given."""
+    """Local steps of a round at a silo with ``items``; epochs of ceil(items / B) or ceil(1 / q), if none are given."""
     if settings.local_steps is not None:
         return settings.local_steps
     q = settings.sampling_fraction
-    return math.ceil(items / settings.batch_size) if q is None else math.ceil(1 / q)
+    return settings.local_epochs * (math.ceil(items / settings.batch_size) if q is None else math.ceil(1 / q))

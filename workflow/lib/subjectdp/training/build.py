@@ -16,7 +16,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
-from subjectdp.engine.clipping import ClippingEngine
+from subjectdp.engine.clipping import ClippingEngine, cross_entropy, squared_error
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError
@@ -70,15 +70,15 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     if secure != (inputs.secret is not None):
         raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
     name = str(run.model.name)
-    model = build_model(name, prepared.classes, prepared.kind, run.seed, run.model.parameters, prepared.shape).to(
-        device
-    )
+    shape, parameters = prepared.shape, run.model.parameters
+    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
     data = _items_on_device(inputs, model, device, cache_dir)
     items = partition.train_items if len(partition.train_items) else partition.test_items
     item, _ = data.batch(items[:1])
-    _check_shapes(model, name, item, prepared.classes)
+    _check_shapes(model, name, item, prepared.outputs)
     at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
-    engine = ClippingEngine(FlatParameters(model), at_once)
+    loss = cross_entropy if prepared.classes else squared_error
+    engine = ClippingEngine(FlatParameters(model), at_once, loss)
     check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),

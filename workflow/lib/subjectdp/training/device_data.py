@@ -89,7 +89,7 @@ class DeviceDataset:
 
     On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
     out as float32 (n, channels, height, width), vectors as float32 (n, numbers), text as int64 (n, window); labels as
-    int64 (n,).
+    int64 (n,), or float32 where they are numbers.
 
     With ``features`` items come out as these, float32 (n, width), computed here once.
     """
@@ -118,7 +118,8 @@ class DeviceDataset:
     def _targets(self, where: Tensor) -> Tensor:
         if self.kind == "text":
             return self.features[where + self.window].long()
-        return self.labels.index_select(0, where).long()
+        labels = self.labels.index_select(0, where)
+        return labels if labels.is_floating_point() else labels.long()
 
     def _count(self) -> int:
         return len(self.features) - self.window if self.kind == "text" else len(self.labels)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import platform
 import resource
 import subprocess
-import sys
 from importlib import metadata
 from typing import Any
 
@@ -24,9 +22,6 @@ _NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 
 ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
 """Environment variable that lets a job with a GPU that CUDA does not find train on the CPU."""
-
-# From glibc's malloc.h: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD.
-_MALLOPT = {-4: 0, -1: 2**31 - 1, -2: 64 << 20}
 
 
 def choose_device(name: str) -> torch.device:
@@ -71,21 +66,6 @@ def synchronise(device: torch.device) -> None:
     """Waits until a GPU has finished its queued work, so that timings include it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def keep_freed_memory() -> bool:
-    """Makes glibc's malloc keep freed memory for the next step; returns whether it did.
-
-    Each step frees and allocates tensors of many megabytes, which malloc by default returns to the system and gets back
-    page by page. Another C library and the user's own settings (environment variables ``MALLOC_...``) are left alone.
-    """
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library
-        return False
-    return all(mallopt(parameter, value) == 1 for parameter, value in _MALLOPT.items())
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subjectdp.algorithms.base import SiloTask
+from subjectdp.engine.clipping import squared_error
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, descend, make_optimiser
@@ -178,14 +179,25 @@ class RoundServer:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024) -> Score:
-    """Scores a model on the items at ``addresses``, batch by batch, added up in their order."""
+    """Scores a model on the items at ``addresses``, batch by batch, added up in their order.
+
+    The loss is the mean cross-entropy; of labels in numbers the mean squared error, and the accuracy is the share of
+    their variance that the model explains (R²).
+    """
     if len(addresses) == 0:
         return Score(float("nan"), float("nan"))
     batches = []
     for start in range(0, len(addresses), batch_size):
         inputs, labels = data.batch(addresses[start : start + batch_size])
-        logits = model(inputs)
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        batches.append(torch.stack(((logits.argmax(1) == labels).sum().double(), loss.double())))
-    correct, loss_sum = torch.stack(batches).sum(0).tolist()
-    return Score(correct / len(addresses), loss_sum / len(addresses))
+        outputs = model(inputs)
+        if labels.is_floating_point():
+            numbers, error = labels.double(), squared_error(outputs, labels).sum()
+            batches.append(torch.stack((numbers.sum(), error.double(), numbers.square().sum())))
+        else:
+            loss = F.cross_entropy(outputs, labels, reduction="sum")
+            batches.append(torch.stack(((outputs.argmax(1) == labels).sum().double(), loss.double())))
+    first, loss_sum, *squares = (torch.stack(batches).sum(0) / len(addresses)).tolist()
+    if not squares:
+        return Score(first, loss_sum)
+    variance = squares[0] - first**2
+    return Score(1.0 - loss_sum / variance if variance > 0 else float("nan"), loss_sum)

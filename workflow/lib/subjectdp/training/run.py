@@ -22,6 +22,7 @@ from subjectdp.accounting.statements import ItemFacts, privacy_statements
 from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import write_bytes, write_json
+from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.io.job_log import Stopped, StopRequest, stop_requests
 from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -125,7 +126,7 @@ def train_inputs(
     device = environment.choose_device(performance.device)
     own = identity(inputs, device)
     torch.set_num_threads(performance.threads)
-    environment.keep_freed_memory()
+    keep_freed_memory()
     report = also_to(folder / LOG, report)
     with owned(folder / LOCK, LOCK_WAIT, report) as waited:
         if (waited and is_complete(folder, own)) or take_back_finished(folder, own):

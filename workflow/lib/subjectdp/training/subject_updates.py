@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -22,7 +21,6 @@ from subjectdp.training.federation import descend, make_optimiser
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
     from subjectdp.engine.clipping import ClippingEngine
-    from subjectdp.engine.flat import FlatParameters
     from subjectdp.training.federation import Federation
 
 _MOST_VALUES = 1 << 22  # of parameters held at once
@@ -84,7 +82,7 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
     engine = federation.engine
     inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
     optimiser = make_optimiser(models, federation.optimiser)
-    gradients = vmap(grad(_loss_of(engine.flat)), randomness="error")
+    gradients = vmap(grad(_loss_of(engine)), randomness="error")
     for _ in range(federation.plan.settings.subject.local_steps):
         if len(items) == 1:
             engine.flat.load(models[0])
@@ -95,10 +93,10 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
         descend(optimiser, models, gradient)
 
 
-def _loss_of(flat: FlatParameters) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+def _loss_of(engine: ClippingEngine) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-        logits = functional_call(flat.model, flat.views(vector), (inputs,))
-        return F.cross_entropy(logits, labels, reduction="none") @ shares
+        outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
+        return engine.item_loss(outputs, labels) @ shares
 
     return loss
 

@@ -1,0 +1,87 @@
+"""What caps cost, the ε of a person by what they have, silos by size, epochs: beside what account says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import subjectdp
+from subjectdp.api.counts import Counts, as_counts
+from subjectdp.api.questions import person_table, worst_person
+from subjectdp.errors import ConfigError, DataError
+
+COUNTS = {("ann", "n"): 6, ("ann", "s"): 2, ("bob", "n"): 3, ("cleo", "s"): 9, ("dan", "n"): 1, ("eve", "s"): 1}
+SCHEDULE = subjectdp.Schedule(rounds=5, steps=2, sampling_probability=0.2)
+
+
+def test_each_cap_is_calibrated_and_counted() -> None:
+    rows = subjectdp.caps("capped_item_dp", COUNTS, SCHEDULE, 4.0)
+    assert [row.cap for row in rows] == [1, 2, 4, 8]
+    assert [row.items_kept for row in rows] == [6, 10, 15, 21]
+    assert rows[2].items_lost == pytest.approx(7 / 22) and rows[2].people_touched == 2 / 5
+    for row in rows:
+        capped = dataclasses.replace(SCHEDULE, max_items_per_subject=row.cap)
+        report = subjectdp.account("capped_item_dp", COUNTS, capped, row.noise_multiplier)
+        assert 3.9 < report.subject.epsilon <= 4.0
+        assert row.noise_per_item == pytest.approx(2 * row.noise_multiplier / row.items_kept)
+    assert [row.cap for row in subjectdp.caps("capped_item_dp", COUNTS, SCHEDULE, 4.0, tried=[3])] == [3]
+    with pytest.raises(DataError, match="sizes of silos do not say whom a cap touches"):
+        subjectdp.caps("capped_item_dp", subjectdp.SiloSizes(("n",), (9,)), SCHEDULE, 4.0)
+
+
+def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
+    capped = dataclasses.replace(SCHEDULE, max_items_per_subject=8)
+    plan = subjectdp.account("capped_item_dp", COUNTS, capped, 5.0).plan
+    for items, silos in ((1, 1), (4, 1), (4, 2)):
+        alike = {("p", silo): items for silo in ("n", "s")[:silos]} | {("q", silo): 1 for silo in ("n", "s")}
+        one = dataclasses.replace(capped, max_items_per_subject=items, silos_per_subject=2)
+        wanted = subjectdp.account("capped_item_dp", alike, one, 5.0)
+        found = subjectdp.epsilon_of_a_person(plan, items, silos)
+        guarantee = wanted.subject if silos == 2 else wanted.subject_at_one_silo
+        assert found == pytest.approx(guarantee.epsilon, rel=1e-6)
+    table = dict(person_table(plan))
+    assert list(table) == [1, 2, 4, 8] and all(one < two for one, two in table.values())
+    with pytest.raises(ConfigError, match="items to be from 1 to 8, the cap"):
+        subjectdp.epsilon_of_a_person(plan, 9, 1)
+    with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
+        subjectdp.epsilon_of_a_person(plan, 1, 3)
+
+
+def test_the_worst_real_person_is_named() -> None:
+    counts = as_counts(COUNTS)
+    assert isinstance(counts, Counts)
+    report = subjectdp.account("local_item_dp", counts, SCHEDULE, 5.0)
+    found = worst_person(report.plan, counts)
+    assert found is not None
+    name, held, epsilon = found
+    assert (name, held) == ("cleo", {"s": 9}) and epsilon == pytest.approx(report.subject.epsilon, rel=1e-6)
+
+
+def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "sizes.csv"
+    path.write_text("silo,items,people\nn,40,10\ns,60,15\n")
+    sizes = subjectdp.read_sizes(path)
+    assert (sizes.silos, sizes.items, sizes.people) == (("n", "s"), (40, 60), (10, 15))
+    schedule = subjectdp.Schedule(rounds=5, epochs=3, batch_size=10, max_items_per_subject=4)
+    counts = {(f"n{who}", "n"): 4 for who in range(10)} | {(f"s{who}", "s"): 4 for who in range(15)}
+    by_size = subjectdp.account("capped_item_dp", sizes, schedule, 5.0, 1e-3)
+    by_people = subjectdp.account(
+        "capped_item_dp", counts, dataclasses.replace(schedule, silos_per_subject=2), 5.0, 1e-3
+    )
+    assert by_size.subject.epsilon == pytest.approx(by_people.subject.epsilon)
+    assert [silo.steps_per_round for silo in by_size.plan.silos] == [12, 18]  # three epochs each
+    at_one = subjectdp.account("capped_item_dp", sizes, dataclasses.replace(schedule, silos_per_subject=1), 5.0, 1e-3)
+    assert at_one.subject.epsilon < by_size.subject.epsilon and not at_one.subject.conditional
+    with pytest.raises(ConfigError, match="max_items_per_subject"):
+        subjectdp.account("capped_item_dp", sizes, dataclasses.replace(schedule, max_items_per_subject=None), 5.0)
+    for rows, line in (("a,b\n1,2", 1), ("silo,items\nn,0", 2), ("silo,items\nn,1\nn,2", 3)):
+        path.write_text(rows)
+        with pytest.raises(DataError, match=f"line {line}"):
+            subjectdp.read_sizes(path)
+
+
+def test_epochs_and_steps_are_not_both_given() -> None:
+    with pytest.raises(ConfigError, match="epochs"):
+        subjectdp.account("local_item_dp", COUNTS, dataclasses.replace(SCHEDULE, epochs=2), 5.0)

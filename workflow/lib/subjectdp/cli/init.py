@@ -1,0 +1,167 @@
+"""``subjectdp init``: a scenario for a table of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from pydantic import ValidationError
+
+from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.cli.table_options import add_table, table_keys
+from subjectdp.config.messages import config_error
+from subjectdp.config.sections import DataConfig
+from subjectdp.data.content import Content
+from subjectdp.data.prepare import read_source
+from subjectdp.data.table_files import FILE, numbers_the_rows, read_frame
+from subjectdp.errors import ConfigError, expected
+from subjectdp.io.atomic import write_text
+from subjectdp.io.printing import print_table
+
+_QUESTIONS = {
+    "label": "Which column is the label (what is predicted)? ",
+    "subject": "Which column says whose a row is (several with commas; empty: each row is a person)? ",
+    "silo": "Which column says where a row lies (empty: nowhere in particular)? ",
+}
+_SILOS = 4  # where the table names none
+_FLATTER = 40  # of rates for labels in numbers from 0 to 1: their weights are as much smaller than logits'
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "init",
+        description="Looks at a table and writes a scenario that trains on it: plain, and with an ε for each person. "
+        "Asks for the columns that no option names, where it runs in a terminal.",
+    )
+    parser.add_argument("table", help="CSV or parquet file, or a folder of them")
+    add_table(parser)
+    parser.add_argument("--epsilon", type=float, default=4.0, help="of a person (default: %(default)s)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="(default: %(default)s)")
+    parser.add_argument("--out", metavar="FILE", help="scenario to write (default: the table's name, .yaml)")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Writes the scenario and says what to do next. ConfigError or DataError for what cannot be one."""
+    path = Path(options.table)
+    frame, _ = read_frame(path, options.silo == FILE)
+    out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
+    if out.exists() and not options.force:
+        raise expected("--out", str(out), "a file that is not there yet, or --force")
+    print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])
+    given = {**_asked(options), "source": "table", "path": str(path.resolve())}
+    numbering = [name for name in frame.columns if numbers_the_rows(frame[name])]
+    taken = {given["label"], given.get("silo"), *np.atleast_1d(given.get("subject", []))}
+    if dropped := [name for name in numbering if name not in taken]:
+        given["drop"] = [*given.get("drop", []), *dropped]
+    given["ranges"] = {**_ranges(frame, given), **given.get("ranges", {})}
+    if frame.isna().any(axis=None) and "missing" not in given:
+        given["missing"] = "indicator"
+    try:
+        data = DataConfig.model_validate(given)
+    except ValidationError as problem:
+        raise config_error(problem, DataConfig, "data.") from None
+    content = read_source(data, path)
+    text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
+    write_text(out, text)
+    people = len(content.items)
+    places = f" at {len(content.silo_names)} silos" if content.silo_names else ""
+    print(f"\nWrote {out}: {len(content.labels):,} rows of {people:,} people{places}, ε {options.epsilon:g} for each.")
+    if set(given["ranges"]) - set(table_keys(options).get("ranges", {})):
+        print("data.ranges was read from the table: put numbers there that anybody may know.")
+    print(f"Next: subjectdp plan {out}, then subjectdp run {out}")
+
+
+def _described(column: pd.Series[Any]) -> tuple[str, str, int, int]:
+    numbers = pd.to_numeric(column, errors="coerce")
+    kind = "numbers" if numbers.notna().sum() == column.notna().sum() else "words"
+    return str(column.name), kind, column.nunique(), int(column.isna().sum())
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """The keys of ``data`` that options name, and the answers to what they leave open."""
+    if sys.stdin.isatty():
+        for key, question in _QUESTIONS.items():
+            if getattr(options, key) is None:
+                setattr(options, key, input(question).strip() or None)
+    if options.label is None:
+        raise ConfigError("Expected --label to be given: the column of what is predicted.")
+    return table_keys(options)
+
+
+def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Ranges of the features in numbers that are not from 0 to 1, rounded outwards to one digit."""
+    others = {given.get("label"), given.get("silo"), *np.atleast_1d(given.get("subject", []))} | set(
+        given.get("drop", [])
+    )
+    if given.get("task") == "regression":
+        others -= {given["label"]}
+    found = {}
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        finite = numbers[np.isfinite(numbers)]
+        chosen = not given.get("columns") or name in (*given["columns"], given["label"])
+        if name in others or not chosen or len(finite) < frame[name].notna().sum() or not len(finite):
+            continue
+        least, largest = float(finite.min()), float(finite.max())
+        if least < 0 or largest > 1:
+            unit = 10.0 ** np.floor(np.log10(max(abs(least), abs(largest))))
+            found[str(name)] = [float(unit * np.floor(least / unit)), float(unit * np.ceil(largest / unit))]
+    return found
+
+
+def _scenario(name: str, data: Mapping[str, Any], content: Content, options: argparse.Namespace) -> str:
+    """The text of the scenario: a plain run, and SubjectRelease by the rule without tuning."""
+    silos = len(content.silo_names) or _SILOS
+    people, width = len(content.items), content.features.shape[1]
+    rule = untuned_schedule(people, (width + 1) * max(1, content.classes), options.epsilon, options.delta, silos)
+    given = {key: value for key, value in data.items() if value}
+    return _TEXT.format(
+        name=name,
+        table=Path(data["path"]).name,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        silos=silos,
+        rounds=rule.rounds,
+        clip_norm=rule.clip_norm,
+        rate=rule.learning_rate / (1 if content.classes else _FLATTER),
+        data=yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=True).strip(),
+    )
+
+
+_TEXT = """\
+# Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
+# the rule without tuning: from the number of people and of weights, which are taken as public.
+name: {name}
+description: "{table}: plain, and with ε = {epsilon:g} for each person."
+
+run:
+  data: {data}
+  partition: {{silos: {silos}}}
+  privacy: {{mode: sound, epsilon: {epsilon:g}, delta: {delta:g}}}
+  training: {{rounds: {rounds}}}
+  model: linear
+
+algorithms:
+  fed_avg:
+    training: {{sampling_fraction: 0.1, optimizer: {{learning_rate: 0.3}}}}
+  subject_release:
+    subject: {{trust: local}}
+    privacy: {{clip_norm: {clip_norm}}}
+    training: {{averaged_rounds: 0.5, optimizer: {{learning_rate: {rate:.3g}}}}}
+
+sweep:
+  - algorithm: [fed_avg, subject_release]
+    seed: [0, 1, 2]
+
+figures: [accuracy_privacy, privacy, partition]
+"""

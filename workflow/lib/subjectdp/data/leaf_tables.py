@@ -1,0 +1,161 @@
+"""FEMNIST and Shakespeare as Flower Labs (parquet, CSV) and TensorFlow Federated (HDF5) hand them around.
+
+Flower Labs: ``image`` (a PNG, or a struct with its bytes), ``writer_id``, ``character`` (0 to 61); ``character_id``,
+``x`` (80 characters), ``y``. TensorFlow Federated: ``examples/<client>/pixels`` (28 x 28, 1 is the
+background) and ``label``;
+``examples/<client>/snippets``, lines of a play. Train and test files are pooled, as LEAF's are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from subjectdp.data.content import Content
+from subjectdp.data.femnist import CLASSES, SIDE
+from subjectdp.data.leaf_json import Users, content_of
+from subjectdp.data.splits import IMAGE, WINDOW
+from subjectdp.errors import ConfigError, DataError, expected, unknown
+
+_ENDINGS = {".parquet": "Flower Labs' parquet", ".csv": "Flower Labs' CSV", ".h5": "TensorFlow Federated's HDF5"}
+_KNOWN = {
+    ("Flower Labs' parquet", "image"): "814,277 items",
+    ("Flower Labs' parquet", "text"): "4,226,158 items",
+    ("Flower Labs' CSV", "text"): "4,226,158 items",
+    ("TensorFlow Federated's HDF5", "image"): "3,400 users, 749,068 items (digits alone: 3,383 and 382,705)",
+    ("TensorFlow Federated's HDF5", "text"): "715 users, 18,424 snippets",
+}
+_ROWS = 1 << 16
+
+
+def form_of(path: Path) -> str | None:
+    """Which of these forms lies at ``path``, by the endings of its files; None for another."""
+    names = [path.name] if path.is_file() else [each.name for each in sorted(path.rglob("*")) if each.is_file()]
+    if any(name.endswith(".json") for name in names):
+        return None
+    return next((form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)), None)
+
+
+def load(kind: str, path: Path, form: str) -> Content:
+    """The content of the files of a form; DataError naming file and problem."""
+    ending = next(each for each, of in _ENDINGS.items() if of == form)
+    files = [path] if path.is_file() else sorted(path.rglob(f"*{ending}"))
+    files.sort(key=lambda file: "test" in file.name)  # the train part comes first, as in LEAF's folders
+    users = Users(kind)
+    for file in files:
+        read = _hdf5 if ending == ".h5" else _rows
+        for user, part in read(file, kind):
+            users.parts.setdefault(user, []).append(part)
+    notes: dict[str, Any] = {
+        "form": form,
+        "files": len(files),
+        "known of this form": _KNOWN.get((form, kind), "nothing"),
+    }
+    if kind != IMAGE:
+        texts = {user: " ".join(parts) for user, parts in users.parts.items()}
+        users.parts = {user: [text] for user, text in texts.items() if len(text) > WINDOW}
+        notes["users with too short a text"] = len(texts) - len(users.parts)
+    return content_of(users, notes)
+
+
+def _rows(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
+    columns = ["writer_id", "image", "character"] if kind == IMAGE else ["character_id", "x", "y"]
+    texts: dict[str, list[str]] = {}
+    for frame in _frames(file, columns):
+        for user, rows in frame.groupby(columns[0], sort=False):
+            where = f"{file}: {user}"
+            if kind == IMAGE:
+                yield str(user), (_pictures(rows["image"], where), _labels(rows["character"].to_numpy(), where))
+            else:
+                pieces = texts.setdefault(str(user), [])
+                for window, following in zip(rows["x"], rows["y"], strict=True):
+                    pieces.append(_added(pieces, window, following, where))
+    for user, pieces in texts.items():
+        yield user, "".join(pieces)
+
+
+def _added(before: list[str], window: Any, following: Any, where: str) -> str:
+    """What a window adds to the text of those before it: they follow one another, or it cannot be stored once."""
+    if not (isinstance(window, str) and len(window) == WINDOW and isinstance(following, str) and len(following) == 1):
+        raise DataError(f"{where}: expected {WINDOW} characters in x and one in y.")
+    if not before:
+        return window + following
+    last = "".join(before[-WINDOW:])[-WINDOW:]
+    if last != window:
+        raise DataError(
+            f"{where}: a window does not follow the one before: the rows were shuffled. Give the file as it was made."
+        )
+    return following
+
+
+def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
+    try:
+        if file.suffix == ".csv":
+            parts = iter(pd.read_csv(file, dtype=str, keep_default_na=False, chunksize=_ROWS))
+        else:
+            opened = pq.ParquetFile(file)
+            names = [name for name in opened.schema_arrow.names if name in columns]
+            parts = (batch.to_pandas() for batch in opened.iter_batches(_ROWS, columns=names))
+        for part in parts:
+            missing = next((name for name in columns if name not in part.columns), None)
+            if missing is not None:
+                raise unknown(f"{file}: column", missing, part.columns, DataError)
+            yield part
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, DataError):
+            raise
+        raise DataError(f"{file} cannot be read ({str(problem).splitlines()[0][:200]}).") from None
+
+
+def _pictures(cells: pd.Series[Any], where: str) -> NDArray[np.uint8]:
+    pictures = np.empty((len(cells), SIDE, SIDE), np.uint8)
+    for place, cell in enumerate(cells):
+        content: Any = cell.get("bytes") if isinstance(cell, dict) else cell
+        try:
+            picture = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
+        except (TypeError, OSError, UnidentifiedImageError):
+            raise DataError(f"{where}: expected an image, or a struct with its bytes, in the column image.") from None
+        if picture.shape != (SIDE, SIDE):
+            raise expected(f"{where}: an image", f"{picture.shape}", f"{SIDE} x {SIDE}", DataError)
+        pictures[place] = picture
+    return pictures
+
+
+def _labels(values: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    labels = np.asarray(values).reshape(-1)
+    if labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0 or labels.max() >= CLASSES:
+        raise expected(f"{where}: labels", f"{labels[:3].tolist()}...", f"whole, 0 to {CLASSES - 1}", DataError)
+    return labels.astype(np.uint8)
+
+
+def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
+    try:
+        import h5py  # here: an extra
+    except ModuleNotFoundError:
+        raise ConfigError(f"Expected the package h5py for {file}: pip install h5py.") from None
+    try:
+        with h5py.File(file, "r") as content:
+            for client, group in content["examples"].items():
+                if not len(group["label" if kind == IMAGE else "snippets"]):
+                    continue
+                if kind == IMAGE:
+                    yield client, (_levels(group["pixels"][:], f"{file}: {client}"), _labels(group["label"][:], client))
+                else:
+                    yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
+    except (OSError, KeyError, UnicodeDecodeError) as problem:
+        raise DataError(f"{file} is not a file of TensorFlow Federated ({problem}).") from None
+
+
+def _levels(pixels: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    if pixels.shape[1:] != (SIDE, SIDE) or not (pixels.min() >= 0 and pixels.max() <= 1):
+        raise DataError(f"{where}: expected pixels of {SIDE} x {SIDE} numbers from 0 to 1.")
+    levels: NDArray[np.uint8] = np.rint(255 * pixels).astype(np.uint8)
+    return levels

@@ -119,6 +119,7 @@ SPOILED: dict[str, tuple[dict[str, Any], str]] = {
     "no noise": ({"noise_multipliers": [0.0, 0.0, 0.0]}, "epsilon inf"),
     "no algorithm with noise": ({"run": {"algorithm": {"name": "fed_avg"}}}, "enough for epsilon 8.5"),
     "noise of the seed": ({"run": {"privacy": {"noise_source": "secure"}}}, "reproducible, as this silo's file"),
+    "a name that is a path": ({"name": "../../a"}, "proposal.name"),
     "as published": ({"run": {"privacy": {"mode": "as_published"}}}, "sound"),
     "fewer silos a person": ({"run": {"partition": {"silos_per_subject": 1}}}, "at least 2"),
     "fixed batches": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -32,7 +33,8 @@ class Process:
         log = self.folder / "silo.log"
         before = log.read_text().count("listening") if log.exists() else 0
         command = [sys.executable, "-m", "subjectdp", "silo", str(world.sites[0])]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        own = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "workflow" / "lib")}
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=own)
         end = time.monotonic() + 60
         while not (log.exists() and log.read_text().count("listening") > before):
             assert self.process.poll() is None and time.monotonic() < end

@@ -65,7 +65,7 @@ class Budget:
             **more,
         }
         try:
-            write_json(self.folder / f"{record.name}-{record.digest[:12]}.json", sealed(content))
+            write_json(self.folder / f"{record.name}-{record.digest}.json", sealed(content))
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be written: {error.strerror}.") from None
 

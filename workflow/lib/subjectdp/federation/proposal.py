@@ -62,7 +62,7 @@ class Items(Section):
 class Proposal(Section):
     """All that silos are told beside the model; its digest names the run in every ledger."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]{1,200}$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # a part of a file's name
     run: dict[str, Any]
     items: Items
     silos: Annotated[tuple[SiloSize, ...], Field(min_length=1, max_length=32_767)]

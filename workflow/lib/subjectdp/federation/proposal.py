@@ -83,7 +83,7 @@ class Proposal(Section):
     def run_with(self, data: DataConfig, performance: PerformanceConfig) -> RunConfig:
         """The run at a silo with these data. Raises ConfigError for settings that no run may have."""
         own = {"data": data.model_dump(mode="json"), "performance": performance.model_dump(mode="json")}
-        return load_run({**self.run, **own}, "proposal.run.")
+        return load_run({**self.run, **own}, "proposal.run")
 
     def plan(self, run: RunConfig) -> PrivacyPlan:
         """The plan that ``run`` and the public constants give, with the proposed noise. Raises as ``draft_plan``."""
@@ -97,7 +97,7 @@ def read_proposal(content: Any) -> Proposal:
     try:
         return Proposal.model_validate(content)
     except ValidationError as problem:
-        raise config_error(problem, Proposal, "proposal.") from None
+        raise config_error(problem, Proposal, "proposal") from None
 
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:

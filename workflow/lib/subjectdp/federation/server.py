@@ -99,7 +99,7 @@ def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.i
 
 def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     """What the server trains with, from its sample and public constants, and what an item is."""
-    run = load_run(file.run, "run.")
+    run = load_run(file.run, "run")
     _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
     tested = all_addresses(prepared).astype(np.int32)

@@ -25,6 +25,7 @@ from subjectdp.config.messages import (
     raise_all,
     unknown_key,
 )
+from subjectdp.config.resolve import unread_keys
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
@@ -433,7 +434,13 @@ def _check_selections(scenario: Scenario) -> None:
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    return all(_value(run, key) in _accepted(key, wanted) for key, wanted in selection.items())
+    """A run whose algorithm does not read a key, such as a baseline without privacy, fits any of its values."""
+    return all(_value(run, key) in _accepted(key, wanted) or _idle(run, key) for key, wanted in selection.items())
+
+
+def _idle(run: RunConfig, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in unread_keys(run.algorithm.name).get(section, {})
 
 
 def _accepted(key: str, wanted: Any) -> list[Any]:

@@ -33,6 +33,7 @@ COMMANDS = {
     "inspect": "print what a data source holds",
     "init": "write a scenario for a table of one's own",
     "account": "print a plan's privacy loss, or the noise for an ε",
+    "audit": "attack an algorithm for a minute",
     "check-algorithm": "check an algorithm's code against its plans",
     "scenario": "check a scenario file and list its runs",
     "plan": "predict a scenario's runs, ε, hours and reruns",

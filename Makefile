@@ -7,6 +7,7 @@
 #   make test-long      whole workflows, tutorials, audits, faults around trainings: all that make test leaves out
 #   make lint           the static checks;  make format  fixes what a tool can fix
 #   make slurm-test     the tests on a real one-node Slurm (root; INSTALL=1 installs it if missing)
+#   make federation-test  silos, SuperNodes and a SuperLink of Flower as processes, with TLS (installs Flower beside .venv)
 #   make mutants        plants bugs in copies of the library: a test has to kill each
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
 #   make faults         kills, full disks, damaged files: nothing may be lost or silently wrong
@@ -30,7 +31,7 @@ STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, s
 SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 
-.PHONY: help figures plan venv test test-fast test-long slurm-test mutants faults fuzz bench bench-quick lint docs architecture format clean clean-results $(SCENARIOS)
+.PHONY: help figures plan venv test test-fast test-long slurm-test federation-test mutants faults fuzz bench bench-quick lint docs architecture format clean clean-results $(SCENARIOS)
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -86,6 +87,16 @@ test-long: venv
 # runs more.
 slurm-test: venv
 	SUBJECTDP_SLURM_TESTS=$${SUBJECTDP_SLURM_TESTS:-1} $(BIN)/pytest tests/slurm -rs $(ARGS)
+
+# Flower has an environment of its own, on top of .venv: its pins stay out of the locks. About eight minutes.
+federation-test: venv .venv-flower/bin/flwr
+	SUBJECTDP_FEDERATION_TESTS=1 OMP_NUM_THREADS=1 .venv-flower/bin/python -m pytest tests/federation -m "" -rs -s $(ARGS)
+
+.venv-flower/bin/flwr:
+	$(BIN)/python -m venv .venv-flower
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > "$$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	.venv-flower/bin/python -m pip install --quiet "$$(sed -n 's/^flower = \["\([^"]*\)".*/\1/p' pyproject.toml)"
 
 # Plants bugs in copies of the library; the last line reads `N mutants, N killed`. One bug: ARGS="-k part-of-its-name".
 mutants: venv

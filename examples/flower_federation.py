@@ -1,4 +1,4 @@
-"""Flower with a stated ε per person: three silos train under subjectdp's noise. Needs `pip install '.[flower]'`."""
+"""Flower with a stated ε per person: three silos under subjectdp's noise. Needs `pip install 'flwr[simulation]'`."""
 
 from collections import Counter
 

@@ -123,7 +123,7 @@ def test_what_is_not_covered_is_said() -> None:
     text = privacy_report_text(plan(sound(HIGRAD_V3), 12.0))
     for words in ("other runs on these data", "the seed stays secret", "recorded beside the model without noise"):
         assert words in text
-    assert "number of subjects at each silo is public" in text  # the divisor is made from it
+    assert "number of subjects at each silo that the plan" in text  # the divisor is made from it
     assert "number of subjects at each silo" not in privacy_report_text(plan(sound(LOCAL_GROUP), 12.0))
 
 

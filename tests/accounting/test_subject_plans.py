@@ -221,7 +221,7 @@ def test_assumptions_are_those_of_the_plan() -> None:
     assert "one coin that the silos alone know" in coins and "coin" not in plain
     assert "silos tell one another" in plain and "silos tell one another" not in fixed
     for text in (plain, coins, fixed):
-        assert "number of subjects of the federation is public" in text
+        assert "number of subjects of the federation that the plan" in text
         assert "one common budget" in text
         assert "cap" not in text and "largest number of a subject's items" not in text
         assert "number of items at each silo" not in text

@@ -39,7 +39,7 @@ def test_a_federation_of_ones_own_keeps_its_epsilon_and_learns() -> None:
 
 @pytest.mark.long
 def test_flower_trains_with_the_same_epsilon(capfd: pytest.CaptureFixture[str]) -> None:
-    """Flower and ray are not in the lock files: `pip install '.[flower]'` first."""
+    """Flower and ray are not in the lock files: `pip install 'flwr[simulation]'` first."""
     pytest.importorskip("flwr")
     runpy.run_path(str(EXAMPLES / "flower_federation.py"), run_name="__main__")
     found = re.search(r"accuracy (\S+)% with epsilon (\S+) per person", capfd.readouterr().out)

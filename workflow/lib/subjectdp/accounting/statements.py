@@ -307,11 +307,12 @@ def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
     subjects = plan.mechanism.samples_subjects
     if subjects:
         where = "the federation" if plan.mechanism.shared_budget else "each silo"
-        yield f"the number of subjects of {where} is public (it fixes the divisor)"
+        yield f"the number of subjects of {where} that the plan is made for is public (it fixes the divisor)"
     else:
-        yield "the number of items at each silo is public (it fixes the sampling probability and the local steps)"
+        fixed = "it fixes the sampling probability and the local steps"
+        yield f"the number of items at each silo that the plan is made for is public ({fixed})"
         if plan.mechanism.divisor_rule is DivisorRule.EXPECTED_SUBJECTS:
-            yield "the number of subjects at each silo is public (it fixes the divisor)"
+            yield "the number of subjects at each silo that the plan is made for is public (it fixes the divisor)"
     if unit is PrivacyUnit.SUBJECT:
         yield "which subject an item belongs to, and at how many silos a subject may be, is public"
         # A sampled subject is clipped as one, however many items it has; without a cap no ε of a subject is stated.

@@ -33,6 +33,8 @@ def add_parser(commands: Any) -> None:
         metavar="Z",
         help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
     )
+    help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
+    parser.add_argument("--statement", metavar="FILE", help=help_)
     parser.add_argument(
         "--by-person", action="store_true", help="ε of a person by items a silo and number of silos, as a table"
     )
@@ -50,6 +52,8 @@ def run(options: argparse.Namespace) -> None:
         return
     plans = list(chosen_plans(options))
     records = [_record(name, plan, options) for name, plan in plans]
+    if options.statement is not None:
+        _write_statement(plans, records, options.statement)
     if options.json:
         print_json(records[0] if options.config is None else records)
     else:
@@ -100,6 +104,15 @@ _CAP_HEADS = ("cap", "items kept", "items lost (%)", "people touched (%)", "nois
 def _cap_row(row: Cap) -> tuple[Any, ...]:
     shares = (f"{100 * share:.1f}" for share in (row.items_lost, row.people_touched))
     return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
+
+
+def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
+    from subjectdp.cli.statement import write_page  # here: it needs the workflow's packages
+
+    if len(plans) != 1:
+        raise expected("plans of --statement", len(plans), "one: name a run with --run")
+    name, plan = plans[0]
+    write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
 
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:

@@ -41,6 +41,8 @@ COMMANDS = {
     "runs": "list runs: results, progress, time left",
     "show": "show a run, or compare two: settings, privacy, accuracy",
     "ledger": "compose the ε of runs on the same people",
+    "statement": "one page on a run's privacy for an ethics board",
+    "silo": "guard a silo of a real federation",
     "schema": "print, write or check the generated configuration files",
     "doctor": "check environment, devices, data, disk and Slurm",
 }

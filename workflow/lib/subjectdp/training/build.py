@@ -73,13 +73,13 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     shape, parameters = prepared.shape, run.model.parameters
     model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
     data = _items_on_device(inputs, model, device, cache_dir)
-    item, _ = data.batch(partition.train_items[:1])
+    items = partition.train_items if len(partition.train_items) else partition.test_items
+    item, _ = data.batch(items[:1])
     _check_shapes(model, name, item, prepared.outputs)
     at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
     loss = cross_entropy if prepared.classes else squared_error
     engine = ClippingEngine(FlatParameters(model), at_once, loss)
-    tried = partition.train_items[tried_positions(len(partition.train_items))]
-    check_model(model, engine.item_loss, *data.batch(tried))
+    check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
         plan=plan,

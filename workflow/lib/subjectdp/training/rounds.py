@@ -8,7 +8,7 @@ and the clipping engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -94,11 +94,19 @@ class GlobalModel:
             self._optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
 
 
-def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog) -> None:
-    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps."""
+Ask = Callable[[Tensor, int, Sequence[int]], Iterable[Tensor]]
+"""Asks silos for what :func:`train_silo` gives: from the global model (P,), the round and the silos, in their order."""
+
+
+def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog, ask: Ask | None = None) -> None:
+    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps.
+
+    ``ask``: the silos are elsewhere; None: they train here, one after another.
+    """
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
-    results = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
+    here = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
+    results = here if ask is None else ask(model.vector, round_, silos)
     federation.rule.aggregate(RoundServer(federation, model, round_, silos), results)
     model.end_round(round_)
     federation.engine.flat.load(model.vector)

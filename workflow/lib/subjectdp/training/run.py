@@ -41,7 +41,7 @@ from subjectdp.training.manifest import (
     take_back_finished,
 )
 from subjectdp.training.records import Recorder, Snapshot, StepLog, also_to
-from subjectdp.training.rounds import GlobalModel, evaluate, run_round
+from subjectdp.training.rounds import Ask, GlobalModel, evaluate, run_round
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Run:
     checkpoints: Checkpoints
     stop: StopRequest
     report: Callable[[str], None]
+    ask: Ask | None = None  # silos that train elsewhere
 
     @cached_property
     def evaluated(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -104,8 +105,23 @@ def train_run(
         Stopped: SIGTERM or SIGINT came; the last round's checkpoint is written.
     """
     started = time.perf_counter()
-    cache, folder = None if cache_dir is None else Path(cache_dir), Path(output_folder)
+    cache = None if cache_dir is None else Path(cache_dir)
     inputs = read_inputs(config, prepared_folder, partition_folder, cache)
+    train_inputs(inputs, Path(output_folder), cache, report, started)
+
+
+def train_inputs(
+    inputs: RunInputs,
+    folder: Path,
+    cache: Path | None,
+    report: Callable[[str], None],
+    started: float,
+    ask: Ask | None = None,
+) -> None:
+    """The same from inputs that are read; ``ask``: the silos are elsewhere, and their data are not among the inputs.
+
+    ``started`` is when the process began (``time.perf_counter``).
+    """
     privacy, performance = _privacy(inputs), inputs.run.performance
     device = environment.choose_device(performance.device)
     own = identity(inputs, device)
@@ -123,7 +139,7 @@ def train_run(
             federation = make_federation(inputs, device, cache)
             checkpoints = Checkpoints(folder / CHECKPOINTS, own, performance.checkpoint_minutes, report)
             recorder, model = Recorder(inputs.run.run_id, inputs.plan.rounds), GlobalModel(federation)
-            run = Run(inputs, folder, own, federation, model, recorder, checkpoints, stop, report)
+            run = Run(inputs, folder, own, federation, model, recorder, checkpoints, stop, report, ask)
             reached = train(run, _begin(run), started)
             # A signal from here on stops nothing: the results are written within a moment.
             _write_results(run, privacy, reached)
@@ -159,7 +175,7 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
     try:
         for round_ in range(before.round + 1, rounds + 1):
             begun = time.perf_counter()
-            run_round(run.federation, run.model, round_, steps)
+            run_round(run.federation, run.model, round_, steps, run.ask)
             environment.synchronise(run.federation.device)
             seconds = reached.train_seconds + time.perf_counter() - begun
             run.recorder.add_steps(steps.take())

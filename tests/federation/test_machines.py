@@ -1,0 +1,176 @@
+"""A federation of processes over Flower: SuperLink, three SuperNodes, three silos, TLS and authentication.
+
+`make federation-test` runs it, with Flower in a virtual environment of its own, in about six minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from federation.world import SILOS, World, make_world, proposed, simulated
+from subjectdp.federation.server import read_federation
+
+pytest.importorskip("flwr", reason="Flower is not installed: make federation-test")
+if "SUBJECTDP_FEDERATION_TESTS" not in os.environ:
+    pytest.skip("they start a dozen processes: make federation-test", allow_module_level=True)
+
+from federation.machines import APP, Machines, machines
+
+
+def patient(world: World, **changes: object) -> World:
+    """The server waits as long as processes need."""
+    content = yaml.safe_load(world.server.read_text())
+    content.update({"wait_minutes": 5, "ask_again_seconds": 20, **changes})
+    world.server.write_text(yaml.safe_dump(content))
+    return world
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Machines that stay up; each test gives the silos other files by starting them again."""
+    folder = tmp_path_factory.mktemp("f")
+    with machines(folder / "m", patient(make_world(folder / "w", "fed_avg"))) as started:
+        yield started
+
+
+def other_world(at: Machines, folder: Path, name: str, **changes: object) -> World:
+    """The silos are stopped, and started again on other files; SuperLink and SuperNodes stay."""
+    world = patient(make_world(folder / "w", name, **changes))
+    for silo in range(SILOS):
+        at.kill(f"silo-{silo}")
+        socket = at.world.folder / f"silo-{silo}" / "silo.sock"
+        socket.unlink(missing_ok=True)
+        site = yaml.safe_load(world.sites[silo].read_text())
+        ledger = at.world.folder / f"silo-{silo}"
+        for old in [*ledger.glob("*.json"), *ledger.glob("*.release"), ledger / "silo.log"]:
+            old.unlink(missing_ok=True)  # other people
+        world.sites[silo].write_text(yaml.safe_dump({**site, "folder": str(ledger)}))
+    at.world = World(at.world.folder, world.server, world.sites)
+    for silo in range(SILOS):
+        at.start_silo(silo)
+        at.until(lambda n=silo: "listening at" in at.silo_log(n), f"silo-{silo}")  # type: ignore[misc]
+    return at.world
+
+
+def final_model(world: World) -> dict[str, torch.Tensor]:
+    (model,) = (world.server.parent / "results" / "runs").glob("*/model.safetensors")
+    return dict(load_file(model))
+
+
+def same_as_simulation(world: World) -> bool:
+    expected, found = simulated(world, read_federation(world.server)), final_model(world)
+    return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "local_item_dp", "subject_release"])
+def test_the_final_model_is_the_simulations_bit_by_bit(name: str, first: Machines, tmp_path: Path) -> None:
+    world = other_world(first, tmp_path, name)
+    started = time.monotonic()
+    output = first.run_app()
+    assert "round 3/3" in output, output[-3000:] + first.log("superlink")[-2000:]
+    print(f"\n{name}: 3 rounds in {time.monotonic() - started:.1f} s, with start and end")
+    assert same_as_simulation(world)
+    for silo in range(SILOS):
+        log = first.silo_log(silo)
+        print(f"silo {silo}: " + f"\nsilo {silo}: ".join(log.splitlines()))
+        assert log.count("answered") == 3 and "items a person" in log and "people are left out" in log
+
+
+def started_again(at: Machines, silo: int) -> float:
+    """Seconds until a killed SuperNode is taken back: it is started until the SuperLink has missed its heartbeat."""
+    name, begun = f"supernode-{silo}", time.monotonic()
+    before = at.log(name).count("SuperNode ID")
+    while at.log(name).count("SuperNode ID") == before:
+        assert time.monotonic() - begun < 170, at.log(name)[-2000:]
+        if name not in at.running or at.running[name].poll() is not None:
+            at.start_supernode(silo)
+        time.sleep(1)
+    return time.monotonic() - begun
+
+
+def test_killed_in_a_round_a_silo_comes_back_and_neither_loses_nor_doubles_budget(
+    first: Machines, tmp_path: Path
+) -> None:
+    world = other_world(first, tmp_path, "subject_release", training={"rounds": 4})
+    flwr = first.flwr("run", str(APP), "here", "--run-config", f'federation="{world.server}"')
+    assert "Successfully started run" in flwr
+    first.until(lambda: "round 1 answered" in first.silo_log(1), "superlink")
+    for name in ("supernode-1", "silo-1"):
+        first.kill(name)
+    first.start_silo(1)
+    back = started_again(first, 1)
+    print(f"\nthe SuperLink takes the killed SuperNode back after {back:.0f} s")
+    results = world.server.parent / "results" / "runs"
+    first.until(lambda: bool(list(results.glob("*/manifest.json"))), "superlink", 240)
+    assert same_as_simulation(world)
+    log = first.silo_log(1)
+    print("\n" + log)
+    assert "1 of 4 rounds" in log or "2 of 4 rounds" in log
+    answered = [round_ for round_ in range(1, 5) if f"round {round_} answered" in log]
+    assert answered == [1, 2, 3, 4]
+
+
+def test_a_server_that_wants_more_is_refused_by_every_silo(first: Machines, tmp_path: Path) -> None:
+    """After its rounds: one more, the last one again, a larger q under the run's name and another."""
+    world = other_world(first, tmp_path, "local_item_dp")
+    assert "round 3/3" in first.run_app()
+    _, proposal = proposed(read_federation(world.server))
+    (tmp_path / "evil").mkdir()
+    for name in ("client.py", "pyproject.toml"):
+        (tmp_path / "evil" / name).write_text((APP / name).read_text())
+    (tmp_path / "evil" / "server.py").write_text(EVIL.replace("PROPOSAL", repr(proposal.model_dump_json())))
+    output = first.run_app(app=tmp_path / "evil")
+    assert output.count("every silo refused") == 4, output[-3000:]
+    reasons = (
+        "1 to 3, the rounds of the plan",
+        "no round is repeated",
+        "was begun with another plan",
+        "more than the 8.5 that this silo's file allows",
+    )
+    for silo in range(SILOS):
+        log = first.silo_log(silo)
+        print("\n" + "\n".join(line for line in log.splitlines() if "refused" in line))
+        assert all(reason in log for reason in reasons)
+
+
+EVIL = '''
+"""A server that asks for more than the plan has."""
+import json
+import torch
+from flwr.serverapp import ServerApp
+from subjectdp.federation.messages import pack, unpack
+from subjectdp.flower import FlowerLink
+
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    proposal = json.loads(PROPOSAL)
+    larger = json.loads(json.dumps(proposal))
+    larger["run"]["training"]["sampling_fraction"] = 0.9
+    model = torch.zeros(3)
+    other = {**larger, "name": "other", "run": {**larger["run"], "seed": 1}}
+    for name, sent, round_ in (("more", proposal, 4), ("again", proposal, 3), ("q", larger, 1), ("q", other, 1)):
+        link = FlowerLink(grid)
+        request = pack({"ask": "round", "proposal": sent, "round": round_}, model)
+        replies = link.ask(dict.fromkeys(link.nodes(), request), 60)
+        refused = [unpack(reply)[0].get("refused") for reply in replies.values()]
+        print(name, "every silo refused" if refused == [True] * 3 else refused, flush=True)
+'''
+
+
+def test_a_supernode_with_an_unknown_key_gets_nowhere(first: Machines) -> None:
+    first.kill("supernode-2")
+    before = first.log("supernode-2")
+    first.start_supernode(2, f"silo-{SILOS}")  # made, and not registered
+    first.until(lambda: len(first.log("supernode-2")) > len(before) + 50, "supernode-2")
+    time.sleep(3)
+    assert "SuperNode ID" not in first.log("supernode-2")[len(before) :]

@@ -1,0 +1,212 @@
+"""Three silos with LEAF folders of embedded FEMNIST, a server's file, and the simulation of the same federation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from subjectdp.config.sections import DataConfig
+from subjectdp.data.partition import Partition
+from subjectdp.data.prepare import fetch_sources, read_source
+from subjectdp.data.store import PreparedData
+from subjectdp.federation.proposal import Proposal, propose
+from subjectdp.federation.server import FederationFile, Silos, server_inputs
+from subjectdp.federation.silo import Silo
+from subjectdp.federation.site import Site, load_site, own_items, read_site_data
+from subjectdp.training.build import RunInputs, make_federation
+from subjectdp.training.records import StepLog
+from subjectdp.training.rounds import GlobalModel, run_round
+
+SILOS, WRITERS, ITEMS = 3, 9, 20
+EMBEDDED = {"source": "embedded", "embedded": {"subjects": WRITERS, "items_per_subject": ITEMS, "seed": 5}}
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "fed_avg": {"algorithm": "fed_avg"},
+    "local_item_dp": {"algorithm": "local_item_dp"},
+    "capped_item_dp": {"algorithm": "capped_item_dp"},
+    "higrad_avg_dp": {"algorithm": "higrad_avg_dp"},
+    "subject_release": {"algorithm": "subject_release", "subject": {"weights": "fixed"}},
+    "uldp_fl": {
+        "algorithm": "uldp_fl",
+        "subject": {"weights": "fixed"},
+        "joint": {"own_noise_only": True},
+        "training": {"local_steps": 2},
+    },
+    "joint_noise": {"algorithm": "joint_noise", "joint": {"own_noise_only": True}},
+    "joint_noise skellam": {
+        "algorithm": "joint_noise",
+        "joint": {"own_noise_only": True, "noise": "skellam"},
+        "privacy": {"accountant": "rdp"},
+    },
+    "local_group_dp": {"algorithm": "local_group_dp"},
+    "user_ldp": {"algorithm": "user_ldp"},
+    "joint_noise update": {"algorithm": "joint_noise", "joint": {"own_noise_only": True, "clipping": "update"}},
+}
+
+
+def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
+    """A run of the federation; ``changes`` go into its sections."""
+    one_step = name in ("subject_release",)
+    training = {"rounds": 3, "local_steps": 1 if one_step else 2, "sampling_fraction": None if one_step else 0.25}
+    if name in ("uldp_fl", "subject_sampling"):
+        training["sampling_fraction"] = None
+    base: dict[str, Any] = {
+        "seed": 0,
+        "data": EMBEDDED,
+        "partition": {"silos": SILOS, "max_items_per_subject": 8, "silos_per_subject": 2},
+        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3, "noise_source": "reproducible"},
+        "training": {**training, "optimizer": {"learning_rate": 0.1}},
+        "model": {"name": "small_cnn", "parameters": {"width": 4}},
+        "performance": {"device": "cpu"},
+    }
+    for key, value in [*ALGORITHMS.get(name, {"algorithm": name}).items(), *changes.items()]:
+        base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
+    if name == "fed_avg":
+        base.pop("privacy")
+    return base
+
+
+def write_leaf(folder: Path, users: Mapping[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> None:
+    """LEAF's JSON of some users' images and labels."""
+    (folder / "all_data").mkdir(parents=True, exist_ok=True)
+    content = {
+        "users": list(users),
+        "num_samples": [len(labels) for _, labels in users.values()],
+        "user_data": {
+            name: {"x": (images.reshape(len(labels), -1) / 255).tolist(), "y": labels.tolist()}
+            for name, (images, labels) in users.items()
+        },
+    }
+    (folder / "all_data" / "all_data_0.json").write_text(json.dumps(content))
+
+
+@dataclass
+class World:
+    """Files of a federation on one disk."""
+
+    folder: Path
+    server: Path
+    sites: list[Path]
+
+    def silos(self, **changes: Any) -> dict[int, TalkingSilo]:
+        """The silos in this process, by a made-up number of a machine."""
+        return {10 + n: TalkingSilo(change(load_site(site), changes)) for n, site in enumerate(self.sites)}
+
+
+def change(site: Site, changes: Mapping[str, Any]) -> Site:
+    return site.model_copy(update=dict(changes))
+
+
+class TalkingSilo:
+    """A silo and the lines that it reported."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.lines = site, list[str]()
+        Path(site.folder).mkdir(parents=True, exist_ok=True)
+        self.silo = Silo(site, self.lines.append)
+        self.answer = self.silo.answer
+
+    def said(self, part: str) -> bool:
+        return any(part in line for line in self.lines)
+
+
+@dataclass
+class Here:
+    """A link to silos in this process; ``deaf`` machines answer nothing."""
+
+    silos: Mapping[int, Any]
+    deaf: set[int] = field(default_factory=set)
+
+    def nodes(self) -> Iterable[int]:
+        return list(self.silos)
+
+    def ask(self, requests: Mapping[int, bytes], seconds: float) -> dict[int, bytes]:
+        return {node: self.silos[node].answer(content) for node, content in requests.items() if node not in self.deaf}
+
+
+def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> World:
+    """Writer i's images lie half at silo i, half at silo i + 1; the server has other, made-up ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = DataConfig.model_validate({**EMBEDDED, "embedded": {**EMBEDDED["embedded"], "seed": 3}})  # type: ignore[dict-item]
+    source = folder / "made"
+    fetch_sources(held, source)
+    content = read_source(held, source)
+    users: list[dict[str, Any]] = [{} for _ in range(SILOS)]
+    for number, (subject, first, count) in enumerate(
+        zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    ):
+        middle = first + count // 2
+        for silo, part in ((number, slice(first, middle)), (number + 1, slice(middle, first + count))):
+            users[silo % SILOS][subject] = (content.features[part], content.labels[part])
+    run = run_sections(name, **changes)
+    sites = []
+    for silo in range(SILOS):
+        write_leaf(folder / f"leaf-{silo}", users[silo])
+        site = {
+            "silo": silo,
+            "folder": f"silo-{silo}",
+            "data": {"source": "leaf_json", "path": f"leaf-{silo}"},
+            "max_items_per_subject": 8,
+            "silos_per_subject": 2,
+            "unit": "item" if name in ("local_item_dp", "joint_noise", "joint_noise skellam") else "subject",
+            "epsilon": None if name in ("fed_avg", "joint_noise update") else 8.5,
+            "delta": 1e-3,
+            "noise": run.get("privacy", {}).get("noise_source", "secure"),
+        }
+        sites.append(folder / f"site-{silo}.yaml")
+        sites[-1].write_text(yaml.safe_dump(site))
+    sizes = [{"items": 50, "subjects": 6}] * SILOS
+    server = {"run": run, "silos": sizes, "subjects": WRITERS, "wait_minutes": 0.05, "ask_again_seconds": 1}
+    (folder / "federation.yaml").write_text(yaml.safe_dump(server))
+    return World(folder, folder / "federation.yaml", sites)
+
+
+def proposed(file: FederationFile) -> tuple[RunInputs, Proposal]:
+    inputs, items = server_inputs(file)
+    return inputs, propose(inputs.run, items, inputs.partition, inputs.plan)
+
+
+def asking(file: FederationFile, link: Any) -> tuple[Silos, torch.Tensor]:
+    """What asks the silos for rounds, and the initial model."""
+    inputs, proposal = proposed(file)
+    return Silos(file, link, proposal, lambda line: None), GlobalModel(make_federation(inputs, cpu())).vector
+
+
+def cpu() -> torch.device:
+    return torch.device("cpu")
+
+
+def simulated(world: World, file: FederationFile) -> dict[str, torch.Tensor]:
+    """The final model of the pipeline's simulation on all silos' capped items, in one process."""
+    inputs, proposal = proposed(file)
+    owns = [own_items(site, read_site_data(site), proposal, inputs.run) for site in map(load_site, world.sites)]
+    names = sorted({name for own in owns for name in own.prepared.subject_ids})
+    starts = np.cumsum([0, *(len(own.prepared.features) for own in owns)])
+    items = [own.partition.train_items + np.int32(start) for own, start in zip(owns, starts, strict=False)]
+    places = [np.array([names.index(name) for name in own.prepared.subject_ids], np.int32) for own in owns]
+    owners = [place[own.partition.train_subjects] for place, own in zip(places, owns, strict=True)]
+    offsets = np.cumsum([0, *map(len, items)]).astype(np.int64)
+    nothing = np.empty(0, np.int32)
+    facts = {"counts": {"subjects": len(names)}}
+    partition = Partition(np.concatenate(items), np.concatenate(owners), offsets, nothing, nothing, facts)
+    first: PreparedData = owns[0].prepared
+    prepared = replace(
+        first,
+        features=np.concatenate([own.prepared.features for own in owns]),
+        labels=np.concatenate([own.prepared.labels for own in owns]),
+    )
+    sizes = zip(inputs.plan.silos, map(len, items), strict=True)
+    plan = replace(inputs.plan, silos=tuple(replace(silo, items=count) for silo, count in sizes))
+    federation = make_federation(RunInputs(inputs.run, plan, prepared, partition, inputs.secret), cpu())
+    federation = replace(federation, noise_name=proposal.digest)
+    model = GlobalModel(federation)
+    for round_ in range(1, plan.rounds + 1):
+        run_round(federation, model, round_, StepLog())
+    return federation.engine.flat.views(model.reported)

@@ -1,0 +1,74 @@
+"""The page for an ethics board: its numbers, its warnings, and its three formats."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from scipy.stats import norm
+
+from cli.commands import run
+from subjectdp.report.statement import FALSE_ALARMS, best_guess, most_found
+
+COMMAND = (
+    "account --algorithm capped_item_dp --rounds 20 --steps-per-round 5 --sampling-probability 0.05 "
+    "--max-items-per-subject 4 --silos 3 --silos-per-subject 2 --epsilon 2"
+)
+PLAN = COMMAND.split()
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+def test_no_gaussian_beats_the_stated_risk(mu: float) -> None:
+    """A Gaussian release of a person: the best test is known, and no better than its (ε, δ) is said to allow."""
+    for epsilon in (0.1, 1.0, 4.0):
+        delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert norm.cdf(mu / 2) <= best_guess(epsilon, delta)
+        assert norm.cdf(norm.ppf(FALSE_ALARMS) + mu) <= most_found(epsilon, delta)
+
+
+def test_known_risks() -> None:
+    assert best_guess(0.0, 0.0) == 0.5 and most_found(0.0, 0.0) == FALSE_ALARMS
+    assert best_guess(math.log(3), 0.0) == pytest.approx(0.75)
+    assert best_guess(0.0, 1.0) == 1.0 and most_found(1e4, 0.0) == 1.0
+
+
+def test_the_page_answers_the_questions_in_three_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in ("md", "html", "pdf"):
+        assert run(capsys, *PLAN, "--statement", str(tmp_path / f"page.{suffix}"))[0] == 0
+    markdown, html = ((tmp_path / f"page.{suffix}").read_text() for suffix in ("md", "html"))
+    for text in (markdown, html):
+        for part in (
+            "Who is protected",
+            "Against whom",
+            "What must be true",
+            "What is not covered",
+            "ε = 1.99",
+            "At most 4 records of a person",
+            "up to 2 silos",
+            "88.1 %",
+            "1 in 100,000",
+            "the server included",
+        ):
+            assert part in text
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF") and "<li>" in html and "\n- " in markdown
+    assert b"/Count 1 " in (tmp_path / "page.pdf").read_bytes().replace(b"\n", b" "), "one page"
+
+
+def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    command = (
+        "account --algorithm fed_avg --rounds 2 --steps-per-round 1 --sampling-probability 0.1 --mode as_published"
+    )
+    assert run(capsys, *command.split(), "--statement", str(page))[0] == 0
+    text = page.read_text()
+    assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
+
+
+def test_bad_files_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, error = run(capsys, *PLAN, "--statement", str(tmp_path / "page.docx"))
+    assert code == 2 and ".md, .html, .pdf" in error
+    (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
+    code, _, error = run(capsys, "statement", str(tmp_path / "other.json"))
+    assert code == 2 and "to hold a plan" in error

@@ -1,0 +1,181 @@
+"""A silo's own file, and its own data: read, compared with what the federation calls an item, and capped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from subjectdp.config.messages import config_error
+from subjectdp.config.run import RunConfig
+from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
+from subjectdp.data.catalogue import Source
+from subjectdp.data.content import Content, check_content, stored_labels
+from subjectdp.data.partition import Partition
+from subjectdp.data.prepare import read_source
+from subjectdp.data.sources import describe
+from subjectdp.data.splits import Addresses, Integers
+from subjectdp.data.spread import keep_within_cap
+from subjectdp.data.store import PreparedData
+from subjectdp.errors import DataError, expected, unknown
+from subjectdp.federation.proposal import Items, Proposal
+from subjectdp.io.yaml_files import read_yaml
+from subjectdp.plan.plan import NoiseSource, PrivacyUnit
+from subjectdp.plan.ranges import Count, Delta, NaturalNumber, Positive
+
+_READ = {"dataset", "source", "path", "label", "subject", "columns", "drop", "missing", "ranges", "task"}
+
+
+class Site(Section):
+    """The one file that a silo edits. What it says binds: no plan and no server can ask for more."""
+
+    silo: NaturalNumber
+    """Number of this silo in the federation, from 0."""
+    folder: str
+    """Where the ledger of what was released lies, and the socket that Flower's side connects to. Keep it: the budget
+    of these people is counted there."""
+    data: DataConfig
+    """The table or LEAF folder of this silo, training items alone; written as in a scenario."""
+    max_items_per_subject: Count | None
+    """Most items of one person that are used; further ones are left out, at random. null: the plan's cap alone."""
+    silos_per_subject: Count
+    """A person may be at so many silos: a plan that counts on fewer is refused."""
+    unit: Literal[PrivacyUnit.SUBJECT, PrivacyUnit.ITEM] = PrivacyUnit.SUBJECT
+    """Whom the limit protects: each person over all silos, or each single item."""
+    epsilon: Positive | None
+    """Most that all runs on these people may give away together. null: no limit, and plans without noise are allowed.
+    """
+    delta: Delta
+    """δ of that limit."""
+    noise: Literal[NoiseSource.SECURE, NoiseSource.REPRODUCIBLE] = NoiseSource.SECURE
+    """secure: sampling and noise from the operating system, anew in each round. reproducible: from the plan's seed, for
+    comparisons on data that need no protection."""
+    plan: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """The digest of the one plan that was agreed on; null: any plan within the limit."""
+    performance: PerformanceConfig = PerformanceConfig()
+    """Threads and device of this machine."""
+
+
+def load_site(path: Path | str) -> Site:
+    """The site of a YAML file; ``folder`` and ``data.path`` are relative to it. Raises ConfigError."""
+    content = read_yaml(path)
+    try:
+        site = Site.model_validate(content)
+    except ValidationError as problem:
+        raise config_error(problem, Site) from None
+    if not site.data.source.in_place or site.data.path is None:
+        raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
+    for key in sorted(site.data.model_fields_set - _READ):
+        raise expected(
+            f"data.{key}",
+            getattr(site.data, key),
+            "left out: it decides nothing here, all items of the file are training items",
+        )
+    beside = Path(path).absolute().parent
+    data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
+    folder = str(beside / Path(site.folder).expanduser())
+    return site.model_copy(update={"data": data, "folder": folder})
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """A silo's items as read, and what tells them from others."""
+
+    content: Content
+    sha256: str
+
+
+def read_site_data(site: Site) -> SiteData:
+    """Reads the silo's file or folder. Raises DataError as its reader does."""
+    path = Path(str(site.data.path))
+    if not path.exists():
+        raise expected("data.path", site.data.path, "an existing file or folder", DataError)
+    content = read_source(site.data, path)
+    check_content(content)
+    return SiteData(content, str(describe(path)["sha256"]))
+
+
+def conforming(content: Content, data: DataConfig, items: Items) -> Content:
+    """The content with features and labels in the order of ``items``; DataError where they are of another kind.
+
+    A table may lack a class, or a value of a feature in words, and name its columns in another order.
+    """
+    own, table = Items.of(content, data), content.dataset == Source.TABLE
+    named = {"class_names", "features", "shape"} | ({"classes"} if items.class_names else set())
+    for key, value in items.model_dump(exclude=named if table else None).items():
+        if getattr(own, key) != value:
+            raise expected(f"{key} of this silo's items", getattr(own, key), f"{value!r}, as agreed", DataError)
+    return _in_order(content, own, items) if table else content
+
+
+def _in_order(content: Content, own: Items, items: Items) -> Content:
+    for kind, names, known in (
+        ("feature", own.features, items.features),
+        ("class", own.class_names, items.class_names),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(f"{kind} of this silo's items", name, known, DataError)
+    in_words = {name.partition("=")[0] for name in own.features if "=" in name}
+    for name in set(items.features) - set(own.features):
+        if name.partition("=")[0] not in in_words and not name.endswith(" missing"):
+            raise expected("features of this silo's items", list(own.features), f"with {name}, as agreed", DataError)
+    features = np.zeros((len(content.features), len(items.features)), np.float32)
+    features[:, [items.features.index(name) for name in own.features]] = content.features
+    labels = content.labels
+    if items.class_names:
+        numbers = np.array([items.class_names.index(name) for name in own.class_names])
+        labels = stored_labels(numbers[labels].astype(np.int64), items.classes)
+    notes = {**content.notes, "features": list(items.features), "class_names": list(items.class_names)}
+    return replace(content, features=features, labels=labels, classes=items.classes, notes=notes)
+
+
+@dataclass(frozen=True)
+class OwnItems:
+    """What a silo trains on: its prepared data, a partition that knows its own items alone, and what the cap cut."""
+
+    prepared: PreparedData
+    partition: Partition
+    cap: int | None
+    people_cut: int
+    items_cut: int
+
+
+def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
+    """The silo's items for a run, at most the smaller of both caps of each person.
+
+    Which items of a person stay depends on the run's seed and the person's name, so that it is the same in all rounds.
+    Raises DataError for items of another kind, or none.
+    """
+    content = conforming(data.content, site.data, proposal.items)
+    caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]
+    cap = min(caps, default=None)
+    owners = np.repeat(np.arange(len(content.items), dtype=np.int32), content.items)
+    addresses = all_addresses(content)
+    keep = np.ones(len(owners), np.bool_)
+    if cap is not None:
+        here = np.zeros(len(owners), np.int16)
+        keep = keep_within_cap(run.seed, content.subject_ids, content.items, here, cap)
+    cut = int((~keep).sum())
+    people_cut = 0 if cap is None else int((content.items > cap).sum())
+    partition = _partition(site.silo, len(proposal.silos), addresses[keep].astype(np.int32), owners[keep])
+    meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
+    prepared = PreparedData(**vars(content), folder=Path(site.folder), meta=meta)
+    return OwnItems(prepared, partition, cap, people_cut, cut)
+
+
+def all_addresses(content: Content) -> Integers:
+    before = np.cumsum(content.items) - content.items
+    shifts = np.repeat(content.first_items - before, content.items)
+    return shifts + np.arange(len(shifts))
+
+
+def _partition(silo: int, silos: int, items: Addresses, owners: Addresses) -> Partition:
+    offsets = np.zeros(silos + 1, np.int64)
+    offsets[silo + 1 :] = len(items)
+    nothing = np.empty(0, np.int32)
+    subjects = int(owners.max()) + 1
+    return Partition(items, owners, offsets, nothing, nothing, {"counts": {"subjects": subjects}})

@@ -1,7 +1,5 @@
 """Joint noise: S local steps, silos that differ, integer noise through secure aggregation, honest but curious silos."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

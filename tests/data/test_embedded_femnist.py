@@ -1,7 +1,5 @@
 """The embedded FEMNIST archives, read by a parser of the test's own and by the project's."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import zipfile

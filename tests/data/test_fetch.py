@@ -1,7 +1,5 @@
 """Downloads from a server on this machine that misbehaves in every way we know of."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """From a data configuration to a prepared folder, for each data set and source; and what inspecting shows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """A table of one's own: what is read, and which damage is refused where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The noise that a plan predicts on a weight: against formulas by hand, and the warning."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Modular sums: equal to integer sums wherever the ring holds them, exact where they wrap, refused where they may."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Integer noise and rounding: laws against scipy and exact divergences, bounds as properties, planted errors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@
 printed, encryption, zip bombs and wrong sizes. Every problem is a DataError.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct

@@ -5,8 +5,6 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 ``os.listdir``; here everything is taken in sorted order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

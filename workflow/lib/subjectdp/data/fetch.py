@@ -4,8 +4,6 @@ The sha256, size and origin of a file that comes for the first time are recorded
 on, so that a mirror that changes its content under the same address is noticed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

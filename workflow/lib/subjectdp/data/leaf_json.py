@@ -6,8 +6,6 @@ rules, so that all sources, seeds and fractions are treated alike. For Shakespea
 including the 79 windows that LEAF leaves out between the parts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One-line progress with an ETA, logged at most every few seconds (readable in a file as well)."""
 
-from __future__ import annotations
-
 import logging
 import time
 

@@ -1,7 +1,5 @@
 """A scenario's plan: what its runs guarantee and cost, as rows, as text, and as files in the scenario's folder."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

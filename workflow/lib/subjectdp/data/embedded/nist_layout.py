@@ -10,8 +10,6 @@ The layout is the upstream's, including what LEAF's rules have to drop::
 An image has the very same bytes in both archives: writer and class are matched by md5, as upstream.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections import Counter, defaultdict

@@ -46,7 +46,6 @@ def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
         "figures": scenario.figures,
         "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
         "partitions": list(scenario.partitions_by_id),
-        "repetitions": list(scenario.repetitions),
         "runs": [
             {
                 "run_id": run.run_id,
@@ -73,8 +72,6 @@ def _print(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
             ("figures", ", ".join(scenario.figures) or None),
         ]
     )
-    for line in scenario.repetitions:
-        print(f"note: {line}")
     print()
     apart = settings_apart({run.run_id: run.model_dump(mode="json") for run in runs})
     print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])

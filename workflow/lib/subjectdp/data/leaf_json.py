@@ -85,7 +85,7 @@ def load(dataset: str, path: Path) -> Content:
     users = _Users(DATASETS[dataset].kind)
     with opened(path) as archive:
         files = find_files(archive)
-        progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
+        progress = Progress(_LOGGER, f"bytes of {path.name}", sum(f.member.size for f in files))
         for file in files:
             _read_file(archive, file, users, progress)
         progress.finish()

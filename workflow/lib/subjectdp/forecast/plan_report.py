@@ -155,7 +155,6 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
         "",
         *_notes(rows),
         *(line for problem in undrawable_figures(scenario) for line in wrap(f"Will not start: {problem}", _WIDTH)),
-        *scenario.repetitions,
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,5 @@
 """The resources that jobs request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

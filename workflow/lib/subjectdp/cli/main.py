@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from subjectdp import __version__
-from subjectdp.cli.parser import Parser, coloured
+from subjectdp.cli.parser import Parser
 from subjectdp.errors import ConfigError, SubjectDPError
 
 _EPILOG = """\
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
-            print(f"{coloured('error:', 'red', sys.stderr)} {line}", file=sys.stderr)
+            print(f"error: {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader (head, less) has ended; a write at exit would print a warning.

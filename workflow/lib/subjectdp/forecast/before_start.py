@@ -4,8 +4,6 @@ cannot be drawn.
 Imports nothing heavy: the Snakefile reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
